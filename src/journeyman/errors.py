@@ -1,0 +1,80 @@
+"""What this library raises on purpose, named after the line that was crossed.
+
+    JourneymanError
+    ├── InputError     a file, row or option from outside could not be used
+    ├── TraceError     a record could not be read as a trace
+    ├── TaskError      the task's own code failed: its set-up or its verifier
+    ├── ModelError     a model could not be reached, or its answer could not be used
+    │   ├── ModelRefused   the server said no for good: wrong key, bad request, unknown model
+    │   └── ModelBusy      rate limit, overload or time-out: the same call may succeed later
+    ├── PlaybookError  a playbook, journal or delta that cannot be what it says it is
+    ├── StoreError     the store refused, or holds what it should not
+    ├── ReleaseError   a step the release table does not allow
+    └── MissingExtra   an optional dependency is not installed
+
+Plug-ins raise whatever they like; `boundary` gives it a name on the way out. Every command ends with exit code 2 on any of
+these and prints the message alone, so a message is one whole sentence: what, where, and what to do.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class JourneymanError(Exception):
+    """The one class to catch."""
+
+
+class InputError(JourneymanError):
+    """A file, row or option from outside could not be used; the message names the file and line."""
+
+
+class TraceError(JourneymanError):
+    """A record could not be read as a trace."""
+
+
+class TaskError(JourneymanError):
+    """The task's own code failed, or a held-out task was handed to a learner."""
+
+
+class ModelError(JourneymanError):
+    """A model could not be reached, or its answer could not be used."""
+
+
+class ModelRefused(ModelError):
+    """The server said no for good: asking again will not help."""
+
+
+class ModelBusy(ModelError):
+    """The server was busy or slow: the same call may succeed later."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds the server asked for, when it did."""
+
+
+class PlaybookError(JourneymanError):
+    """A playbook, journal or delta that cannot be what it says it is."""
+
+
+class StoreError(JourneymanError):
+    """The store refused, or holds what it should not."""
+
+
+class ReleaseError(JourneymanError):
+    """A step the release table does not allow."""
+
+
+class MissingExtra(JourneymanError):
+    """An optional dependency is not installed; the message says what to type."""
+
+
+@contextmanager
+def boundary(kind: type[JourneymanError], doing: str) -> Iterator[None]:
+    """Name what escapes. What already has a name keeps it: the inner line was nearer."""
+    try:
+        yield
+    except JourneymanError:
+        raise
+    except Exception as error:
+        raise kind(f"{doing}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,51 @@
+"""The life of a release: shadow, canary, production, and the two ways out."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from journeyman.errors import ReleaseError
+
+
+class Stage(StrEnum):
+    SHADOW = "shadow"
+    CANARY = "canary"
+    PRODUCTION = "production"
+    RETIRED = "retired"
+    ROLLED_BACK = "rolled_back"
+
+
+NEXT: dict[Stage, frozenset[Stage]] = {
+    Stage.SHADOW: frozenset({Stage.CANARY, Stage.ROLLED_BACK}),
+    Stage.CANARY: frozenset({Stage.PRODUCTION, Stage.ROLLED_BACK}),
+    Stage.PRODUCTION: frozenset({Stage.RETIRED, Stage.ROLLED_BACK}),
+    Stage.RETIRED: frozenset({Stage.PRODUCTION}),
+    Stage.ROLLED_BACK: frozenset(),
+}
+"""The whole life of a release. What is not here cannot happen.
+
+To roll one back is also to bring its retired predecessor back to production.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    stage: Stage
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    candidate_id: str
+    moves: tuple[Move, ...]
+    """Oldest first, never empty: a release is born in shadow."""
+
+    @property
+    def stage(self) -> Stage:
+        return self.moves[-1].stage
+
+    def to(self, stage: Stage, reason: str, at: datetime) -> "Release":
+        if stage not in NEXT[self.stage]:
+            raise ReleaseError(f"{self.candidate_id}: {self.stage} cannot become {stage}")
+        return replace(self, moves=(*self.moves, Move(stage, reason, at)))

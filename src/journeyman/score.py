@@ -1,0 +1,68 @@
+"""What an attempt was worth."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from journeyman.errors import TaskError
+from journeyman.task import Split, Task
+from journeyman.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """One named verdict."""
+
+    name: str
+    value: float | None
+    """0 to 1, or `None` when the verifier could not tell."""
+    evidence: str = ""
+    """What the verifier found, as an API's error would say it. A reflector reads this."""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """All rewards of one trace."""
+
+    trace_id: str
+    rewards: tuple[Reward, ...]
+
+    @property
+    def total(self) -> float | None:
+        """The weighted mean. Unknown as soon as one reward is: half a verdict is none."""
+        known = [(r.value, r.weight) for r in self.rewards if r.value is not None]
+        weight = sum(w for _, w in known)
+        if len(known) < len(self.rewards) or not weight:
+            return None
+        return sum(v * w for v, w in known) / weight
+
+    @property
+    def evidence(self) -> str:
+        """What the verifiers found, a line each."""
+        return "\n".join(reward.evidence for reward in self.rewards if reward.evidence)
+
+
+def mean(scores: Iterable[Score]) -> tuple[float | None, int]:
+    """The mean of the known totals, and how many were unknown: report both or neither."""
+    totals = [score.total for score in scores]
+    known = [total for total in totals if total is not None]
+    return (sum(known) / len(known) if known else None), len(totals) - len(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What a learner is given, and all it is given."""
+
+    task: Task
+    trace: Trace
+    score: Score
+
+    def __post_init__(self) -> None:
+        if self.task.split is Split.HELD_OUT:
+            raise TaskError(f"{self.task.id} is held out: nobody may learn from it")
+
+    @property
+    def solved(self) -> bool | None:
+        """Whether the attempt got everything right; `None` when that could not be told."""
+        total = self.score.total
+        return None if total is None else total >= 1.0

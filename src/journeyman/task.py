@@ -1,0 +1,25 @@
+"""What is asked, and which split it belongs to."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Split(StrEnum):
+    TRAIN = "train"
+    VALIDATION = "validation"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One thing to do. What verifies the answer is the verifier of the dataset that the task came from."""
+
+    id: str
+    question: str
+    answer: str = ""
+    """The ground truth, in the form that the dataset's verifier reads. Never shown to the agent."""
+    domain: str = "general"
+    """Bullets learned in one domain are not shown in another."""
+    split: Split = Split.TRAIN
+    instructions: str = ""
+    """What a capable model must be told to do this kind of task at all; empty when the question says it."""
