@@ -6,10 +6,13 @@ matter, and applying a batch twice is applying it once, so a retry after a crash
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
+from typing import Any
 
+from journeyman.errors import PlaybookError
 from journeyman.release import Stage
 
 
@@ -71,7 +74,7 @@ class Bullet:
     support: int = 1
     """How often reflection wrote it, the first time included. Not a vote: writing is not proving."""
     locked: bool = False
-    """Locked by a person: no delta but `Unlock` changes it."""
+    """Locked by a person: no delta but `Lock(locked=False)` changes it."""
     retired: str = ""
     """Why it is no longer used; empty while it is. A retired bullet stays, so that its id is never used again."""
     provenance: Provenance = Provenance()
@@ -81,6 +84,10 @@ class Bullet:
     """Grows by one whenever its text changes."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """What an imported file said beyond this, kept so that it can be exported again."""
+
+    def __post_init__(self) -> None:
+        if min(self.shown, self.cited, self.helpful, self.harmful, self.support) < 0:
+            raise PlaybookError(f"bullet {self.id}: a count is below 0; counts start at 0 and only grow")
 
     @property
     def confidence(self) -> float:
@@ -128,10 +135,14 @@ class Vote:
     helpful: int = 0
     harmful: int = 0
 
+    def __post_init__(self) -> None:
+        if min(self.shown, self.cited, self.helpful, self.harmful) < 0:
+            raise PlaybookError(f"a vote on {self.bullet_id} is below 0; votes are only ever added")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """New words for the same strategy."""
+    """New words for the same strategy. Of several in one batch, one wins: the last in alphabetical order."""
 
     bullet_id: str
     content: str
@@ -140,7 +151,10 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """`gone` say what `kept` says: their counts go to it and they are retired."""
+    """`gone` say what `kept` says: their counts go to it and they are retired.
+
+    Only active, unlocked bullets of one domain are merged; the others stay as they are.
+    """
 
     kept: str
     gone: tuple[str, ...]
@@ -148,6 +162,8 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retire:
+    """Not used any more. It stays in the playbook, and so does the first reason given."""
+
     bullet_id: str
     reason: str
 
@@ -202,3 +218,116 @@ class Playbook:
     def of(self, domain: str) -> tuple[Bullet, ...]:
         """The active bullets of one domain: domains are isolated."""
         return tuple(bullet for bullet in self.active if bullet.domain == domain)
+
+    def apply(self, *batches: Batch) -> "Playbook":
+        """A new playbook with the batches merged, one after the other.
+
+        Within a batch the order of the deltas does not matter: they are taken kind by kind (add, lock, update, move,
+        support, vote, merge, retire), then by bullet. A batch that is part of the playbook already changes nothing. A delta
+        to an unknown bullet does nothing, a locked bullet only changes by being unlocked, and a retired one gains counts and
+        nothing else. Bullets that no delta names are the same objects as before.
+        """
+        by_id = {bullet.id: bullet for bullet in self.bullets}
+        done = set(self.batches)
+        for batch in batches:
+            if batch.id not in done:
+                done.add(batch.id)
+                _merge(by_id, batch)
+        if len(done) == len(self.batches):
+            return self
+        return replace(self, bullets=tuple(by_id.values()), batches=frozenset(done))
+
+
+MERGED = "merged into "
+"""What the reason of a bullet retired by `Merge` begins with; the id of the one that was kept follows."""
+
+_ORDER = {kind: place for place, kind in enumerate((Add, Lock, Update, MoveTo, Support, Vote, Merge, Retire))}
+"""A bullet is there before it is spoken of, a lock holds for its whole batch, and what is retired has its counts first."""
+
+
+def _place(delta: Delta) -> tuple[int, str]:
+    match delta:
+        case Add():
+            return _ORDER[Add], delta.bullet.id
+        case Merge():
+            return _ORDER[Merge], delta.kept
+        case _:
+            return _ORDER[type(delta)], delta.bullet_id
+
+
+def _ordered(deltas: Iterable[Delta]) -> Iterator[Delta]:
+    """In an order that only depends on what the deltas say."""
+    for _, group in groupby(sorted(deltas, key=_place), key=_place):
+        same = list(group)
+        # Writing a delta out is dear, and only needed between deltas of one kind to one bullet.
+        if len(same) > 1:
+            same.sort(key=repr)
+        # Several texts cannot all be the text; the last one stands.
+        yield from same[-1:] if isinstance(same[0], Update) else same
+
+
+def _merge(by_id: dict[str, Bullet], batch: Batch) -> None:
+    for delta in _ordered(batch.deltas):
+        match delta:
+            case Add():
+                _add(by_id, delta.bullet, batch.at)
+            case Merge():
+                _fold(by_id, delta, batch.at)
+            case _:
+                if old := by_id.get(delta.bullet_id):
+                    by_id[old.id] = _with(old, _change(old, delta), batch.at)
+
+
+def _with(old: Bullet, change: dict[str, Any], at: str) -> Bullet:
+    """The bullet after a change, or the very same one if that says nothing new or the bullet is locked."""
+    locked = old.locked and change.get("locked", True)
+    if locked or all(getattr(old, name) == value for name, value in change.items()):
+        return old
+    return replace(old, **change, updated_at=at or old.updated_at)
+
+
+def _change(old: Bullet, delta: Support | Vote | Update | Retire | Lock | MoveTo) -> dict[str, Any]:
+    match delta:
+        case Lock():
+            return {"locked": delta.locked}
+        case Support():
+            return _support(old, 1, delta.task_ids)
+        case Vote():
+            return {name: getattr(old, name) + getattr(delta, name) for name in ("shown", "cited", "helpful", "harmful")}
+        case _ if old.retired:
+            return {}
+        case Retire():
+            return {"retired": delta.reason or "no reason was given"}
+        case MoveTo():
+            places = {"stage": delta.stage, "section": delta.section, "domain": delta.domain}
+            return {name: place for name, place in places.items() if place is not None}
+        case Update():
+            version = old.version + (delta.content != old.content)
+            return {"content": delta.content, "section": delta.section or old.section, "version": version}
+
+
+def _support(old: Bullet, times: int, task_ids: tuple[str, ...]) -> dict[str, Any]:
+    tasks = tuple(dict.fromkeys((*old.provenance.tasks, *task_ids)))
+    return {"support": old.support + times, "provenance": replace(old.provenance, tasks=tasks)}
+
+
+def _add(by_id: dict[str, Bullet], bullet: Bullet, at: str) -> None:
+    if old := by_id.get(bullet.id):
+        by_id[old.id] = _with(old, _support(old, bullet.support, bullet.provenance.tasks), at)
+    else:
+        born = bullet.created_at or at
+        by_id[bullet.id] = replace(bullet, created_at=born, updated_at=bullet.updated_at or born)
+
+
+def _fold(by_id: dict[str, Bullet], delta: Merge, at: str) -> None:
+    kept = by_id.get(delta.kept)
+    if kept is None or kept.locked or kept.retired:
+        return
+    for id in sorted(set(delta.gone) - {kept.id}):
+        gone = by_id.get(id)
+        if gone is None or gone.locked or gone.retired or gone.domain != kept.domain:
+            continue
+        change = _support(kept, gone.support, gone.provenance.tasks)
+        change |= {name: getattr(kept, name) + getattr(gone, name) for name in ("shown", "cited", "helpful", "harmful")}
+        kept = by_id[kept.id] = _with(kept, change, at)
+        by_id[id] = _with(gone, {"retired": MERGED + kept.id}, at)
