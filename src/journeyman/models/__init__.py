@@ -1,0 +1,75 @@
+"""Model clients by name: the simplest is `scripted`, the smallest real one `embedded`, all others speak over HTTP.
+
+embedded  embedded:small            the model that ships with the package
+openai:gpt-5-mini                   key in OPENAI_API_KEY; a bare `gpt-5-mini` means the same
+openai:MODEL@http://host:port/v1    any server that speaks chat completions
+ollama:qwen3:4b                     Ollama on this machine
+recorded:outputs.jsonl#COLUMN       replays what a model once said
+scripted:TEXT                       always answers TEXT
+"""
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+
+from journeyman.errors import MissingExtra, ModelError
+from journeyman.models.base import Model
+
+_MODELS = {
+    "embedded": ("journeyman.models.embedded", "Embedded"),
+    "ollama": ("journeyman.models.openai", "Ollama"),
+    "openai": ("journeyman.models.openai", "OpenAI"),
+    "recorded": ("journeyman.models.recorded", "Recorded"),
+    "scripted": ("journeyman.models.scripted", "Always"),
+}
+"""Strings cost nothing until somebody asks."""
+
+OVER_HTTP = frozenset({"ollama", "openai"})
+"""Kinds whose names may end in a server's URL, and whose clients take `timeout` and `max_retries`."""
+_EXTRAS = frozenset({"embedded"})
+_NEED_MORE = {
+    "ollama": "a model, as in ollama:qwen3:4b",
+    "openai": "a model, as in openai:gpt-5-mini",
+    "recorded": "a file, as in recorded:outputs.jsonl",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """What a user types after `--model`, taken apart."""
+
+    kind: str
+    rest: str = ""
+    """The model, size or file."""
+    base_url: str | None = None
+
+
+def parse(name: str) -> ModelName:
+    """Take a model's name apart. A bare name is an OpenAI model, as users of older systems type it."""
+    before, *urls = re.split(r"@(?=https?://)", name.strip(), maxsplit=1)
+    kind, colon, rest = before.partition(":")
+    if not colon and kind not in _MODELS and not get_close_matches(kind, _MODELS, cutoff=0.8):
+        kind, rest = "openai", before
+    if kind not in _MODELS:
+        hint = f"if it is the name of a model itself, write openai:{before} or ollama:{before}"
+        raise ModelError(f"no model client {kind!r}; there are {', '.join(sorted(_MODELS))}; {hint}")
+    if not rest and kind in _NEED_MORE:
+        raise ModelError(f"the model {name!r} is not complete: {kind} needs {_NEED_MORE[kind]}")
+    if urls and kind not in OVER_HTTP:
+        raise ModelError(f"the model {name!r} names a server, and {kind} has none: leave out what follows the @")
+    return ModelName(kind, rest, urls[0] if urls else None)
+
+
+def load(name: str, **options: object) -> Model:
+    """The client of that name. `options` go to its class: `base_url`, `timeout` and `max_retries` for those over HTTP."""
+    parsed = parse(name)
+    module, cls = _MODELS[parsed.kind]
+    if parsed.base_url is not None:
+        options = {**options, "base_url": parsed.base_url}
+    try:
+        client: Model = getattr(import_module(module), cls)(*([parsed.rest] if parsed.rest else []), **options)
+    except ModuleNotFoundError as error:
+        extra = f"[{parsed.kind}]" if parsed.kind in _EXTRAS else ""
+        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman{extra}'") from error
+    return client

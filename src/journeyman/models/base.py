@@ -44,6 +44,8 @@ class Reply:
     input_tokens: int | None = None
     output_tokens: int | None = None
     """`None` when the provider did not count: unknown is not zero."""
+    cached_tokens: int | None = None
+    """How many of the input tokens the provider read from its cache, which makes them cheaper."""
     cost: float | None = None
     """US dollars; `None` when the model has no known price."""
     seconds: float | None = None

@@ -1,0 +1,237 @@
+"""Any server that speaks OpenAI's chat completions: OpenAI itself, Ollama, vLLM, llama.cpp, and most others."""
+
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import openai
+
+from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.models import completions, prices
+from journeyman.models.base import Dialect, Reply, Request
+
+log = logging.getLogger(__name__)
+
+_HOME = "https://api.openai.com/v1"
+_CAPS = ("max_completion_tokens", "max_tokens")
+"""Two names for one thing. OpenAI's newest models refuse the second, many servers do not know the first."""
+
+
+class OpenAI:
+    """One model on one server.
+
+    What a model does not take (a JSON schema, a temperature, a seed, a system message) is left out after its first refusal,
+    and this is remembered. `max_retries` are the client's own, for calls that may succeed later; each waits as long as the
+    server asked for in Retry-After, up to two minutes.
+    """
+
+    kind: ClassVar[str] = "openai"
+    dialect: Dialect = "full"
+    deterministic = False
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        max_retries: int = 2,
+    ) -> None:
+        self.model = model
+        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or _HOME).rstrip("/")
+        self.timeout = timeout
+        """Seconds in which the server must send something."""
+        self.max_retries = max_retries
+        self._key = (os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key).strip()
+        self._without: frozenset[str] = frozenset()
+        """What this model was found not to take."""
+        self._sdk: openai.AsyncOpenAI | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if api_key is None and not self._key and not _is_local(self.base_url):
+            raise ModelRefused(f"{self.name} needs a key: set OPENAI_API_KEY, or name a server of your own after an @")
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{self.model}" + ("" if self.base_url == self._home else f"@{_shown(self.base_url)}")
+
+    @property
+    def _home(self) -> str:
+        return _HOME
+
+    async def complete(self, request: Request) -> Reply:
+        started = time.perf_counter()
+        try:
+            body = await self._negotiate(request)
+            reply = completions.read(body, asked=self.name, seconds=time.perf_counter() - started)
+        except openai.APIStatusError as error:
+            raise self._named(error) from None
+        except openai.APITimeoutError:
+            raise ModelBusy(f"{self.name} did not answer within {self.timeout:g} s") from None
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            why = self._clean(str(cause) or type(cause).__name__)
+            raise ModelBusy(f"{self.name} could not be reached, or hung up ({why}): is the server running?") from None
+        except ModelError as error:
+            error.args = (self._clean(str(error)),)
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary: a library's own error must not get out
+            raise ModelError(self._clean(f"{self.name}: {type(error).__name__}: {error}")) from None
+        return replace(reply, cost=self._cost(reply))
+
+    async def close(self) -> None:
+        if self._sdk is not None and self._loop is asyncio.get_running_loop():
+            await self._sdk.close()
+        self._sdk = None
+
+    async def _negotiate(self, request: Request) -> str:
+        """The answer's text. What the model says it does not take is left out, a thing at a time."""
+        without = self._without
+        lasting = set(without)
+        while True:
+            call = _call(self.model, request, without, _CAPS if self.base_url == _HOME else _CAPS[::-1])
+            try:
+                answer = await self._client().chat.completions.with_raw_response.create(**call)
+            except openai.APIStatusError as error:
+                culprit = _objection(error, call)
+                if culprit is None or len(without) > 4:
+                    raise
+                without |= {culprit}
+                if error.code != "json_validate_failed":
+                    # That one is a reply that went wrong on the way and not a server that knows no schemas.
+                    lasting.add(culprit)
+                log.info("%s does not take %s (%s): going on without", self.name, culprit, self._clean(error.message))
+            else:
+                self._without |= lasting
+                return str(answer.text)
+
+    def _client(self) -> openai.AsyncOpenAI:
+        """That of the running loop: open connections belong to the loop in which they were made."""
+        loop = asyncio.get_running_loop()
+        if self._sdk is None or loop is not self._loop:
+            self._loop = loop
+            self._sdk = openai.AsyncOpenAI(
+                api_key=self._key or "none", base_url=self.base_url, timeout=self.timeout, max_retries=self.max_retries
+            )
+        return self._sdk
+
+    def _cost(self, reply: Reply) -> float | None:
+        provider = "openai" if self.base_url == _HOME else self.base_url
+        for model in (reply.model, self.model):
+            cost = prices.cost(provider, model, reply.input_tokens, reply.output_tokens, reply.cached_tokens)
+            if cost is not None:
+                return cost
+        return None
+
+    def _named(self, error: openai.APIStatusError) -> ModelError:
+        status = error.status_code
+        if status == 401:
+            # The server's own words are not repeated: they often quote the key.
+            return ModelRefused(f"{self.name} refused the key (401): set OPENAI_API_KEY to one that is valid there")
+        said = self._clean(_words(error))
+        if error.code == "insufficient_quota":
+            return ModelRefused(f"{self.name}: the account has no credit left ({said})")
+        if status == 404:
+            return ModelRefused(f"{self.name} is not there (404): {said}")
+        return completions.named(status, f"{self.name} answered {status}: {said}", _retry_after(error.response.headers))
+
+    def _clean(self, text: str) -> str:
+        """Without the key, also where a server quotes half of it. Short keys are placeholders, and may be ordinary words."""
+        text = text.replace(self._key, "***") if len(self._key) >= 8 else text
+        return re.sub(r"\b(sk|gsk|pk)-[\w*.-]+|(?<=Bearer )\S+", "***", text)
+
+
+class Ollama(OpenAI):
+    """A model that Ollama serves on this machine. It has no key, and is not sent one that was meant for somebody else."""
+
+    kind = "ollama"
+
+    def __init__(self, model: str, *, base_url: str | None = None, timeout: float = 300.0, max_retries: int = 2) -> None:
+        super().__init__(model, base_url=base_url or self._home, api_key="", timeout=timeout, max_retries=max_retries)
+
+    @property
+    def _home(self) -> str:
+        return "http://localhost:11434/v1"
+
+
+def _call(model: str, request: Request, without: frozenset[str], caps: tuple[str, ...]) -> dict[str, Any]:
+    """The body of the call."""
+    lead = "user" if "system" in without else "system"
+    messages = [{"role": lead if m.role == "system" else m.role, "content": m.content} for m in request.messages]
+    call: dict[str, Any] = {"temperature": request.temperature, "seed": request.seed}
+    call |= {cap: request.max_tokens for cap in [cap for cap in caps if cap not in without][:1]}
+    if request.schema is not None:
+        schema = {"name": "reply", "schema": dict(request.schema), "strict": _is_closed(request.schema)}
+        call["response_format"] = {"type": "json_schema", "json_schema": schema}
+    wanted = {key: value for key, value in call.items() if value is not None and key not in without}
+    return {"model": model, "messages": messages, **wanted}
+
+
+def _objection(error: openai.APIStatusError, call: Mapping[str, Any]) -> str | None:
+    """Which part of the call the server does not take, if it can do without it."""
+    if error.status_code not in {400, 422}:
+        return None
+    said = json.dumps(error.body, default=str).lower() if error.body else error.message.lower()
+    if re.search(r"support|unrecogni|unknown|unexpected|extra|not permitted|not allowed|deprecated", said):
+        for key in ("response_format", "temperature", "seed", *_CAPS):
+            if key in call and re.search(rf"\b{key}\b", said):
+                return key
+        if re.search(r"role.*\bsystem\b", said) and any(m["role"] == "system" for m in call["messages"]):
+            return "system"
+    # A server that knows no schemas seldom says so in words one could foresee: the next answer will tell.
+    return "response_format" if "response_format" in call else None
+
+
+def _is_closed(schema: object) -> bool:
+    """Whether each object in it requires all of its properties and allows no others, as OpenAI's strict mode wants."""
+    if isinstance(schema, Mapping):
+        if schema.get("type") == "object":
+            properties = schema.get("properties", {})
+            if schema.get("additionalProperties") is not False or set(schema.get("required", ())) != set(properties):
+                return False
+        return all(_is_closed(part) for part in schema.values())
+    return all(_is_closed(part) for part in schema) if isinstance(schema, list | tuple) else True
+
+
+def _words(error: openai.APIStatusError) -> str:
+    """What the server said, without the library's frame around it."""
+    said = error.body.get("message") if isinstance(error.body, Mapping) else None
+    return (said if isinstance(said, str) else error.message)[:300]
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait: Retry-After holds a number or a date."""
+    value = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _shown(url: str) -> str:
+    """The URL without the name and password that may stand in it."""
+    return re.sub(r"(?<=//)[^/@]*@", "", url)
+
+
+def _is_local(url: str) -> bool:
+    """Whether the server stands on this machine or in this house, where keys are not usual."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".localhost"))
+    return address.is_private or address.is_loopback
