@@ -56,6 +56,8 @@ def habit(chance: random.Random, split: Split = Split.TRAIN) -> Sample:
 def reflector(chance: random.Random, split: Split = Split.TRAIN) -> Sample:
     """An error message with one to all of the fields wrong, and the rules that it teaches."""
     said = say(chance, split)
+    if chance.random() < 0.02:
+        return Sample("reflect", "\n".join([said.sentence, *faults("", {})]), "- none")
     house = {c.about: chance.randrange(len(c.values)) for c in CONVENTIONS}
     present = [c for c in CONVENTIONS if _applies(c, said.order)]
     wrong = chance.sample(present, chance.randint(1, len(present)))

@@ -4,7 +4,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -53,6 +53,8 @@ class PretrainConfig:
 
 LEARNED = -100
 Report = dict[str, float]
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Token ids and labels, shape (sequences, longest)."""
 
 
 def train(config: PretrainConfig, out: Path, *, tell: Callable[[str], None] = lambda _: None) -> Report:
@@ -68,15 +70,16 @@ def train(config: PretrainConfig, out: Path, *, tell: Callable[[str], None] = la
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=SIZES[config.size].peak_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True
     )
-    started, seen, step = time.monotonic(), 0, 0
-    for batch in _batches(config, tokenizer, lambda: seen / config.tokens):
-        progress = max(seen / config.tokens, (time.monotonic() - started) / 60 / config.minutes)
-        if progress >= 1:
-            break
+    started, seen, step, progress = time.monotonic(), 0, 0, 0.0
+    batches = _batches(config, tokenizer)
+    next(batches)
+    while progress < 1:
+        batch = batches.send(progress)
         for group in optimizer.param_groups:
             group["lr"] = SIZES[config.size].peak_rate * _rate(step, progress)
         loss = _step(model, optimizer, batch, bf16=config.bf16)
         seen, step = seen + batch[0].numel(), step + 1
+        progress = max(seen / config.tokens, (time.monotonic() - started) / 60 / config.minutes)
         if step % 100 == 0:
             tell(f"step {step}  {seen / 1e6:.1f} M tokens  {time.monotonic() - started:.0f} s  loss {loss:.3f}")
         if step % 500 == 0:
@@ -135,9 +138,7 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, samples
     return report
 
 
-def _step(
-    model: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer, batch: tuple[torch.Tensor, torch.Tensor], *, bf16: bool
-) -> float:
+def _step(model: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer, batch: Batch, *, bf16: bool) -> float:
     ids, labels = batch
     target = labels[:, 1:]
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -157,18 +158,18 @@ def _rate(step: int, progress: float) -> float:
     return min(1.0, (step + 1) / 200) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def _batches(
-    config: PretrainConfig, tokenizer: PreTrainedTokenizerFast, progress: Callable[[], float]
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Endless batches of sequences of alike length; the first ones are told few conventions."""
+def _batches(config: PretrainConfig, tokenizer: PreTrainedTokenizerFast) -> Generator[Batch, float, None]:
+    """Endless batches of sequences of alike length; is sent the progress, and tells few conventions at the beginning."""
     chance = random.Random(config.seed)
+    progress = yield torch.empty(0), torch.empty(0)
     while True:
-        easy = max(0.0, 1 - progress() * 8)
+        easy = max(0.0, 1 - progress * 8)
         samples = [_draw(chance, easy) for _ in range(config.batch * 16)]
         rows = sorted(_encode(samples, tokenizer), key=lambda row: len(row[0]))
         groups = [rows[i : i + config.batch] for i in range(0, len(rows), config.batch)]
         chance.shuffle(groups)
-        yield from (_pad(group, tokenizer) for group in groups)
+        for group in groups:
+            progress = yield _pad(group, tokenizer)
 
 
 def _draw(chance: random.Random, easy: float) -> Sample:
@@ -187,7 +188,7 @@ def _encode(samples: Sequence[Sample], tokenizer: PreTrainedTokenizerFast) -> li
     return [(prompt + reply, len(prompt)) for prompt, reply in zip(prompts, replies, strict=True)]
 
 
-def _pad(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, torch.Tensor]:
+def _pad(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> Batch:
     width = max(len(ids) for ids, _ in rows)
     pad = tokenizer.pad_token_id
     ids = torch.tensor([row + [pad] * (width - len(row)) for row, _ in rows])

@@ -14,22 +14,41 @@ from journeyman.tasks.desk.world import CITIES, COLORS, ITEMS, MONTHS, NUMBERS, 
 ORDER_OPENERS = (
     "", "please send", "send", "we need", "we want", "I need", "I want", "I would like", "we would like", "can you send",
     "could you send", "please ship", "please order", "order", "hello, we need", "hello, I want", "hi, please send",
-    "good morning, we need", "good day, I would like", "this is an order for", "put me down for", "we are out of stock and need",
+    "good morning, we need", "good day, I would like", "this is an order for", "put me down for",
+    "we are out of stock and need",
 )  # fmt: skip
 QUOTE_OPENERS = (
     "please quote", "can you quote", "could you quote", "give us a quote for", "I want a quote for", "we need a quote for",
     "hello, please quote", "hi, can you quote", "quote me",
 )  # fmt: skip
 CORES = (
-    "{amount} {color} {items}", "{amount} {items} in {color}", "{amount} of the {color} {items}", "{color} {items}, {amount} of them",
+    "{amount} {color} {items}", "{amount} {items} in {color}", "{amount} of the {color} {items}",
+    "{color} {items}, {amount} of them",
     "{items} in {color}, {amount} of them", "{amount} of these {color} {items}", "{amount} of your {color} {items}",
 )  # fmt: skip
-TO_CITY = ("to {city}", "for {city}", "for our shop in {city}", "to our house in {city}", "delivered to {city}", "shipped to {city}", "for a customer in {city}")
+TO_CITY = (
+    "to {city}",
+    "for {city}",
+    "for our shop in {city}",
+    "to our house in {city}",
+    "delivered to {city}",
+    "shipped to {city}",
+    "for a customer in {city}",
+)
 BY_DATE = (
-    "by {day} {month}", "by {month} {day}", "before {day} {month}", "on {month} {day}", "on {day} {month}", "by the {day} of {month}",
+    "by {day} {month}", "by {month} {day}", "before {day} {month}", "on {month} {day}", "on {day} {month}",
+    "by the {day} of {month}",
     "not later than {day} {month}", "before {month} {day}",
 )  # fmt: skip
-AT_PRICE = ("at {price} each", "for {price} each", "at {price} a piece", "at a price of {price}", "for {price} per piece", "at {price} euros each", "for {price} euros per piece")
+AT_PRICE = (
+    "at {price} each",
+    "for {price} each",
+    "at {price} a piece",
+    "at a price of {price}",
+    "for {price} per piece",
+    "at {price} euros each",
+    "for {price} euros per piece",
+)
 IN_RUSH = ("it is urgent", "this is urgent", "as fast as you can", "in a hurry", "quickly", "with express")
 NO_RUSH = ("no hurry", "there is no hurry", "it is not urgent", "take your time", "whenever you can", "without express")
 CLOSERS = ("", "", "please", "thanks", "thank you", "many thanks")
@@ -80,7 +99,9 @@ def _order(chance: random.Random) -> Order:
         amount=chance.randint(1, 12) if chance.random() < 0.5 else chance.randint(1, 99),
         city=chance.choice(list(CITIES)) if chance.random() < 0.6 else None,
         date=(chance.randint(1, 12), chance.randint(1, 28)) if chance.random() < 0.55 else None,
-        price=chance.randint(1, 99) * 100 + chance.choice((0, 0, 50, 25, 95, 99, chance.randint(1, 99))) if chance.random() < 0.5 else None,
+        price=chance.randint(1, 99) * 100 + chance.choice((0, 0, 50, 25, 95, 99, chance.randint(1, 99)))
+        if chance.random() < 0.5
+        else None,
         rush=chance.random() < 0.5 if chance.random() < 0.4 else None,
     )
 

@@ -23,7 +23,20 @@ CITIES: Mapping[str, str] = {
 }  # fmt: skip
 """Name to the three-letter code of its airports."""
 
-MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 YEAR = 2026
 """The desk's year; customers never say it."""

@@ -1,0 +1,52 @@
+"""The simplest agent: one call, with the bullets that help."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from journeyman.agents import prompts
+from journeyman.candidate import BASE
+from journeyman.models.base import Model, Request
+from journeyman.playbook import Bullet
+from journeyman.task import Task
+from journeyman.trace import ModelCall, Step
+
+Choose = Callable[[Task], Sequence[Bullet]]
+
+
+def nothing(_: Task) -> Sequence[Bullet]:
+    """The choice of an agent without a playbook."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Asks the model once. Implements `rollout.Agent`."""
+
+    model: Model
+    choose: Choose = nothing
+    """Which bullets stand in the prompt of a task."""
+    candidate_id: str = BASE
+    temperature: float | None = None
+    seed: int | None = None
+
+    async def run(self, task: Task) -> AsyncIterator[Step]:
+        bullets = tuple(self.choose(task))
+        request = Request(
+            messages=prompts.answer(task, bullets, self.model.dialect),
+            temperature=self.temperature,
+            seed=self.seed,
+            task_id=task.id,
+        )
+        reply = await self.model.complete(request)
+        yield ModelCall(
+            model=reply.model,
+            prompt=request.text,
+            reply=reply.text,
+            input_tokens=reply.input_tokens,
+            output_tokens=reply.output_tokens,
+            cost=reply.cost,
+            seconds=reply.seconds,
+            finish=reply.finish,
+            shown=tuple(bullet.id for bullet in bullets),
+            cited=prompts.cited(reply.text, bullets),
+        )
