@@ -5,10 +5,16 @@ import pytest
 from tests.support.llm_server import LLMServer, serving
 
 
-@pytest.fixture
-def server() -> Iterator[LLMServer]:
+@pytest.fixture(scope="session")
+def running() -> Iterator[LLMServer]:
     with serving() as state:
         yield state
+
+
+@pytest.fixture
+def server(running: LLMServer) -> LLMServer:
+    running.reset()
+    return running
 
 
 @pytest.fixture(autouse=True)

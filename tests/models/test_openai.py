@@ -19,8 +19,8 @@ def ask(text: str = "hi", **more: Any) -> Request:
 
 
 async def once(server: LLMServer, request: Request | None = None, **options: Any) -> Reply:
-    options = {"max_retries": 0, "timeout": 5.0, "api_key": KEY} | options
-    model = OpenAI("test-model", base_url=server.url, **options)
+    settings: dict[str, Any] = {"max_retries": 0, "timeout": 5.0, "api_key": KEY, **options}
+    model = OpenAI("test-model", base_url=server.url, **settings)
     try:
         return await model.complete(request or ask())
     finally:
@@ -123,7 +123,7 @@ BUSY: dict[str, Answer] = {
     "bad gateway": Answer(status=502, body="<html>"),
     "overloaded": error(529, "overloaded"),
     "connection cut": Answer(body=completion().body, cut=True),
-    "slow": Answer(body=completion().body, delay=1.0),
+    "slow": Answer(body=completion().body, delay=1.5),
     "busy gateway with status 200": Answer(body='{"error": {"message": "upstream", "code": 429}}'),
 }
 
@@ -138,7 +138,7 @@ async def test_what_may_pass_is_busy(server: LLMServer, answer: Answer) -> None:
 @pytest.mark.parametrize("answer", [BUSY["server error"], BUSY["connection cut"], BUSY["slow"]], ids=["500", "cut", "slow"])
 async def test_the_client_retries_by_itself(server: LLMServer, answer: Answer) -> None:
     server.answers.append(answer)
-    assert (await once(server, max_retries=1, timeout=0.3)).text == "hello"
+    assert (await once(server, max_retries=1, timeout=1.0)).text == "hello"
     assert len(server.bodies) == 2
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from journeyman.errors import ModelBusy
+from journeyman.errors import ModelBusy, ModelError
 from journeyman.models import OVER_HTTP, load, parse
 from journeyman.models.base import Dialect, Model, Reply, Request
 
@@ -25,6 +25,8 @@ class Usage:
     """Calls that gave a reply."""
     busy: int = 0
     """Times that the server was busy; a call can be so several times."""
+    failed: int = 0
+    """Calls that gave no reply in the end. What they cost is unknown: an answer that cannot be used is paid for too."""
     input_tokens: int = 0
     output_tokens: int = 0
     uncounted: int = 0
@@ -35,14 +37,13 @@ class Usage:
     """Calls without a known price: `cost` is a lower bound as soon as there is one."""
 
     def plus(self, reply: Reply) -> "Usage":
-        return Usage(
-            calls=self.calls + 1,
-            busy=self.busy,
-            input_tokens=self.input_tokens + (reply.input_tokens or 0),
-            output_tokens=self.output_tokens + (reply.output_tokens or 0),
-            uncounted=self.uncounted + (reply.input_tokens is None or reply.output_tokens is None),
-            cost=self.cost + (reply.cost or 0.0),
-            unpriced=self.unpriced + (reply.cost is None),
+        return self + Usage(
+            calls=1,
+            input_tokens=reply.input_tokens or 0,
+            output_tokens=reply.output_tokens or 0,
+            uncounted=int(reply.input_tokens is None or reply.output_tokens is None),
+            cost=reply.cost or 0.0,
+            unpriced=int(reply.cost is None),
         )
 
     def __add__(self, other: "Usage") -> "Usage":
@@ -124,6 +125,13 @@ class Limited:
         await self.model.close()
 
     async def complete(self, request: Request) -> Reply:
+        try:
+            return await self._insist(request)
+        except ModelError:
+            self.usage += Usage(failed=1)
+            raise
+
+    async def _insist(self, request: Request) -> Reply:
         tries = 0
         while True:
             await self._start(first=tries > 0)
@@ -186,7 +194,7 @@ class Limited:
 
     def _slow_down(self, halvings: int) -> None:
         """Halve, once for all the calls that were under way together: one burst is one piece of news."""
-        self.usage = self.usage + Usage(busy=1)
+        self.usage += Usage(busy=1)
         self._successes = 0
         if halvings == self._halvings:
             self._halvings += 1
