@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import ModelError, ModelRefused
+from journeyman.errors import MissingExtra, ModelError, ModelRefused
 from journeyman.models import ModelName, load, parse
 from journeyman.models.base import Message, Request
 
@@ -68,3 +68,10 @@ def test_nothing_heavy_is_imported_until_somebody_asks() -> None:
     code = "import sys, journeyman.models, journeyman.models.base; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"openai", "pydantic", "torch", "genai_prices", "httpx2"} & set(run.stdout.split())
+
+
+def test_a_missing_package_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    monkeypatch.delitem(sys.modules, "journeyman.models.openai", raising=False)
+    with pytest.raises(MissingExtra, match="openai is missing: pip install 'journeyman'"):
+        load("openai:m@http://localhost:1/v1")
