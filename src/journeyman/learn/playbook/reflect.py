@@ -125,7 +125,7 @@ async def reflect(model: Model, group: Sequence[Experience], bullets: Sequence[B
     """
     if model.dialect == "terse":
         return await _terse(model, group)
-    messages = (Message("system", INSTRUCTIONS), Message("user", _case(group, bullets)))
+    messages: tuple[Message, ...] = (Message("system", INSTRUCTIONS), Message("user", _case(group, bullets)))
     calls: list[ModelCall] = []
     fault = ""
     for _ in range(2):
