@@ -1,0 +1,238 @@
+"""Rules that cannot both be right, told from their words alone, and which of them evidence prefers.
+
+A rule is read as the things it speaks of and a sign, for or against. "Never" and its kin flip the sign, and so do opposites
+("after" is "before", flipped) and the verdict *harmful* on a text that forbids nothing itself. Two rules contradict each other
+when one speaks of everything the other does, they are alike otherwise, and their signs differ. It is made for precision: who
+loses a conflict is not shown, so a doubtful pair is none.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from typing import Protocol
+
+from journeyman.playbook import Bullet, Playbook, Verdict, normalised
+
+
+class Rule(Protocol):
+    """What a bullet and an insight have in common."""
+
+    @property
+    def content(self) -> str: ...
+    @property
+    def section(self) -> str: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stance:
+    """What a rule speaks of, and whether it is for it."""
+
+    words: frozenset[str]
+    order: tuple[str, ...]
+    sign: int
+    directed: bool
+    """Whether the order of the words carries the meaning ("a instead of b")."""
+
+
+def contradicts(one: Rule, other: Rule) -> bool:
+    """Whether two rules of one domain cannot both be followed.
+
+    Either their signs differ on otherwise alike text, or they fix the same setting (`about`) in different ways.
+    """
+    if one.domain != other.domain:
+        return False
+    first, second = stance(one), stance(other)
+    if _opposed(first, second):
+        return True
+    same = (first.words, first.sign) == (second.words, second.sign) or normalised(one.content) == normalised(other.content)
+    return bool(one.about) and one.about == other.about and not same
+
+
+def distinct(one: Rule, other: Rule) -> bool:
+    """Whether two near texts still say different things: they contradict, or differ in a number, a quotation or a name."""
+    if contradicts(one, other) or (one.about and other.about and one.about != other.about):
+        return True
+    first, second = _literals(one.content), _literals(other.content)
+    if first.exact != second.exact:
+        return True
+    return bool(first.names - second.words) and bool(second.names - first.words)
+
+
+def conflicts(playbook: Playbook) -> tuple[tuple[str, str], ...]:
+    """The ids of every two active bullets that contradict each other, the older one first."""
+    domains: defaultdict[str, list[Bullet]] = defaultdict(list)
+    for bullet in playbook.active:
+        domains[bullet.domain].append(bullet)
+    return tuple((one.id, other.id) for bullets in domains.values() for one, other in _conflicts(bullets))
+
+
+def winner(older: Bullet, newer: Bullet) -> Bullet:
+    """Which of two that contradict is followed: a locked one, then by helpful minus harmful, by support, and by age."""
+    return max((older, newer), key=_strength)
+
+
+def usable(playbook: Playbook, domain: str) -> tuple[Bullet, ...]:
+    """The active bullets of a domain without the losers of conflicts, in the order of the playbook.
+
+    Who loses only to a loser is used. Losers stay in the playbook: later evidence may turn the conflict round.
+    """
+    bullets = playbook.of(domain)
+    against: defaultdict[str, set[str]] = defaultdict(set)
+    for one, other in _conflicts(bullets):
+        against[one.id].add(other.id)
+        against[other.id].add(one.id)
+    withheld: set[str] = set()
+    # Sorting is stable, so of equals the older comes first.
+    for bullet in sorted((bullet for bullet in bullets if bullet.id in against), key=_strength, reverse=True):
+        if bullet.id not in withheld:
+            withheld |= against[bullet.id]
+    return tuple(bullet for bullet in bullets if bullet.id not in withheld)
+
+
+def _strength(bullet: Bullet) -> tuple[bool, int, int]:
+    return bullet.locked, bullet.helpful - bullet.harmful, bullet.support
+
+
+_ALIKE = 0.7
+"""Of the words of two rules together, how many both must have."""
+
+
+def _opposed(one: Stance, other: Stance) -> bool:
+    if not (one.words <= other.words or other.words <= one.words):
+        return False
+    if not one.words or len(one.words & other.words) < _ALIKE * len(one.words | other.words):
+        return False
+    turned = one.directed and other.directed and one.words == other.words and one.order != other.order
+    return (one.sign != other.sign) != turned
+
+
+def _conflicts(bullets: Sequence[Bullet]) -> list[tuple[Bullet, Bullet]]:
+    pairs = sorted(set(_candidates(bullets)))
+    return [(bullets[one], bullets[other]) for one, other in pairs if contradicts(bullets[one], bullets[other])]
+
+
+def _candidates(bullets: Sequence[Bullet]) -> Iterator[tuple[int, int]]:
+    """Pairs that may contradict: about one thing, or with a rare word in common.
+
+    Texts that share 70 % of their words share one of their rarest 30 % (and one more): the prefix filter of Chaudhuri et al.,
+    "A primitive operator for similarity joins" (2006). So not every bullet is compared with every other.
+    """
+    frequency: defaultdict[str, int] = defaultdict(int)
+    stances = [stance(bullet) for bullet in bullets]
+    for found in stances:
+        for word in found.words:
+            frequency[word] += 1
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for place, (bullet, found) in enumerate(zip(bullets, stances, strict=True)):
+        words = sorted(found.words, key=lambda word: (frequency[word], word))
+        prefix = words[: len(words) - ceil(_ALIKE * len(words)) + 1]
+        for key in [f"about {bullet.about}"] * bool(bullet.about) + [f"word {word}" for word in prefix]:
+            yield from ((other, place) for other in groups[key])
+            groups[key].append(place)
+
+
+def stance(rule: Rule) -> Stance:
+    """What a rule speaks of, and whether it is for it."""
+    return _stance(rule.content, rule.section == Verdict.HARMFUL)
+
+
+@lru_cache(maxsize=1 << 17)
+def _stance(content: str, harmful: bool) -> Stance:
+    clauses = _clauses(content)
+    main = next((number for number, (words, heading) in enumerate(clauses) if not heading and words[0] not in _OPENERS), -1)
+    sign, order, directed = 1, [], False
+    for number, (words, _) in enumerate(clauses):
+        for before, word in zip(("", *words), words, strict=False):
+            directed = directed or word in _DIRECTIONS
+            if number == main and (word in _AGAINST or (word == "not" and (before in _AUXILIARIES or not before))):
+                sign = -sign
+            elif word not in _STOP:
+                stem = _stem(word)
+                sign = -sign if stem in _OPPOSITES else sign
+                order.append(_OPPOSITES.get(stem, stem))
+    if harmful and sign > 0:
+        sign = -1
+    return Stance(frozenset(order), tuple(order), sign, directed)
+
+
+def _clauses(content: str) -> list[tuple[list[str], bool]]:
+    """The words of each clause, and whether it only says what the next is about ("Dates: …")."""
+    text = content.casefold().replace("’", "'")
+    text = re.sub(r"\b(can|won|shan)'?t\b|\bcannot\b", "can not", text)
+    text = re.sub(r"n't\b|\b(?<=do)nt\b", " not", text)
+    parts = re.split(r"([,;:.!?](?=\s|$)|\s[-–—]\s)", text)
+    pairs = zip(parts[::2], [*parts[1::2], ""], strict=True)
+    found = [(re.findall(r"[^\W_]+(?:[._:/'-][^\W_]+)*", part), mark == ":") for part, mark in pairs]
+    return [(words, heading) for words, heading in found if words]
+
+
+def _stem(word: str) -> str:
+    """Crude on purpose: it only has to make the forms of one word equal."""
+    for ending, instead in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""), ("e", "")):
+        if word.endswith(ending) and len(word) - len(ending) >= 2 and not word.endswith("ss"):
+            word = word.removesuffix(ending) + instead
+            break
+    return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word
+
+
+@dataclass(frozen=True, slots=True)
+class _Literals:
+    exact: frozenset[str]
+    names: frozenset[str]
+    words: frozenset[str]
+
+
+_QUOTED = re.compile(r"\"([^\"]+)\"|`([^`]+)`|“([^”]+)”|(?<!\w)['‘]([^'’]+)['’](?!\w)")
+_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*%?")
+_NAME = re.compile(r"\b(?:[A-Z]{2,}\w*|\w+_\w+|[a-z]+[A-Z]\w*)\b")
+
+
+@lru_cache(maxsize=1 << 17)
+def _literals(content: str) -> _Literals:
+    quoted = {next(filter(None, match)) for match in _QUOTED.findall(content)}
+    names = {name.casefold() for name in _NAME.findall(content)}
+    words = re.findall(r"\w+", content.casefold())
+    return _Literals(frozenset(quoted) | frozenset(_NUMBER.findall(content)), frozenset(names), frozenset(words))
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_AGAINST = _set("never avoid avoiding refrain forbid forbidden prohibited")
+_AUXILIARIES = _set("do does did is are be was were can could should must shall will would may might has have need")
+_OPENERS = _set("when whenever if for in on at after before while once where given during with to as")
+_DIRECTIONS = _set("instead rather than before after over from")
+_OPPOSITES = {
+    _stem(flipped): _stem(plain)
+    for flipped, plain in (
+        ("after", "before"),
+        ("last", "first"),
+        ("lower", "upper"),
+        ("lowercase", "uppercase"),
+        ("descending", "ascending"),
+        ("exclude", "include"),
+        ("omit", "include"),
+        ("disable", "enable"),
+        ("decrease", "increase"),
+        ("maximum", "minimum"),
+        ("less", "more"),
+        ("fewer", "more"),
+        ("false", "true"),
+        ("reject", "accept"),
+        ("without", "with"),
+    )
+}
+_STOP = _set(
+    """a an the this that these those it its their your you we i and or of to in on at for from by as
+    is are be was were been being do does did must should shall will would can could may might has have need needs
+    always only ensure make sure remember please every each all any some when whenever if then so also ever just very
+    instead rather than over"""
+)
