@@ -49,7 +49,7 @@ def contradicts(one: Rule, other: Rule) -> bool:
     if one.domain != other.domain:
         return False
     first, second = stance(one), stance(other)
-    if _opposed(first, second):
+    if _opposed(first, second) and _literals(one.content).exact == _literals(other.content).exact:
         return True
     same = (first.words, first.sign) == (second.words, second.sign) or normalised(one.content) == normalised(other.content)
     return bool(one.about) and one.about == other.about and not same
@@ -129,13 +129,18 @@ def _candidates(bullets: Sequence[Bullet]) -> Iterator[tuple[int, int]]:
     for found in stances:
         for word in found.words:
             frequency[word] += 1
-    groups: defaultdict[str, list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[str, object], list[int]] = defaultdict(list)
     for place, (bullet, found) in enumerate(zip(bullets, stances, strict=True)):
         words = sorted(found.words, key=lambda word: (frequency[word], word))
-        prefix = words[: len(words) - ceil(_ALIKE * len(words)) + 1]
-        for key in [f"about {bullet.about}"] * bool(bullet.about) + [f"word {word}" for word in prefix]:
-            yield from ((other, place) for other in groups[key])
-            groups[key].append(place)
+        about = [bullet.about] if bullet.about else []
+        directed = ["directed"] if found.directed else []
+        yield from ((other, place) for key in about for other in groups[key, "about"])
+        for key in about:
+            groups[key, "about"].append(place)
+        for key in words[: len(words) - ceil(_ALIKE * len(words)) + 1]:
+            yield from ((other, place) for side in (-found.sign, *directed) for other in groups[key, side])
+            for side in (found.sign, *directed):
+                groups[key, side].append(place)
 
 
 def stance(rule: Rule) -> Stance:

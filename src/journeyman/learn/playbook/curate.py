@@ -188,12 +188,12 @@ def _refusal(insight: Insight, id: str, there: Bullet | Insight | None, rejected
     """Why an insight may not become a bullet; nothing if it may."""
     if not normalised(insight.content):
         return "it says nothing"
-    if id in rejected:
-        return "it was rejected before"
     if isinstance(there, Bullet) and there.retired:
-        return f"bullet {there.id} said so and was retired: {there.retired}"
+        return "a bullet that said so was retired"
     if isinstance(there, Bullet) and there.domain != insight.domain:
-        return f"bullet {there.id} said so and was moved to domain {there.domain}"
+        return "the bullet that said so was moved to another domain"
+    if not there and id in rejected:
+        return "it was rejected before"
     if there and contradicts(insight, there):
         return "the same words are there with the opposite verdict: votes decide"
     if not there and copies.hold(insight.content):
