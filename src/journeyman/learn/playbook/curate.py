@@ -90,16 +90,19 @@ class _Work:
     """By the id that it would have; not found by its text."""
     again: list[tuple[str, Insight]] = field(default_factory=list)
     """Insights that are there already, each with the bullet's id."""
+    near: dict[str, str] = field(default_factory=dict)
+    """For the id of a fresh one that turned out to be near a bullet, that bullet's."""
     added: dict[str, Bullet] = field(default_factory=dict)
     rejected: list[Rejection] = field(default_factory=list)
     conflicts: list[tuple[str, str]] = field(default_factory=list)
 
     def result(self) -> tuple[Batch, CurateReport]:
         adds: list[Delta] = [Add(bullet=bullet) for bullet in self.added.values()]
-        supports = [Support(bullet_id=id, task_ids=insight.task_ids) for id, insight in self.again]
+        again = [(self.near.get(id, id), insight) for id, insight in self.again]
+        supports = [Support(bullet_id=id, task_ids=insight.task_ids) for id, insight in again]
         report = CurateReport(
             added=tuple(self.added),
-            incremented=tuple(id for id, _ in self.again),
+            incremented=tuple(id for id, _ in again),
             rejected=tuple(self.rejected),
             conflicts=tuple(self.conflicts),
         )
@@ -149,6 +152,7 @@ class Curator:
                 bullets += [work.added[fresh[place][0]] for place in new if fresh[place][0] in work.added]
                 same = next((bullet for bullet in bullets if not distinct(insight, bullet)), None)
                 if same:
+                    work.near[id] = same.id
                     work.again.append((same.id, insight))
                 else:
                     self._add(id, insight, bullets, work)
