@@ -186,8 +186,10 @@ def _joined(issue: str, insight: str) -> str:
 
 
 _SAID = frozenset(
-    ("id", "section", "content", "helpful", "harmful", "helpful_count", "harmful_count")
-    + ("used_count", "created_at", "updated_at", "status", "active")
+    {
+        *("id", "section", "content", "helpful", "harmful", "helpful_count", "harmful_count"),
+        *("used_count", "created_at", "updated_at", "status", "active"),
+    }
 )
 """Keys of a skill whose value is in the bullet."""
 
