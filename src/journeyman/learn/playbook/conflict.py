@@ -51,7 +51,8 @@ def contradicts(one: Rule, other: Rule) -> bool:
     first, second = stance(one), stance(other)
     if _opposed(first, second) and _literals(one.content).exact == _literals(other.content).exact:
         return True
-    same = (first.words, first.sign) == (second.words, second.sign) or normalised(one.content) == normalised(other.content)
+    alike = (first.words, first.sign) == (second.words, second.sign) and not _turned(first, second)
+    same = alike or normalised(one.content) == normalised(other.content)
     return bool(one.about) and one.about == other.about and not same
 
 
@@ -109,8 +110,12 @@ def _opposed(one: Stance, other: Stance) -> bool:
         return False
     if not one.words or len(one.words & other.words) < _ALIKE * len(one.words | other.words):
         return False
-    turned = one.directed and other.directed and one.words == other.words and one.order != other.order
-    return (one.sign != other.sign) != turned
+    return (one.sign != other.sign) != _turned(one, other)
+
+
+def _turned(one: Stance, other: Stance) -> bool:
+    """Whether they say the same words the other way round, in a way that matters."""
+    return one.directed and other.directed and one.words == other.words and one.order != other.order
 
 
 def _conflicts(bullets: Sequence[Bullet]) -> list[tuple[Bullet, Bullet]]:
@@ -214,7 +219,7 @@ def _set(words: str) -> frozenset[str]:
 _AGAINST = _set("never avoid avoiding refrain forbid forbidden prohibited")
 _AUXILIARIES = _set("do does did is are be was were can could should must shall will would may might has have need")
 _OPENERS = _set("when whenever if for in on at after before while once where given during with to as")
-_DIRECTIONS = _set("instead rather than before after over from")
+_DIRECTIONS = _set("instead rather than then before after over from")
 _OPPOSITES = {
     _stem(flipped): _stem(plain)
     for flipped, plain in (

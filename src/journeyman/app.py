@@ -1,0 +1,38 @@
+"""The only wiring: names become models, data sets and clocks."""
+
+import os
+from datetime import UTC, datetime
+
+from journeyman import models
+from journeyman.errors import InputError
+from journeyman.models.base import Model
+
+REPEATABLE = "2026-11-21T00:00:00+00:00"
+"""What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
+run gives the same bytes on any day; `SOURCE_DATE_EPOCH`, where set, is stamped instead."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def connect(name: str, *, concurrency: int = 10, base_url: str = "") -> Model:
+    """A model client by name, with a limit on calls in flight where calls go over a network."""
+    from journeyman.models.limit import connect as limited
+
+    parsed = models.parse(name)
+    if parsed.kind not in models.OVER_HTTP:
+        return models.load(name)
+    if base_url and parsed.base_url is None:
+        name = f"{parsed.kind}:{parsed.rest}@{base_url}"
+    return limited(name, concurrency)
+
+
+def stamp(*used: Model) -> str:
+    """The time to write on what is learned with these models."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch:
+        if not epoch.isdigit():
+            raise InputError(f"SOURCE_DATE_EPOCH is {epoch!r}, and must be a number of seconds")
+        return datetime.fromtimestamp(int(epoch), UTC).isoformat()
+    return REPEATABLE if all(model.deterministic for model in used) else now().isoformat(timespec="seconds")

@@ -1,0 +1,107 @@
+"""What a training run will cost, before it starts: an estimate from the real tasks and list prices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.agents import prompts
+from journeyman.learn.playbook.choose import CHARACTERS_PER_TOKEN
+from journeyman.learn.playbook.reflect import INSTRUCTIONS
+from journeyman.models import prices
+from journeyman.task import Split, Task
+
+REPLY, REFLECTION = 400, 200
+"""Tokens that models write on such tasks; reasoning models write several times as much."""
+BULLETS = 0.5
+"""Of the token budget: a playbook begins empty and fills up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The calls of one role."""
+
+    role: str
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars; `None` when the model has no known price."""
+        price = prices.of(self.model)
+        return None if price is None else price.of(self.input_tokens, self.output_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a training run asks of models: its tasks and how often each is attempted."""
+
+    generator: str
+    reflector: str
+    tasks: Sequence[Task]
+    epochs: int
+    attempts: int
+    trials: int
+    """Attempts at each held-out task, for candidate and baseline each; 0 without an evaluation."""
+    token_budget: int
+
+
+def parts(plan: Plan) -> list[Part]:
+    """Training, reflection and evaluation; every attempt is counted as reflected on, so this is rather too much."""
+    train = [task for task in plan.tasks if task.split is Split.TRAIN]
+    held_out = [task for task in plan.tasks if task.split is Split.HELD_OUT]
+    bullets = int(plan.token_budget * BULLETS)
+    tries = plan.epochs * plan.attempts
+    prompt = sum(_prompt(task) for task in train)
+    looks = 2 * plan.trials
+    return [
+        Part(
+            role="generator",
+            model=plan.generator,
+            calls=len(train) * tries,
+            input_tokens=(prompt + bullets * len(train)) * tries,
+            output_tokens=REPLY * len(train) * tries,
+        ),
+        Part(
+            role="reflector",
+            model=plan.reflector,
+            calls=len(train) * plan.epochs,
+            input_tokens=(prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + REPLY * plan.attempts) * len(train))
+            * plan.epochs,
+            output_tokens=REFLECTION * len(train) * plan.epochs,
+        ),
+        Part(
+            role="evaluation",
+            model=plan.generator,
+            calls=len(held_out) * looks,
+            input_tokens=(sum(_prompt(task) for task in held_out) + bullets * len(held_out) // 2) * looks,
+            output_tokens=REPLY * len(held_out) * looks,
+        ),
+    ]
+
+
+def report(plan: Plan) -> dict[str, Any]:
+    """The estimate as JSON: `parts`, and `cost`, which is null when a part has no known price."""
+    found = parts(plan)
+    costs = [part.cost for part in found]
+    known = [cost for cost in costs if cost is not None]
+    return {
+        "parts": [
+            {
+                "role": part.role,
+                "model": part.model,
+                "calls": part.calls,
+                "input_tokens": part.input_tokens,
+                "output_tokens": part.output_tokens,
+                "cost": part.cost,
+            }
+            for part in found
+        ],
+        "cost": sum(known) if len(known) == len(costs) else None,
+    }
+
+
+def _prompt(task: Task) -> int:
+    """Tokens of a task's prompt without bullets."""
+    return sum(len(message.content) for message in prompts.answer(task, (), "full")) // CHARACTERS_PER_TOKEN

@@ -1,0 +1,48 @@
+"""The whole loop on one screen: learn, evaluate, decide, release."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from journeyman.candidate import Candidate
+from journeyman.evaluation import Decision, Evaluation
+from journeyman.gate import Gate
+from journeyman.release import Move, Release, Stage
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """All of what happened: a refusal teaches as much as a release."""
+
+    reason: str
+    candidate: Candidate | None = None
+    evaluation: Evaluation | None = None
+    decision: Decision | None = None
+    release: Release | None = None
+
+
+async def turn(
+    baseline: Candidate | None,
+    *,
+    learn: Callable[[Candidate | None], Awaitable[Candidate | None]],
+    evaluate: Callable[[Candidate, Candidate | None], Awaitable[Evaluation]],
+    gate: Gate,
+    clock: Callable[[], datetime],
+) -> Turn:
+    """Go round once. What passes the gate is released into shadow; everything after that is a `Release`'s own table."""
+    candidate = await learn(baseline)
+    if candidate is None or (baseline is not None and candidate.id == baseline.id):
+        return Turn(reason="nothing was learned")
+
+    evaluation = await evaluate(candidate, baseline)
+    decision = gate.decide(evaluation)
+    log.info("%s %s: %s", candidate.kind, candidate.id, decision.reason)
+    if not decision.passed:
+        return Turn(reason=decision.reason, candidate=candidate, evaluation=evaluation, decision=decision)
+
+    shadow = Move(Stage.SHADOW, decision.reason, clock())
+    release = Release(candidate_id=candidate.id, moves=(shadow,))
+    return Turn(reason=decision.reason, candidate=candidate, evaluation=evaluation, decision=decision, release=release)

@@ -1,0 +1,131 @@
+"""A training run on the disk, so that it can be killed at any moment and go on.
+
+runs/<id>/
+    config.json         the settings as resolved, and a digest of the tasks
+    journal.jsonl       every merged batch; its line is the commit
+    batches/00012.json  what the batch added to the metrics, written just before its line in the journal
+    checkpoints/        the whole playbook, every so many examples, for people and for older tools
+    result.json         when it is over
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from journeyman.errors import PlaybookError
+from journeyman.learn.playbook import files
+from journeyman.learn.playbook.journal import Journal, replay
+from journeyman.learn.playbook.progress import Progress
+from journeyman.playbook import Batch, Playbook
+
+_PROGRESS = TypeAdapter(Progress)
+
+
+class Run:
+    """One run, open for going on. `Run.begin` makes one."""
+
+    def __init__(self, folder: Path, *, checkpoint_interval: int = 0, checkpoints: Path | None = None) -> None:
+        """Read what is there. `checkpoint_interval` is in examples; 0 writes none. `checkpoints` is where they go."""
+        self.folder = folder
+        self.config: Mapping[str, Any] = _read(folder / "config.json")
+        self._interval = checkpoint_interval
+        self._checkpoints = checkpoints or folder / "checkpoints"
+        self._journal = Journal(folder / "journal.jsonl")
+        self.batches = self._journal.revision
+        """How many are merged."""
+        self.progress = Progress()
+        self.refused: frozenset[str] = frozenset()
+        """Ids of what was refused, so that it is not considered again."""
+        self._checkpointed = 0
+        for number in range(1, self.batches + 1):
+            self._add(_read(self._record(number)))
+
+    @classmethod
+    def begin(cls, folder: Path, config: Mapping[str, Any], initial: Playbook, **options: Any) -> "Run":
+        """Make the folder of a new run.
+
+        Raises:
+            PlaybookError: There is a run in it already.
+        """
+        if (folder / "config.json").exists():
+            raise PlaybookError(f"{folder} holds a run already; resume it, or give the new one another name")
+        (folder / "batches").mkdir(parents=True, exist_ok=True)
+        if (folder / "journal.jsonl").exists():
+            # A run that was killed before it had its config never began.
+            (folder / "journal.jsonl").unlink()
+        Journal.create(folder / "journal.jsonl", initial)
+        write_json(folder / "config.json", config)
+        return cls(folder, **options)
+
+    @property
+    def playbook(self) -> Playbook:
+        return self._journal.playbook
+
+    @property
+    def initial(self) -> Playbook:
+        """What it started from."""
+        return replay(self.folder / "journal.jsonl", 0)
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "result.json").exists()
+
+    def commit(self, batch: Batch, progress: Progress, refused: frozenset[str], *, tasks: int) -> None:
+        """Merge a batch for good. `tasks` is how many are behind the run with it."""
+        record = {"tasks": tasks, "refused": sorted(refused), "progress": _PROGRESS.dump_python(progress, mode="json")}
+        write_json(self._record(self.batches + 1), record)
+        self._journal.append(batch)
+        self.batches += 1
+        before = self._checkpointed
+        self._add(record)
+        if self._interval and tasks // self._interval > before // self._interval:
+            self._checkpoint(tasks)
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write that the run is over, and how it ended."""
+        write_json(self.folder / "result.json", result)
+
+    def _checkpoint(self, tasks: int) -> None:
+        checkpoint = {
+            "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+            "config": self.config,
+            "metrics": {
+                "total_examples": tasks,
+                "correct_answers": self.progress.attempts.correct,
+                "playbook_size": len(self.playbook.active),
+            },
+            "playbook": files.bullets_json(self.playbook),
+        }
+        write_json(self._checkpoints / f"{self.folder.name}-{tasks:06d}.json", checkpoint)
+
+    def _add(self, record: Mapping[str, Any]) -> None:
+        self.progress += _PROGRESS.validate_python(record["progress"])
+        self.refused |= frozenset(record["refused"])
+        self._checkpointed = record["tasks"]
+
+    def _record(self, number: int) -> Path:
+        return self.folder / "batches" / f"{number:05d}.json"
+
+
+def newest_unfinished(runs: Path) -> Path | None:
+    """The folder of the run that began last and is not over; `None` when all are."""
+    open_runs = [path.parent for path in runs.glob("*/config.json") if not (path.parent / "result.json").exists()]
+    return max(open_runs, key=lambda folder: (folder / "config.json").stat().st_mtime_ns, default=None)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file whole or not at all."""
+    files.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlaybookError(f"{path} is missing: this is not the folder of a run, or a part of it was deleted") from None
+    except (ValueError, ValidationError) as error:
+        raise PlaybookError(f"{path} is not what was written: {error}") from None

@@ -1,0 +1,234 @@
+"""Learning a playbook: attempt a batch of tasks, reflect on it, merge what was learned, and again.
+
+Everything that a batch gives is merged at once and in an order that does not depend on which answer came first. The line that
+the merge writes into the run's journal is the commit: a run that is killed goes on after the last line.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from journeyman.agents.answer import Answer
+from journeyman.embed.base import Embedder
+from journeyman.learn.playbook.attribute import to_retire, votes
+from journeyman.learn.playbook.choose import chooser
+from journeyman.learn.playbook.curate import CurateReport, Curator, Origin
+from journeyman.learn.playbook.progress import Progress, Spent, Tally
+from journeyman.learn.playbook.reflect import Reflection, reflect
+from journeyman.learn.playbook.runs import Run
+from journeyman.models.base import Model
+from journeyman.playbook import Batch, Insight, Playbook, Retire, Verdict
+from journeyman.rollout import Attempt, attempt_all
+from journeyman.score import Experience
+from journeyman.task import Task
+from journeyman.tasks.base import Verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnConfig:
+    """How a playbook is learned."""
+
+    batch_size: int = 10
+    """Tasks that are attempted at once and merged together."""
+    epochs: int = 1
+    """Times that the tasks are gone through; from the second on in a shuffled order."""
+    attempts: int = 1
+    """Attempts at each task. With several, reflection sees where they differ."""
+    temperature: float = 0.7
+    """Of the second attempt and those after it; the first is left to the model's own setting."""
+    successes: bool = True
+    """Reflect on attempts that went well, too. The embedded model's reflector reads failures only."""
+    token_budget: int = 2000
+    """Tokens of bullets in a prompt."""
+    max_cost: float | None = None
+    """US dollars, after which the run stops at the end of a batch."""
+    seed: int = 0
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run: a progress bar, a log, a store of attempts."""
+
+    def attempted(self, attempt: Attempt) -> None: ...
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        """After each batch: the playbook, the sums over the run, and how many tasks are behind it."""
+
+
+class Unwatched:
+    """The watcher that looks away."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        pass
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What the trainer works with."""
+
+    generator: Model
+    reflector: Model
+    verifier: Verifier
+    curator: Curator
+    embedder: Embedder
+    clock: Callable[[], datetime]
+    """For traces."""
+    stamp: Callable[[], str]
+    """ISO 8601, for bullets. A constant one makes runs on a deterministic model equal to the byte."""
+    name: str = ""
+    """Stands in the provenance of every bullet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """How a run ended."""
+
+    playbook: Playbook
+    progress: Progress
+    finished: bool
+    """False when the cost reached its limit first."""
+
+
+async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConfig, watcher: Watcher | None = None) -> Learned:
+    """Train from where the run is to its end.
+
+    Raises:
+        TaskError: A task is held out.
+        PlaybookError: The run's journal is not what was written.
+    """
+    watcher = watcher or Unwatched()
+    behind = 0
+    for number, (epoch, group) in enumerate(batches(tasks, config)):
+        behind += len(group)
+        if number < run.batches:
+            continue
+        if config.max_cost is not None and run.progress.cost >= config.max_cost:
+            return Learned(run.playbook, run.progress, finished=False)
+        step = _Step(tools, config, watcher, f"{epoch}.{number}")
+        started = tools.clock()
+        batch, progress, refused = await step.take(group, run.playbook, run.refused)
+        progress = replace(progress, seconds=(tools.clock() - started).total_seconds())
+        run.commit(batch, progress, refused, tasks=behind)
+        watcher.merged(run.playbook, run.progress, behind)
+    return Learned(run.playbook, run.progress, finished=True)
+
+
+def batches(tasks: Sequence[Task], config: LearnConfig) -> Iterator[tuple[int, list[Task]]]:
+    """The epoch and the tasks of every batch of a run, always the same for the same tasks and config."""
+    for epoch in range(1, config.epochs + 1):
+        order = list(tasks)
+        if epoch > 1:
+            random.Random(f"{config.seed} {epoch}").shuffle(order)
+        for start in range(0, len(order), config.batch_size):
+            yield epoch, order[start : start + config.batch_size]
+
+
+class _Step:
+    """One batch."""
+
+    def __init__(self, tools: Tools, config: LearnConfig, watcher: Watcher, id: str) -> None:
+        self._tools = tools
+        self._config = config
+        self._watcher = watcher
+        self._id = id
+
+    async def take(
+        self, tasks: Sequence[Task], playbook: Playbook, refused: frozenset[str]
+    ) -> tuple[Batch, Progress, frozenset[str]]:
+        attempts = await self._attempt(tasks, playbook)
+        experiences = [Experience(a.task, a.trace, a.score) for a in attempts]
+        reflections = await self._reflect(tasks, experiences, playbook)
+        insights = [insight for reflection in reflections for insight in reflection.insights]
+        batch, report = self._merge(playbook, experiences, insights, refused)
+        refused_now = frozenset(rejection.id for rejection in report.rejected)
+        return batch, self._progress(attempts, reflections, report, batch), refused_now
+
+    async def _attempt(self, tasks: Sequence[Task], playbook: Playbook) -> list[Attempt]:
+        choose = chooser(playbook, self._tools.embedder, budget=self._config.token_budget)
+        tries = [
+            attempt_all(
+                Answer(
+                    model=self._tools.generator,
+                    choose=choose,
+                    candidate_id=f"{self._tools.name}@{self._id}",
+                    temperature=self._config.temperature if number else None,
+                    seed=self._config.seed + number if number else None,
+                ),
+                tasks,
+                self._tools.verifier,
+                prefix=f"{self._tools.name}/{self._id}.{number}",
+                clock=self._tools.clock,
+                done=self._watcher.attempted,
+            )
+            for number in range(self._config.attempts)
+        ]
+        return [attempt for group in await asyncio.gather(*tries) for attempt in group]
+
+    async def _reflect(self, tasks: Sequence[Task], experiences: Sequence[Experience], playbook: Playbook) -> list[Reflection]:
+        by_id = {bullet.id: bullet for bullet in playbook.bullets}
+        reflecting = []
+        for task in tasks:
+            group = [e for e in experiences if e.task.id == task.id and e.solved is not None]
+            if group and (self._config.successes or any(e.solved is False for e in group)):
+                shown = [by_id[id] for id in sorted({id for e in group for id in e.trace.shown})]
+                reflecting.append(reflect(self._tools.reflector, group, shown))
+        return list(await asyncio.gather(*reflecting))
+
+    def _merge(
+        self,
+        playbook: Playbook,
+        experiences: Sequence[Experience],
+        insights: Sequence[Insight],
+        refused: frozenset[str],
+    ) -> tuple[Batch, CurateReport]:
+        curated, report = self._tools.curator.curate(
+            playbook,
+            [insight for insight in insights if insight.content],
+            Origin(
+                batch_id=f"{self._tools.name}/{self._id}",
+                at=self._tools.stamp(),
+                run=self._tools.name,
+                model=self._tools.reflector.name,
+                questions=tuple(experience.task.question for experience in experiences),
+                rejected=refused,
+            ),
+        )
+        batch = replace(curated, deltas=(*curated.deltas, *votes(experiences, playbook, insights)))
+        return replace(batch, deltas=(*batch.deltas, *to_retire(playbook.apply(batch)))), report
+
+    def _progress(
+        self, attempts: Sequence[Attempt], reflections: Sequence[Reflection], report: CurateReport, batch: Batch
+    ) -> Progress:
+        sections = [i.section for r in reflections for i in r.insights if i.content]
+        domains = {attempt.task.domain for attempt in attempts}
+        return Progress(
+            attempts=_tally(attempts),
+            by_epoch={self._id.split(".")[0]: _tally(attempts)},
+            by_domain={d: _tally([a for a in attempts if a.task.domain == d]) for d in sorted(domains)},
+            helpful=sections.count(Verdict.HELPFUL),
+            harmful=sections.count(Verdict.HARMFUL),
+            neutral=sections.count(Verdict.NEUTRAL),
+            unusable=sum(bool(reflection.unusable) for reflection in reflections),
+            refused=Counter(rejection.reason for rejection in report.rejected),
+            added=len(report.added),
+            incremented=len(report.incremented),
+            retired=sum(isinstance(delta, Retire) for delta in batch.deltas),
+            generator=Spent.of(call for attempt in attempts for call in attempt.trace.calls),
+            reflector=Spent.of(call for reflection in reflections for call in reflection.calls),
+        )
+
+
+def _tally(attempts: Sequence[Attempt]) -> Tally:
+    totals = [attempt.score.total for attempt in attempts]
+    return Tally(
+        attempts=len(totals),
+        correct=sum(total is not None and total >= 1 for total in totals),
+        wrong=sum(total is not None and total < 1 for total in totals),
+        unknown=totals.count(None),
+    )
