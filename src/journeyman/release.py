@@ -33,6 +33,8 @@ class Move:
     stage: Stage
     reason: str
     at: datetime
+    forced: bool = False
+    """By a person, although the gate had refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class Release:
     def stage(self) -> Stage:
         return self.moves[-1].stage
 
-    def to(self, stage: Stage, reason: str, at: datetime) -> "Release":
+    def to(self, stage: Stage, reason: str, at: datetime, *, forced: bool = False) -> "Release":
         if stage not in NEXT[self.stage]:
             raise ReleaseError(f"{self.candidate_id}: {self.stage} cannot become {stage}")
-        return replace(self, moves=(*self.moves, Move(stage, reason, at)))
+        return replace(self, moves=(*self.moves, Move(stage, reason, at, forced)))

@@ -1,0 +1,30 @@
+"""Where runs, attempts, candidates, evaluations and releases are kept.
+
+memory:                            nothing is kept
+sqlite:///.journeyman/journeyman.db   a file on this machine; a bare path means the same
+postgresql://USER:PASSWORD@HOST/DATABASE   a server; needs the extra `postgres`
+"""
+
+from pathlib import Path
+
+from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
+from journeyman.stores.memory import MemoryStore
+from journeyman.stores.urls import MEMORY, is_url
+
+__all__ = ["AttemptRecord", "EvaluationRecord", "MemoryStore", "RunRecord", "RunState", "Store", "open_store"]
+
+
+def open_store(url: str | Path) -> Store:
+    """The store at a URL or path, made when there is none, and brought up to date. Close it, or use it in a `with`.
+
+    Raises:
+        InputError: The URL is not one of a store.
+        StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
+        MissingExtra: The driver is not installed.
+    """
+    if url == MEMORY:
+        return MemoryStore()
+    # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
+    from journeyman.stores.sql import SqlStore
+
+    return SqlStore(str(url) if is_url(str(url)) else f"sqlite:///{Path(url)}")

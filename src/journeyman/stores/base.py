@@ -1,0 +1,179 @@
+"""What is kept, and what a store promises.
+
+Rows are added, never changed, and adding twice is adding once: whoever is not sure that a row arrived adds it again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from journeyman.candidate import Candidate, Kind
+from journeyman.errors import StoreError
+from journeyman.release import Move, Release, Stage
+from journeyman.score import Score
+from journeyman.task import Split
+from journeyman.trace import Trace, total
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """At a limit or by a person; it can go on."""
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run of a command that learns or measures."""
+
+    id: str
+    kind: str
+    """What ran, as a user would type it: "train playbook"."""
+    config: Mapping[str, Any]
+    """As resolved, defaults and all. Secrets do not belong here."""
+    started_at: datetime
+    state: RunState = RunState.RUNNING
+    ended_at: datetime | None = None
+    """When it stopped, finished or failed; `None` while it runs."""
+    result: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One attempt of a run: the whole trace, and what it was worth."""
+
+    run_id: str
+    split: Split
+    trace: Trace
+    score: Score
+
+    @property
+    def id(self) -> str:
+        """The trace's; unique within a run."""
+        return self.trace.id
+
+    @property
+    def tokens(self) -> int | None:
+        """In and out; unknown as soon as one call's are."""
+        return total((self.trace.input_tokens, self.trace.output_tokens))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecord:
+    """A candidate against a baseline on held-out tasks, and the gate's word on it."""
+
+    id: str
+    candidate_id: str
+    baseline_id: str
+    held_out_id: str
+    """Made of the held-out tasks, so that looks at the same ones are counted together."""
+    passed: bool
+    reason: str
+    report: Mapping[str, Any]
+    at: datetime
+
+
+class Store(Protocol):
+    """Keeps what happened. Times must have a zone. Raises `StoreError`, never a library's own error.
+
+    Whatever is listed comes oldest first. A batch of attempts is kept whole or not at all.
+    """
+
+    def add_run(self, run: RunRecord) -> None:
+        """Keep that a run has begun."""
+
+    def mark_run(self, run_id: str, state: RunState, at: datetime, result: Mapping[str, Any] | None = None) -> None:
+        """Add what became of a run: the latest word holds. A resumed run is marked as running again."""
+
+    def run(self, run_id: str) -> RunRecord | None: ...
+
+    def runs(self, kind: str | None = None) -> Iterator[RunRecord]: ...
+
+    def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
+        """Keep a batch of attempts, of runs that are known."""
+
+    def attempts(
+        self,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+        candidate_id: str | None = None,
+        domain: str | None = None,
+        split: Split | None = None,
+    ) -> Iterator[AttemptRecord]:
+        """The attempts for which everything that is named holds."""
+
+    def add_candidate(self, candidate: Candidate) -> None: ...
+
+    def candidate(self, candidate_id: str) -> Candidate | None: ...
+
+    def candidates(self, kind: Kind | None = None) -> Iterator[Candidate]: ...
+
+    def add_evaluation(self, evaluation: EvaluationRecord) -> None: ...
+
+    def evaluations(self, *, candidate_id: str | None = None, held_out_id: str | None = None) -> Iterator[EvaluationRecord]: ...
+
+    def record_look(self, held_out_id: str, candidate_id: str, at: datetime, evaluation_id: str = "") -> int:
+        """Count a look at held-out tasks; which one it is, from 1.
+
+        Every look has a number of its own, also with many processes at work. The same look (same candidate, same evaluation)
+        recorded again is not a new one, and has the number that it had.
+        """
+
+    def looks(self, held_out_id: str) -> int:
+        """How often these held-out tasks have been looked at."""
+
+    def add_release(self, release: Release) -> None:
+        """Keep the moves that are not kept yet.
+
+        Raises:
+            StoreError: What is kept is not how this release begins; somebody else has moved it.
+        """
+
+    def release(self, candidate_id: str) -> Release | None: ...
+
+    def releases(self, stage: Stage | None = None) -> Iterator[Release]:
+        """All releases, or those that are at a stage now."""
+
+    def close(self) -> None:
+        """Give back files and connections; the store is not used afterwards."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+def utc(at: datetime) -> datetime:
+    """The same moment in UTC.
+
+    Raises:
+        StoreError: It has no time zone, so nobody can tell which moment it is.
+    """
+    if at.tzinfo is None:
+        raise StoreError(f"the time {at.isoformat()} has no zone; make it with datetime.now(UTC)")
+    return at.astimezone(UTC)
+
+
+def unknown_run(run_id: str) -> StoreError:
+    return StoreError(f"no run {run_id!r} is in the store; add the run before what belongs to it")
+
+
+def other_moves(candidate_id: str) -> StoreError:
+    return StoreError(f"the release of {candidate_id} was moved by somebody else meanwhile; read it again and decide anew")
+
+
+def new_moves(kept: Release | None, release: Release) -> tuple[Move, ...]:
+    """The moves of a release that are not kept yet.
+
+    Raises:
+        StoreError: The two tell different stories.
+    """
+    before = kept.moves if kept else ()
+    both = min(len(before), len(release.moves))
+    if before[:both] != release.moves[:both]:
+        raise other_moves(release.candidate_id)
+    return release.moves[both:]

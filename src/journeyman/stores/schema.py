@@ -1,0 +1,45 @@
+"""Which step a database is at, and how to bring it to the newest."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from journeyman.errors import StoreError
+
+HEAD = "0001"
+"""The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
+
+_LOCK = 5_061_726_177
+"""Any number, as long as it is the same for all: whoever holds it on PostgreSQL migrates."""
+
+
+def current(connection: sa.Connection) -> str | None:
+    """The step that the database is at; `None` when it has none of our tables."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    version: str | None = connection.scalar(sa.text("select version_num from alembic_version"))
+    return version
+
+
+def migrate(connection: sa.Connection, name: str) -> None:
+    """Take the steps that are missing, in the transaction of the connection, so all of them or none. `name` is for messages.
+
+    Raises:
+        StoreError: A newer Journeyman has been here.
+    """
+    # Loading Alembic takes a fifth of a second, and nearly every opening has nothing to migrate.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    at = current(connection)
+    if at is not None and at not in known:
+        newer = f"step {at}, and this one knows steps up to {HEAD}"
+        raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
+    command.upgrade(config, "head")

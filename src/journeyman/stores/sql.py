@@ -1,0 +1,288 @@
+"""The store that stays: SQLite in a file, or PostgreSQL by URL, from the same statements."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from datetime import datetime
+from itertools import groupby
+from types import TracebackType
+from typing import Any, Self
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+from sqlalchemy.dialects import postgresql, sqlite
+
+from journeyman.candidate import Candidate, Kind
+from journeyman.errors import StoreError, boundary
+from journeyman.release import Move, Release, Stage
+from journeyman.score import Score
+from journeyman.stores import schema
+from journeyman.stores.base import (
+    AttemptRecord,
+    EvaluationRecord,
+    RunRecord,
+    RunState,
+    new_moves,
+    other_moves,
+    unknown_run,
+    utc,
+)
+from journeyman.stores.engine import connect, describe
+from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
+from journeyman.task import Split
+from journeyman.trace import Trace
+
+_TRACE = TypeAdapter(Trace)
+_SCORE = TypeAdapter(Score)
+_INSERT: Mapping[str, Callable[[sa.Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_PAGE = 500
+"""Rows read at a time: a list of attempts is as long as a year, and no connection is held while a caller thinks."""
+_TRIES = 100
+"""So many processes would have to take the same number at once, each time, before a look is refused."""
+
+Row = sa.Row[Any]
+
+
+class SqlStore:
+    """Keeps everything in one database. May be used by several threads and processes at once."""
+
+    def __init__(self, url: str) -> None:
+        """Open the database, make it when it is new, and bring it up to date.
+
+        Raises:
+            StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
+            MissingExtra: The driver is not installed.
+        """
+        self._name, self._engine = connect(url)
+        try:
+            with self._read() as connection:
+                version = schema.current(connection)
+            if version != schema.HEAD:
+                with self._write() as connection:
+                    schema.migrate(connection, self._name)
+        except BaseException:
+            self.close()
+            raise
+
+    def add_run(self, run: RunRecord) -> None:
+        row = {"id": run.id, "kind": run.kind, "config": dict(run.config), "started_at": utc(run.started_at)}
+        with self._write() as connection:
+            self._add(connection, RUNS, [row])
+            if run.state is not RunState.RUNNING:
+                self._add(connection, RUN_MARKS, [_mark(run.id, run.state, run.ended_at or run.started_at, run.result)])
+
+    def mark_run(self, run_id: str, state: RunState, at: datetime, result: Mapping[str, Any] | None = None) -> None:
+        mark = _mark(run_id, state, at, result)
+        with self._write() as connection:
+            self._must_know(connection, {run_id})
+            self._add(connection, RUN_MARKS, [mark])
+
+    def run(self, run_id: str) -> RunRecord | None:
+        return next(self._runs(RUNS.c.id == run_id), None)
+
+    def runs(self, kind: str | None = None) -> Iterator[RunRecord]:
+        return self._runs(*_equal(RUNS, kind=kind))
+
+    def _runs(self, *where: sa.ColumnElement[bool]) -> Iterator[RunRecord]:
+        for rows in self._pages(RUNS, *where):
+            with self._read() as connection:
+                of_these = RUN_MARKS.c.run_id.in_([row.id for row in rows])
+                marks = connection.execute(sa.select(RUN_MARKS).where(of_these).order_by(RUN_MARKS.c.at, RUN_MARKS.c.seq))
+                latest = {mark.run_id: mark for mark in marks}
+            yield from (_run(row, latest.get(row.id)) for row in rows)
+
+    def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
+        rows = [_attempt_row(attempt) for attempt in attempts]
+        with self._write() as connection:
+            self._must_know(connection, {row["run_id"] for row in rows})
+            self._add(connection, ATTEMPTS, rows)
+
+    def attempts(
+        self,
+        *,
+        run_id: str | None = None,
+        task_id: str | None = None,
+        candidate_id: str | None = None,
+        domain: str | None = None,
+        split: Split | None = None,
+    ) -> Iterator[AttemptRecord]:
+        where = _equal(ATTEMPTS, run_id=run_id, task_id=task_id, candidate_id=candidate_id, domain=domain, split=split)
+        for rows in self._pages(ATTEMPTS, *where):
+            for row in rows:
+                with boundary(StoreError, f"{self._name}: attempt {row.id} of run {row.run_id} cannot be read"):
+                    trace, score = _TRACE.validate_python(row.trace), _SCORE.validate_python(row.score)
+                yield AttemptRecord(run_id=row.run_id, split=Split(row.split), trace=trace, score=score)
+
+    def add_candidate(self, candidate: Candidate) -> None:
+        row = {"id": candidate.id, "kind": candidate.kind.value, "body": candidate.body, "parents": list(candidate.parents)}
+        with self._write() as connection:
+            self._add(connection, CANDIDATES, [row])
+
+    def candidate(self, candidate_id: str) -> Candidate | None:
+        return next(self._candidates(CANDIDATES.c.id == candidate_id), None)
+
+    def candidates(self, kind: Kind | None = None) -> Iterator[Candidate]:
+        return self._candidates(*_equal(CANDIDATES, kind=kind))
+
+    def _candidates(self, *where: sa.ColumnElement[bool]) -> Iterator[Candidate]:
+        for rows in self._pages(CANDIDATES, *where):
+            yield from (Candidate(kind=Kind(row.kind), body=row.body, parents=tuple(row.parents)) for row in rows)
+
+    def add_evaluation(self, evaluation: EvaluationRecord) -> None:
+        row = {field.name: getattr(evaluation, field.name) for field in fields(evaluation)}
+        row |= {"report": dict(evaluation.report), "at": utc(evaluation.at)}
+        with self._write() as connection:
+            self._add(connection, EVALUATIONS, [row])
+
+    def evaluations(self, *, candidate_id: str | None = None, held_out_id: str | None = None) -> Iterator[EvaluationRecord]:
+        for rows in self._pages(EVALUATIONS, *_equal(EVALUATIONS, candidate_id=candidate_id, held_out_id=held_out_id)):
+            for row in rows:
+                kept = row._asdict()
+                del kept["seq"]
+                yield EvaluationRecord(**kept)
+
+    def record_look(self, held_out_id: str, candidate_id: str, at: datetime, evaluation_id: str = "") -> int:
+        key = {"held_out_id": held_out_id, "candidate_id": candidate_id, "evaluation_id": evaluation_id}
+        moment = utc(at)
+        same = sa.select(LOOKS.c.number).where(*_equal(LOOKS, **key))
+        last = sa.select(sa.func.coalesce(sa.func.max(LOOKS.c.number), 0)).where(LOOKS.c.held_out_id == held_out_id)
+        for _ in range(_TRIES):
+            with self._write() as connection:
+                row = {**key, "number": connection.execute(last).scalar_one() + 1, "at": moment}
+                self._add(connection, LOOKS, [row])
+                # Another process may have taken the number, and then nothing was added: look again.
+                number: int | None = connection.scalar(same)
+            if number is not None:
+                return number
+        raise StoreError(f"{self._name}: the look at {held_out_id} could not be counted, too many others are; try again")
+
+    def looks(self, held_out_id: str) -> int:
+        with self._read() as connection:
+            count = sa.select(sa.func.count()).select_from(LOOKS).where(LOOKS.c.held_out_id == held_out_id)
+            return int(connection.scalar(count) or 0)
+
+    def add_release(self, release: Release) -> None:
+        with self._write() as connection:
+            kept = next(self._told(connection, MOVES.c.candidate_id == release.candidate_id), None)
+            new = new_moves(kept, release)
+            rows = [_move_row(release, len(release.moves) - len(new) + place, move) for place, move in enumerate(new)]
+            if rows:
+                with _moved_meanwhile(release.candidate_id):
+                    connection.execute(sa.insert(MOVES), rows)
+
+    def release(self, candidate_id: str) -> Release | None:
+        with self._read() as connection:
+            return next(self._told(connection, MOVES.c.candidate_id == candidate_id), None)
+
+    def releases(self, stage: Stage | None = None) -> Iterator[Release]:
+        with self._read() as connection:
+            told = list(self._told(connection))
+        return (release for release in told if stage in (None, release.stage))
+
+    def _told(self, connection: sa.Connection, *where: sa.ColumnElement[bool]) -> Iterator[Release]:
+        first = (
+            sa.select(MOVES.c.candidate_id, sa.func.min(MOVES.c.seq).label("born")).group_by(MOVES.c.candidate_id).subquery()
+        )
+        joined = sa.select(MOVES).join(first, first.c.candidate_id == MOVES.c.candidate_id).where(*where)
+        rows = connection.execute(joined.order_by(first.c.born, MOVES.c.number))
+        for candidate_id, moves in groupby(rows, key=lambda row: row.candidate_id):
+            told = tuple(Move(Stage(row.stage), row.reason, row.at, row.forced) for row in moves)
+            yield Release(candidate_id=candidate_id, moves=told)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _pages(self, table: sa.Table, *where: sa.ColumnElement[bool]) -> Iterator[Sequence[Row]]:
+        seq = 0
+        while True:
+            with self._read() as connection:
+                page = sa.select(table).where(table.c.seq > seq, *where).order_by(table.c.seq).limit(_PAGE)
+                rows = connection.execute(page).all()
+            if rows:
+                yield rows
+            if len(rows) < _PAGE:
+                return
+            seq = rows[-1].seq
+
+    def _add(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add the rows that are not there yet."""
+        if rows:
+            connection.execute(_INSERT[connection.dialect.name](table).on_conflict_do_nothing(), list(rows))
+
+    def _must_know(self, connection: sa.Connection, run_ids: set[str]) -> None:
+        known = set(connection.scalars(sa.select(RUNS.c.id).where(RUNS.c.id.in_(run_ids))))
+        for run_id in sorted(run_ids - known):
+            raise unknown_run(run_id)
+
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with self._named(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _write(self) -> Iterator[sa.Connection]:
+        """A transaction of its own: whole when the block ends, undone when it raises."""
+        with self._named(), self._engine.connect().execution_options(write=True) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.SQLAlchemyError as error:
+            raise StoreError(f"{self._name}: {describe(error)}") from error
+
+
+@contextmanager
+def _moved_meanwhile(candidate_id: str) -> Iterator[None]:
+    # PostgreSQL lets two processes read the same last move, and then only one can add the next.
+    try:
+        yield
+    except sa.exc.IntegrityError as error:
+        raise other_moves(candidate_id) from error
+
+
+def _equal(table: sa.Table, **wanted: str | None) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name] == str(value) for name, value in wanted.items() if value is not None]
+
+
+def _mark(run_id: str, state: RunState, at: datetime, result: Mapping[str, Any] | None) -> dict[str, Any]:
+    told = None if result is None else dict(result)
+    return {"run_id": run_id, "state": state.value, "at": utc(at), "result": told}
+
+
+def _run(row: Row, mark: Row | None) -> RunRecord:
+    begun = RunRecord(id=row.id, kind=row.kind, config=row.config, started_at=row.started_at)
+    if mark is None:
+        return begun
+    state = RunState(mark.state)
+    return replace(begun, state=state, ended_at=None if state is RunState.RUNNING else mark.at, result=mark.result)
+
+
+def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
+    trace = attempt.trace
+    return {
+        "run_id": attempt.run_id,
+        "id": attempt.id,
+        "task_id": trace.task_id,
+        "candidate_id": trace.candidate_id,
+        "domain": trace.domain,
+        "split": attempt.split.value,
+        "total": attempt.score.total,
+        "tokens": attempt.tokens,
+        "cost": trace.cost,
+        "started_at": utc(trace.started_at),
+        "trace": _TRACE.dump_python(trace, mode="json"),
+        "score": _SCORE.dump_python(attempt.score, mode="json"),
+    }
+
+
+def _move_row(release: Release, number: int, move: Move) -> dict[str, Any]:
+    told = {"stage": move.stage.value, "reason": move.reason, "forced": move.forced, "at": utc(move.at)}
+    return {"candidate_id": release.candidate_id, "number": number, **told}

@@ -1,0 +1,19 @@
+"""URLs of stores, as far as messages and configuration care."""
+
+import re
+
+_PASSWORD = re.compile(r"(?P<before>://[^/?#@]*?:).*(?P<after>@)", re.DOTALL)
+_IN_QUERY = re.compile(r"(?P<before>[?&][^=&]*(?:password|passfile|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
+
+
+def redacted(url: str) -> str:
+    """The URL with what is secret replaced by `***`, also when it is not a proper URL."""
+    return _IN_QUERY.sub(r"\g<before>***", _PASSWORD.sub(r"\g<before>***\g<after>", url))
+
+
+def is_url(text: str) -> bool:
+    return text == MEMORY or "://" in text
+
+
+MEMORY = "memory:"
+"""The store that keeps nothing."""
