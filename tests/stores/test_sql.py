@@ -1,0 +1,187 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from journeyman.errors import InputError, StoreError
+from journeyman.stores import RunRecord, open_store, schema
+from journeyman.stores.engine import connect
+from journeyman.stores.tables import METADATA
+
+NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
+
+WRITER = """
+import sys
+from datetime import UTC, datetime
+from journeyman.score import Reward, Score
+from journeyman.stores import AttemptRecord, RunRecord, open_store
+from journeyman.task import Split
+from journeyman.trace import ModelCall, Trace
+
+file, name, batches, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+now = datetime.now(UTC)
+with open_store(file) as store:
+    for number in range(batches):
+        run = f"{name}-{number}"
+        store.add_run(RunRecord(id=run, kind="test", config={}, started_at=now))
+        call = ModelCall(model="m", prompt="x" * 1000, reply="y")
+        traces = [Trace(id=str(n), task_id="t", candidate_id="c", started_at=now, steps=(call,)) for n in range(size)]
+        score = Score(trace_id="", rewards=(Reward(name="r", value=1.0),))
+        store.add_attempts([AttemptRecord(run_id=run, split=Split.TRAIN, trace=trace, score=score) for trace in traces])
+        print(store.record_look("held out", run, now), flush=True)
+"""
+
+
+def write(file: Path, name: str, batches: int, size: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", WRITER, str(file), name, str(batches), str(size)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_that_write_at_once_all_arrive_and_every_look_has_its_own_number(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    writers = [write(file, name, batches=8, size=20) for name in ("a", "b", "c")]
+    told = [writer.communicate(timeout=120) for writer in writers]
+    assert [error for _, error in told] == ["", "", ""]
+    assert sorted(int(line) for out, _ in told for line in out.split()) == list(range(1, 25))
+    with open_store(file) as store:
+        assert len(list(store.attempts())) == 3 * 8 * 20
+        assert store.looks("held out") == 24
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_batches_only(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    for life in range(3):
+        writer = write(file, f"life {life}", batches=10_000, size=200)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.011 * (life + 1))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.communicate(timeout=60)
+    with open_store(file) as store:
+        sizes = Counter(attempt.run_id for attempt in store.attempts())
+        assert len(sizes) >= 3
+        assert set(sizes.values()) == {200}
+
+
+def test_what_was_written_is_there_when_it_is_opened_again(tmp_path: Path) -> None:
+    run = RunRecord(id="r", kind="k", config={"a": 1}, started_at=NOON)
+    for _ in range(2):
+        with open_store(tmp_path / "journeyman.db") as store:
+            store.add_run(run)
+    with open_store(f"sqlite:///{tmp_path}/journeyman.db") as store:
+        assert list(store.runs()) == [run]
+
+
+def test_a_store_of_a_newer_journeyman_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    open_store(file).close()
+    db = sqlite3.connect(file)
+    with db:
+        db.execute("update alembic_version set version_num = '9999'")
+    db.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match=r"journeyman\.db was written by a newer Journeyman \(step 9999.*upgrade journeyman"):
+        open_store(file)
+    assert file.read_bytes() == before
+
+
+def test_a_migration_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    db = sqlite3.connect(file)
+    with db:
+        db.execute("create table moves (mine text)")
+    db.close()
+    with pytest.raises(StoreError, match="table moves already exists"):
+        open_store(file)
+    db = sqlite3.connect(file)
+    assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [("moves",)]
+    db.close()
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    open_store(file).close()
+    _, engine = connect(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        assert sa.inspect(connection).get_unique_constraints("attempts")[0]["column_names"] == ["run_id", "id"]
+    engine.dispose()
+
+
+def test_the_newest_step_is_the_one_the_code_is_written_for() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+    assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
+
+
+def test_opening_a_store_that_is_up_to_date_does_not_load_alembic(tmp_path: Path) -> None:
+    open_store(tmp_path / "journeyman.db").close()
+    code = "import sys, journeyman.stores as s; s.open_store('journeyman.db').close(); print('alembic' in sys.modules)"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("False\n", "")
+
+
+def test_a_file_that_is_no_database_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    file.write_text("dear diary, " * 100)
+    with pytest.raises(StoreError, match="file is not a database; move it away, or name another store"):
+        open_store(file)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"the folder .*file/below of the store cannot be made"):
+        open_store(tmp_path / "file" / "below" / "journeyman.db")
+
+
+def test_a_row_that_was_tampered_with_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "journeyman.db"
+    write(file, "a", batches=1, size=1).communicate(timeout=60)
+    db = sqlite3.connect(file)
+    with db:
+        db.execute("update attempts set score = '{}'")
+    db.close()
+    with open_store(file) as store, pytest.raises(StoreError, match="attempt 0 of run a-0 cannot be read"):
+        list(store.attempts())
+
+
+def test_a_value_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path / "journeyman.db") as store, pytest.raises(StoreError, match="not JSON compliant"):
+        store.add_run(RunRecord(id="r", kind="k", config={"rate": float("nan")}, started_at=NOON))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mysql://root:secret@h/x", "no store of the kind 'mysql'; there are memory:, sqlite:///FILE and postgresql"),
+        ("postgresql://root:secret@h:port/x", r"the store postgresql://root:\*\*\*@h:port/x is not a URL"),
+        ("sqlite://", "names no file; write memory:"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_explained_without_its_password(url: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    with pytest.raises(StoreError, match=r"postgresql://me:\*\*\*@127\.0\.0\.1:1/x: .*see that the server runs") as caught:
+        open_store("postgresql://me:secret@127.0.0.1:1/x")
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from journeyman.config import Project, Settings, load
+from journeyman.errors import InputError
+
+
+def project(folder: Path, text: str) -> Project:
+    (folder / "journeyman.toml").write_text(text)
+    return load(folder, {})
+
+
+def test_without_a_file_every_setting_has_its_default_and_paths_start_here(tmp_path: Path) -> None:
+    found = load(tmp_path, {})
+    assert found == Project(root=tmp_path, settings=Settings(), file=None)
+    assert found.store_url == f"sqlite:///{tmp_path}/.journeyman/journeyman.db"
+    assert found.artifacts == tmp_path / ".journeyman" / "artifacts"
+
+
+def test_the_nearest_file_upwards_counts_and_its_folder_is_where_paths_start(tmp_path: Path) -> None:
+    (tmp_path / "journeyman.toml").write_text('[store]\nurl = "data/x.db"\n[gate]\nalpha = 0.1\nleast_gain = 0\n')
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    found = load(below, {})
+    assert found.store_url == f"sqlite:///{tmp_path}/data/x.db"
+    assert found.settings.gate.alpha == 0.1
+    assert found.settings.playbook == Settings().playbook
+    assert found.file == tmp_path / "journeyman.toml"
+
+
+@pytest.mark.parametrize(
+    ("url", "opened"),
+    [
+        ("sqlite:///x.db", "sqlite:///{root}/x.db"),
+        ("sqlite:////srv/x.db", "sqlite:////srv/x.db"),
+        ("/srv/x.db", "sqlite:////srv/x.db"),
+        ("memory:", "memory:"),
+        ("postgresql://me@h/x", "postgresql://me@h/x"),
+    ],
+)
+def test_a_store_is_named_by_path_or_url(tmp_path: Path, url: str, opened: str) -> None:
+    assert project(tmp_path, f'store.url = "{url}"').store_url == opened.format(root=tmp_path)
+
+
+def test_the_environment_names_the_store_and_nothing_shows_its_password(tmp_path: Path) -> None:
+    found = load(tmp_path, {"JOURNEYMAN_STORE": "postgresql://me:secret@h/x"})
+    assert found.store_url == "postgresql://me:secret@h/x"
+    assert "secret" not in repr(found)
+
+
+def test_all_that_is_wrong_is_named_at_once_with_its_line(tmp_path: Path) -> None:
+    wrong = '[playbook]\nsimilarity_treshold = 0.9\nbatch_size = "ten"\n\nconcurrency = 0\n[gates]\nalpha = 1\n'
+    with pytest.raises(InputError) as caught:
+        project(tmp_path, wrong)
+    file = tmp_path / "journeyman.toml"
+    assert set(str(caught.value).split("; ")) == {
+        f"{file}:2: there is no setting playbook.similarity_treshold",
+        "did you mean playbook.similarity_threshold?",
+        f"{file}:3: playbook.batch_size: input should be a valid integer",
+        f"{file}:5: playbook.concurrency: input should be greater than or equal to 1",
+        f"{file}:6: there is no setting gates",
+        "did you mean gate?",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[store]\nurl =\n", "is not TOML: .*line 2"),
+        ("store = 3\n", r"journeyman\.toml:1: store: input should be a table"),
+        ("gate.alpha = nan\n", r"journeyman\.toml:1: gate\.alpha: input should be"),
+        ("when = 1979-05-27\n", "there is no setting when; did you mean gate"),
+        ("playbook.batch_size = true\n", "valid integer"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why_and_where(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        project(tmp_path, text)
