@@ -1,0 +1,77 @@
+"""The `journeyman` command. A command's file is loaded when the command is called, so `--help` costs next to nothing.
+
+Exit codes: 0 it went well, 1 the answer is no (not passed, something is broken), 2 the input cannot be used, 130 interrupted.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from journeyman.errors import JourneymanError
+
+COMMANDS = {
+    "demo": "See a small real model fail at a job, learn from its failures, and pass.",
+    "train": "Learn from tasks, and prove on held-out ones that it helps.",
+    "evaluate": "Measure on held-out tasks whether a playbook helps.",
+    "compare": "Say whether B is really better than A, from anybody's results.",
+    "playbook": "Look at playbooks, compare them, and bring them in and out.",
+    "doctor": "Say what is installed, what is missing, and how to mend it.",
+}
+"""Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
+
+
+class _Lazy(click.Group):
+    """Knows its commands by name and line, and loads one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            return None
+        command: click.Command = import_module(f"{__name__}.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
+
+
+@click.group(
+    cls=_Lazy,
+    commands={name: click.Command(name, short_help=line) for name, line in COMMANDS.items()},
+    # Inherited by every command: `--num_examples` is `--num-examples`.
+    context_settings={"token_normalize_func": lambda token: token.replace("_", "-"), "help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="journeyman", prog_name="journeyman", message="%(prog)s %(version)s")
+def root() -> None:
+    """Agents that learn on the job, and never get worse.
+
+    \b
+    Example:
+      journeyman demo
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. What the library raises on purpose is one line on stderr."""
+    try:
+        code: Any = root.main(args=arguments, prog_name="journeyman", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except JourneymanError as error:
+        click.echo(f"journeyman: {error}", err=True)
+        return 2
+    except click.Abort:
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough. Python would complain on its way out when it flushes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0
