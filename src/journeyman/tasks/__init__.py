@@ -1,0 +1,47 @@
+"""Data sets by name. Each loads what it needs when its name is said.
+
+gsm8k     grade-school mathematics, from its files or downloaded
+custom    anybody's questions with answers
+desk      the order desk, the small world that ships with the package; its domains are its shops
+"""
+
+from dataclasses import replace
+
+from journeyman.errors import InputError
+from journeyman.tasks.base import Dataset
+
+NAMES = ("custom", "desk", "gsm8k")
+
+
+def load(name: str, *, input: str = "", held_out: str = "", domain: str = "", seed: int = 0) -> Dataset:
+    """The data set called `name`, in its splits.
+
+    Args:
+        input: Its file; for gsm8k also the folder of its files, or nothing for a download. The desk has none.
+        held_out: A file of held-out questions. Without one they are set apart from `input` by a hash of the question.
+        domain: Only tasks of this domain. The desk needs one.
+        seed: Another split by hash, or other tasks at the desk.
+
+    Raises:
+        InputError: There is no such data set or domain, or its file cannot be used.
+    """
+    if name == "desk":
+        return _desk(input or held_out, domain, seed)
+    if name not in NAMES:
+        raise InputError(f"no data set {name!r}; there are {', '.join(NAMES)}")
+    from journeyman.tasks import questions
+
+    dataset = (questions.gsm8k if name == "gsm8k" else questions.custom)(input, held_out, seed=seed)
+    tasks = tuple(task for task in dataset.tasks if domain in ("", task.domain))
+    if not tasks:
+        known = ", ".join(sorted({task.domain for task in dataset.tasks}))
+        raise InputError(f"the data set {name!r} has no tasks of domain {domain!r}; there are {known}")
+    return replace(dataset, tasks=tasks)
+
+
+def _desk(file: str, domain: str, seed: int) -> Dataset:
+    from journeyman.tasks import desk
+
+    if file:
+        raise InputError(f"the desk makes its own tasks and reads no file; leave out {file}")
+    return desk.load(domain, seed=seed)

@@ -1,0 +1,104 @@
+"""May a candidate pass, and why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from journeyman.evaluation import Decision, Evaluation
+
+_NAMED = 5
+"""Broken tasks that a refusal names; the rest are counted."""
+
+
+class Gate(Protocol):
+    def decide(self, evaluation: Evaluation) -> Decision: ...
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Gates compose; the first refusal is the answer."""
+
+    gates: tuple[Gate, ...]
+
+    def decide(self, evaluation: Evaluation) -> Decision:
+        decisions = [gate.decide(evaluation) for gate in self.gates]
+        refusals = [decision for decision in decisions if not decision.passed]
+        return (refusals or decisions or [Decision(False, "no gate was asked")])[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetterOnHeldOut:
+    """Passes when even the low end of the interval is a gain worth having. For one look at each candidate."""
+
+    least_gain: float = 0.0
+    least_tasks: int = 30
+    most_unknown: float = 0.05
+    """Of all tasks. Without it, breaking the verifier would be a way to win."""
+    alpha: float = 0.05
+    """One in twenty, at most, of candidates that are no better may pass, all looks at these tasks taken together."""
+    seed: int = 0
+
+    def decide(self, evaluation: Evaluation) -> Decision:
+        from journeyman.stats import bootstrap_interval
+
+        return _decide(self, evaluation, lambda found, alpha: bootstrap_interval(found, alpha, seed=self.seed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetterAtAnyTime:
+    """The same for one who looks at a candidate after every batch of tasks and stops when it passes.
+
+    Such peeking breaks an ordinary interval: each look is another chance to be lucky. This one's interval holds at all looks at
+    once, and asks for more tasks in return. `Evaluation.looks` still counts other candidates, not this one's batches.
+    """
+
+    least_gain: float = 0.0
+    least_tasks: int = 30
+    most_unknown: float = 0.05
+    alpha: float = 0.05
+
+    def decide(self, evaluation: Evaluation) -> Decision:
+        from journeyman.stats import anytime_interval
+
+        return _decide(self, evaluation, anytime_interval)
+
+
+def _decide(
+    gate: BetterOnHeldOut | BetterAtAnyTime,
+    evaluation: Evaluation,
+    interval: Callable[[Sequence[float], float], tuple[float, float]],
+) -> Decision:
+    from journeyman.stats import spent
+
+    tasks, unknown, gain = evaluation.tasks, evaluation.unknown, evaluation.gain
+    if unknown > gate.most_unknown * (tasks + unknown):
+        return Decision(
+            False,
+            f"{unknown} of {tasks + unknown} tasks could not be compared, and at most {gate.most_unknown:.0%} may be unknown",
+        )
+    if gain is None or tasks < gate.least_tasks:
+        return Decision(False, f"{tasks} held-out tasks were compared, and {gate.least_tasks} are needed")
+    alpha = spent(gate.alpha, evaluation.looks + 1)
+    low, high = interval(evaluation.differences, alpha)
+    found = (
+        f"gain {gain:+.3f} on {tasks} tasks, {_percent(1 - alpha)} interval {low:+.3f} to {high:+.3f}{_look(evaluation.looks)}"
+    )
+    if low > gate.least_gain:
+        return Decision(True, f"{found}; {evaluation.wins} better, {evaluation.losses} worse")
+    return Decision(False, f"{found}, whose low end is not above {gate.least_gain:+.3f}{_broken(evaluation)}")
+
+
+def _percent(level: float) -> str:
+    return f"{100 * level:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def _look(before: int) -> str:
+    return f" at look number {before + 1} at these tasks" if before else ""
+
+
+def _broken(evaluation: Evaluation) -> str:
+    broken = evaluation.broken
+    if not broken:
+        return ""
+    more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+    return f"; it broke {', '.join(broken[:_NAMED])}{more}"

@@ -1,0 +1,180 @@
+"""Is that answer right? Finds the final answer in a reply, whatever stands around it, and compares it with the truth."""
+
+import re
+import unicodedata
+from decimal import Decimal
+
+from journeyman.score import Reward
+from journeyman.task import Task
+from journeyman.trace import Trace
+
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}\b)?|\.\d+"
+_NUMBER = re.compile(
+    r"(?P<minus>(?<![\w)\].])[-−](?=[$€£]?\.?\d|\\[dt]?frac))?[$€£]?(?P<minus2>[-−](?=\.?\d))?"
+    r"(?:"
+    r"\\[dt]?frac\{(?P<top>\d+)\}\{(?P<under>\d+)\}"
+    r"|(?P<mixed>\d+) (?P<over>\d+)/(?P<part>\d+)"
+    rf"|(?P<whole>{_DIGITS})(?:\s?/\s?(?P<below>\d+))?"
+    r")"
+)
+"""`18`, `-$1,234.50`, `1.5e3`, `2/3`, `3 1/3`, `\\frac{2}{3}`. A minus behind a digit is a subtraction."""
+
+_STRONG = re.compile(
+    r"(?P<hashes>\#{4})"
+    r"|\\boxed\s*(?P<boxed>\{)"
+    r"|\"(?:final[_ ])?answer\"\s*:(?P<json>)"
+    r"|^[\s>*_#-]*(?:(?:the\s+)?(?:final\s+)?answer|(?-i:A))[\s*_]*:(?P<line>)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""What announces a final answer for certain. The last one counts: a reply may correct itself."""
+
+_WEAK = re.compile(r"\banswer(?:\s+is|\s*[:=])", re.IGNORECASE)
+"""What announces one where nothing stronger does, if a number follows."""
+
+_LATEX = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " "})
+_MARKUP = " \t\r\n*_`\"'“”‘’()[]{}<>$\\.,;:!?"
+_ARTICLE = re.compile(r"^(?:a|an|the)\s+")
+
+
+def final_number(reply: str) -> Decimal | None:
+    """The number that a reply gives as its answer.
+
+    It is looked for behind the last `####`, `\\boxed{`, `"answer":`, `Answer:` or `A:`, behind the last equals sign there; else
+    behind "the answer is"; else it is the last number of all. Where an answer is announced and is no number, there is none.
+    """
+    text = _plain(reply)
+    announced = _announced(text)
+    if announced is not None:
+        behind = first_number(announced.rpartition("=")[2])
+        return behind if behind is not None else first_number(announced)
+    for mark in reversed(list(_WEAK.finditer(text))):
+        found = first_number(_first_line(text[mark.end() :]))
+        if found is not None:
+            return found
+    numbers = list(_NUMBER.finditer(text))
+    return _value(numbers[-1]) if numbers else None
+
+
+def final_text(reply: str) -> str:
+    """The text that a reply gives as its answer: what is announced as such, else its last line."""
+    text = _plain(reply)
+    announced = _announced(text)
+    if announced is not None:
+        return announced.strip()
+    lines = [line for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else ""
+    weak = list(_WEAK.finditer(last))
+    return (last[weak[-1].end() :] if weak else last).strip()
+
+
+def first_number(text: str) -> Decimal | None:
+    """The value of the first number in a text."""
+    found = _NUMBER.search(text)
+    return _value(found) if found else None
+
+
+def whole_number(text: str) -> Decimal | None:
+    """The value of a text that is a number and nothing else, apart from a currency or percent sign."""
+    found = _NUMBER.fullmatch(_plain(text).strip().rstrip("%.").strip())
+    return _value(found) if found else None
+
+
+def truth(answer: str) -> str:
+    """The answer itself, where the ground truth of a data set shows the way to it and ends with `#### answer`."""
+    return answer.rpartition("####")[2].strip()
+
+
+def normalised(text: str) -> str:
+    """A text without case, marks around it, a leading article and doubled space."""
+    folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return _ARTICLE.sub("", folded.strip(_MARKUP)).strip(_MARKUP)
+
+
+def same_number(a: Decimal, b: Decimal) -> bool:
+    """Equal but for the last digits of a calculation in floating point."""
+    return abs(a - b) <= Decimal("1e-9") * max(abs(a), abs(b))
+
+
+class Number:
+    """Verifies that the final number is the right one, as GSM8K's own graders do."""
+
+    async def verify(self, task: Task, trace: Trace) -> Reward:
+        return judge_number(task.answer, trace.reply)
+
+
+class Exact:
+    """Verifies the final answer: as a number where the truth is one, else as a text, by `normalised`."""
+
+    async def verify(self, task: Task, trace: Trace) -> Reward:
+        if whole_number(truth(task.answer)) is not None:
+            return judge_number(task.answer, trace.reply)
+        expected, found = truth(task.answer), final_text(trace.reply)
+        if normalised(found) == normalised(expected):
+            return Reward(name="answer", value=1.0)
+        return _wrong(expected, f'"{_short(found)}"' if found else "no answer")
+
+
+def judge_number(answer: str, reply: str) -> Reward:
+    """1 when the reply's final number is the one of the ground truth; unknown when the ground truth holds none."""
+    expected, found = first_number(_plain(truth(answer))), final_number(reply)
+    if expected is None:
+        return Reward(name="answer", value=None, evidence=f'answer: the ground truth "{_short(truth(answer))}" is no number')
+    if found is not None and same_number(found, expected):
+        return Reward(name="answer", value=1.0)
+    return _wrong(truth(answer), "no number" if found is None else f'"{_short(f"{found:f}")}"')
+
+
+def _wrong(expected: str, got: str) -> Reward:
+    return Reward(name="answer", value=0.0, evidence=f'answer: expected "{expected}", got {got}')
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _plain(text: str) -> str:
+    return text.replace("{,}", ",").replace("\\,", "").replace("\\!", "").replace("\\$", "$").translate(_LATEX)
+
+
+def _announced(text: str) -> str | None:
+    """What stands behind the last strong mark; `None` when there is no such mark."""
+    marks = list(_STRONG.finditer(text))
+    if not marks:
+        return None
+    mark, rest = marks[-1], text[marks[-1].end() :]
+    if mark["boxed"]:
+        return _braced(rest)
+    if mark["json"] is not None:
+        return _json_value(rest)
+    return _first_line(rest)
+
+
+def _first_line(text: str) -> str:
+    """The first line that says something: the answer may stand below its heading."""
+    return next((line for line in text.splitlines() if line.strip(_MARKUP)), "")
+
+
+def _braced(text: str) -> str:
+    """Up to the brace that closes the one before the text."""
+    depth = 1
+    for at, character in enumerate(text):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return text[:at]
+    return text
+
+
+def _json_value(text: str) -> str:
+    quoted = re.match(r'\s*"((?:[^"\\]|\\.)*)"?', text)
+    return quoted[1] if quoted else re.split(r"[}\n]", text, maxsplit=1)[0]
+
+
+def _value(found: re.Match[str]) -> Decimal | None:
+    """What a number means; `None` for a fraction of zero."""
+    top, under = found["top"] or found["over"], found["under"] or found["part"]
+    if found["whole"]:
+        top, under = found["whole"].replace(",", ""), found["below"] or "1"
+    if not Decimal(under):
+        return None
+    value = Decimal(found["mixed"] or 0) + Decimal(top) / Decimal(under)
+    return -value if found["minus"] or found["minus2"] else value

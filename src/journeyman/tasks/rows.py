@@ -1,0 +1,111 @@
+"""Rows from a file that somebody else wrote: JSON lines or one JSON list, gzipped or not, each with the line it stands at."""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import InputError
+
+_GAP = re.compile(r"[\s,]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    where: str
+    """`file:line`."""
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Complaints:
+    """Everything wrong with a file, gathered before anything is done with it, so that it is mended in one go."""
+
+    summary: str
+    """What is said first."""
+    found: list[str] = field(default_factory=list)
+
+    def add(self, where: str, what: str) -> None:
+        self.found.append(f"{where}: {what}")
+
+    def check(self) -> None:
+        """Raise an `InputError` that names all of them, if there are any."""
+        if self.found:
+            raise InputError(f"{self.summary}: {'; '.join(self.found)}")
+
+
+def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
+    """The objects in a file, in order. What is no object is added to `bad` on the way, and left out.
+
+    Raises:
+        InputError: The file cannot be read at all.
+    """
+    text = _text(Path(path))
+    items = _listed(text) if text.lstrip().startswith("[") else _lines(text)
+    for line, value in items:
+        where = f"{path}:{line}"
+        if isinstance(value, dict):
+            yield Row(where, value)
+        elif isinstance(value, _NoJson):
+            bad.add(where, f"no JSON ({value})")
+        else:
+            bad.add(where, "not a JSON object")
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there; check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} could not be read: {error}") from None
+
+
+class _NoJson(str):
+    """Why a piece of text is not JSON."""
+
+    __slots__ = ()
+
+
+def _lines(text: str) -> Iterator[tuple[int, object]]:
+    # Not splitlines: JSON strings may hold other line separators than these.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield number, _NoJson(error)
+
+
+def _listed(text: str) -> Iterator[tuple[int, object]]:
+    """The items of a list, one by one, so that each has its line. After what is no JSON nothing more can be read."""
+    decoder = json.JSONDecoder()
+    at, line, counted = text.index("[") + 1, 1, 0
+    while True:
+        at = _after(_GAP, text, at)
+        line, counted = line + text.count("\n", counted, at), at
+        if text[at : at + 1] == "]":
+            if text[at + 1 :].strip():
+                yield line, _NoJson("something stands behind the end of the list")
+            return
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            yield error.lineno, _NoJson(f"{error.msg}, column {error.colno}")
+            return
+        except RecursionError as error:
+            yield line, _NoJson(error)
+            return
+        yield line, value
+
+
+def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return found.end() if found else at
