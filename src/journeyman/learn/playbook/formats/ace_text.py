@@ -117,7 +117,7 @@ def _sections(lines: list[str]) -> Iterator[_Section]:
     for line in lines:
         if header := _HEADER.fullmatch(line):
             section.tail = loose
-            if section.items or section.tail:
+            if section.header is not None or section.items or section.tail:
                 yield section
             section, loose = _Section(header[1] or _UNNAMED, line), []
         elif _VOTED.fullmatch(line) or _BARE.fullmatch(line):

@@ -77,12 +77,16 @@ def read(text: str, where: str) -> Playbook:
     if not isinstance(rows, dict):
         raise PlaybookError(f'{where}:1: "{generation.top}" is not an object of skills; check that it is a skillbook')
     bullets = tuple(_read(id, row, generation, _Place(text, where)) for id, row in rows.items())
-    kept: dict[str, Any] = {"generation": generation.name}
-    kept |= {key: value for key, value in data.items() if key not in (generation.top, "schema_version")}
-    if (order := list(data)) != _order(generation, kept):
+    top = {key: value for key, value in data.items() if key not in (generation.top, "schema_version")}
+    kept: dict[str, Any] = {"generation": generation.name, "top": top}
+    if (order := list(data)) != _order(generation, top):
         kept["order"] = order
-    if kept.get("sections") == _sections(bullets, {}):
-        del kept["sections"]
+    if list(data) and top.get("sections") == (usual := _sections(Playbook(bullets=bullets), bullets, generation)):
+        if list(top["sections"]) == list(usual):
+            del top["sections"]
+    elif unlisted := sorted(rows.keys() - _listed(mapping(top.get("sections")))):
+        # Sections need not name every skill; those that are new since are named.
+        kept["unlisted"] = unlisted
     if style := _style(data, text):
         kept["style"] = style
     return Playbook(bullets=bullets, extra={_OWN: kept})
@@ -164,7 +168,8 @@ def _bullet(id: str, row: Mapping[str, Any], generation: _Generation, place: _Pl
         gone = row.get("active") is False
     else:
         content = text("content")
-        gone = row.get("status", "active") == "invalid"
+        # In the oldest, it would be just another key.
+        gone = row.get("status") == "invalid" and "status" in generation.keys
     return Bullet(
         id=id,
         content=content,
@@ -235,8 +240,8 @@ def _said_v2(bullet: Bullet, kept: Mapping[str, Any]) -> dict[str, Any]:
         said |= {"section": "context", "keywords": ["_".join(bullet.section.casefold().split())]}
     issue, insight = kept.get("issue"), kept.get("insight")
     if not isinstance(issue, str) or _joined(issue, insight or "") != bullet.content:
-        # The section "context" asks for both.
-        said |= {"issue": bullet.about or bullet.content, "insight": bullet.content}
+        # The section "context" asks for both, and the package itself says one text twice, too.
+        said |= {"issue": bullet.content, "insight": bullet.content}
     counts = {"used_count": bullet.shown, "helpful_count": bullet.helpful, "harmful_count": bullet.harmful}
     return said | {"active": not bullet.retired} | counts | _dates(bullet)
 
@@ -263,24 +268,21 @@ _MISSING = object()
 def _write(playbook: Playbook, generation: _Generation) -> Exported:
     kept = mapping(playbook.extra.get(_OWN))
     same = kept.get("generation") == generation.name
+    top = mapping(kept.get("top"))
     bullets = playbook.bullets if "retired bullets" in generation.carried else playbook.active
     rows = {bullet.id: _row(bullet, generation) for bullet in bullets}
-    found = [int(match[1]) for id in rows if (match := re.fullmatch(r".*-(\d{5,9})", id))]
-    next_id = kept.get("next_id", 0)
+    numbers = [int(match[1]) for id in rows if (match := re.fullmatch(r".*-(\d{5,9})", id))]
     values: dict[str, Any] = {
+        "next_id": max(numbers, default=0),
+        "similarity_decisions": {},
+        **top,
         "schema_version": "2",
         generation.top: rows,
-        "sections": _sections(bullets, mapping(kept.get("sections")) if same else {}, generation),
-        "next_id": max([next_id, *found]) if isinstance(next_id, int) else next_id,
-        "similarity_decisions": kept.get("similarity_decisions", {}),
-        **{key: value for key, value in kept.items() if key not in _LAYOUT},
+        "sections": _sections(playbook, bullets, generation),
     }
     order = kept["order"] if same and "order" in kept else _order(generation, values)
     data = {key: values[key] for key in order if key in values}
     return Exported(_text(data, mapping(kept.get("style")) if same else {}), tuple(_losses(playbook, generation)))
-
-
-_LAYOUT = frozenset({"generation", "order", "style", "sections", "next_id", "similarity_decisions"})
 
 
 def _order(generation: _Generation, values: Mapping[str, Any]) -> list[str]:
@@ -288,7 +290,8 @@ def _order(generation: _Generation, values: Mapping[str, Any]) -> list[str]:
     usual += [generation.top, "sections", "next_id"]
     if generation.name != "v0":
         usual.append("similarity_decisions")
-    more = [key for key in values if key not in {*usual, *_LAYOUT, "schema_version", "bullets", "skills"}]
+    known = {"schema_version", "bullets", "skills", "similarity_decisions", *usual}
+    more = [key for key in values if key not in known]
     return usual + more
 
 
@@ -316,18 +319,30 @@ def _foreign(bullet: Bullet, generation: _Generation) -> list[str]:
     return [key for key in gone if key not in ("issue", "insight")]
 
 
-def _sections(
-    bullets: tuple[Bullet, ...], before: Mapping[str, Any], generation: _Generation | None = None
-) -> dict[str, list[str]]:
-    """The ids in each section: those there before in their old place, the others behind them."""
-    there = {bullet.id for bullet in bullets}
-    sections = {name: [id for id in ids if id in there] for name, ids in before.items() if isinstance(ids, list)}
-    listed = {id for ids in sections.values() for id in ids}
-    for bullet in bullets:
+def _sections(playbook: Playbook, written: tuple[Bullet, ...], generation: _Generation) -> Any:
+    """The ids in each section: as they were read, without those that are not written and with those that are new."""
+    kept = mapping(playbook.extra.get(_OWN))
+    before = mapping(kept.get("top")).get("sections", {}) if kept.get("generation") == generation.name else {}
+    if not isinstance(before, Mapping):
+        return before
+    left_out = {bullet.id for bullet in playbook.bullets} - {bullet.id for bullet in written}
+    sections = {name: _without(ids, left_out) for name, ids in before.items()}
+    listed = _listed(sections) | set(kept.get("unlisted", ()))
+    for bullet in written:
         if bullet.id not in listed:
-            fixed = generation is not None and generation.name == "v2" and bullet.section not in ("context", "harness")
-            sections.setdefault("context" if fixed else bullet.section, []).append(bullet.id)
+            coined = generation.name == "v2" and bullet.section not in ("context", "harness")
+            ids = sections.setdefault("context" if coined else bullet.section, [])
+            if isinstance(ids, list):
+                ids.append(bullet.id)
     return sections
+
+
+def _without(ids: Any, left_out: set[str]) -> Any:
+    return [id for id in ids if not isinstance(id, str) or id not in left_out] if isinstance(ids, list) else ids
+
+
+def _listed(sections: Mapping[str, Any]) -> set[str]:
+    return {id for ids in sections.values() if isinstance(ids, list) for id in ids if isinstance(id, str)}
 
 
 _STYLES: tuple[dict[str, Any], ...] = (

@@ -1,0 +1,388 @@
+"""`journeyman playbook`: look at what was learned, carry it in and out, and keep it tidy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from journeyman.cli._shared import emit, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from journeyman.playbook import Delta, Playbook
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
+_READABLE = ("journeyman", "ace", "ace-framework", "cheatsheet")
+
+
+@click.group()
+def command() -> None:
+    """Look at playbooks, compare them, and bring them in and out.
+
+    FILE may be of any format that can be read, and FILE@3 is revision 3 in the journal beside it.
+
+    \b
+    Example:
+      journeyman playbook show playbooks/oslo.json
+    """
+
+
+def _output(made: Callable[..., None]) -> Callable[..., None]:
+    made = click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")(made)
+    made = click.option("--in-place", is_flag=True, help="Write FILE itself, and its journal.")(made)
+    return click.option("--output", type=_FILE, metavar="FILE", help="Write the result here and leave FILE as it is.")(made)
+
+
+@command.command()
+@click.argument("file")
+@click.option("--domain", metavar="NAME", help="Only the bullets of one domain.")
+@click.option("--all", "retired", is_flag=True, help="The retired ones, too.")
+@json_option
+def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
+    """Show the bullets of a playbook, and which contradict each other.
+
+    \b
+    Example:
+      journeyman playbook show playbooks/oslo.json --domain oslo
+    """
+    from journeyman.learn.playbook.conflict import conflicts
+    from journeyman.learn.playbook.edit import at_revision
+    from journeyman.learn.playbook.files import bullets_json
+
+    playbook = at_revision(file)
+    found = conflicts(playbook)
+    rivals: dict[str, list[str]] = {}
+    for one, other in found:
+        rivals.setdefault(one, []).append(other)
+        rivals.setdefault(other, []).append(one)
+    bullets = [bullet for bullet in playbook.bullets if (retired or not bullet.retired) and domain in (None, bullet.domain)]
+    counts = {"active": len(playbook.active), "retired": len(playbook.bullets) - len(playbook.active)}
+    if not as_json:
+        from journeyman.cli import _bullets
+
+        apart = f", {len(found)} contradictions" if found else ""
+        _bullets.table(bullets, rivals, f"{file}: {counts['active']} bullets, {counts['retired']} retired{apart}")
+    chosen = {bullet.id for bullet in bullets}
+    rows = [{**row, "conflicts": rivals.get(row["id"], [])} for row in bullets_json(playbook) if row["id"] in chosen]
+    emit({"file": file, **counts, "conflicts": [list(pair) for pair in found], "bullets": rows}, as_json=as_json)
+
+
+@command.command()
+@click.argument("before")
+@click.argument("after")
+@json_option
+def diff(before: str, after: str, as_json: bool) -> None:
+    """Say in words what changed from one playbook to another.
+
+    \b
+    Examples:
+      journeyman playbook diff old.json new.json
+      journeyman playbook diff playbooks/oslo.json@2 playbooks/oslo.json
+    """
+    from journeyman.learn.playbook.edit import at_revision
+    from journeyman.learn.playbook.words import differences
+
+    found = differences(at_revision(before), at_revision(after))
+    if not as_json:
+        click.echo("\n".join(f"{one.bullet_id} {one.words}" for one in found) or "The playbooks say the same.")
+    kinds: dict[str, int] = {}
+    for one in found:
+        kinds[one.kind] = kinds.get(one.kind, 0) + 1
+    rows = [{"kind": one.kind, "id": one.bullet_id, "words": one.words} for one in found]
+    emit({"before": before, "after": after, "counts": kinds, "differences": rows}, as_json=as_json)
+
+
+@command.command("import")
+@click.argument("file", type=_FILE)
+@click.option("--output", type=_FILE, required=True, metavar="FILE", help="The playbook file to write.")
+@click.option("--format", "name", type=click.Choice(_READABLE), help="What FILE is.  [default: told from its content]")
+@click.option("--domain", metavar="NAME", help="The domain of the bullets that name none.")
+@json_option
+def import_(file: Path, output: Path, name: str | None, domain: str | None, as_json: bool) -> None:
+    """Turn another system's playbook, or a checkpoint, into a playbook file.
+
+    \b
+    Examples:
+      journeyman playbook import playbook.txt --output playbooks/imported.json
+      journeyman playbook import skillbook.json --output playbooks/desk.json --domain desk
+    """
+    from dataclasses import replace
+
+    from journeyman.learn.playbook import files, formats
+    from journeyman.playbook import normalised
+
+    text = files.read_text(file)
+    name = name or formats.recognise(text, str(file))
+    playbook = formats.read(text, name, str(file))
+    if name != formats.NATIVE:
+        playbook = files.imported_from(playbook, file.name)
+    if domain:
+        named = (replace(bullet, domain=domain) if bullet.domain == "general" else bullet for bullet in playbook.bullets)
+        playbook = replace(playbook, bullets=tuple(named))
+    files.save(playbook, output)
+    copies = len(playbook.active) - len({(bullet.domain, normalised(bullet.content)) for bullet in playbook.active})
+    _tell(f"{len(playbook.bullets)} bullets ({name}) are in {output}")
+    if copies:
+        _tell(f"{copies} of them are exact copies: journeyman playbook dedupe {output}")
+    if file.with_suffix(".embeddings.npz").exists():
+        _tell(f"{file.with_suffix('.embeddings.npz')} was not read: vectors are made when they are needed")
+    emit({"format": name, "bullets": len(playbook.bullets), "copies": copies, "output": str(output)}, as_json=as_json)
+
+
+@command.command()
+@click.argument("file")
+@click.option("--format", "name", type=click.Choice(_WRITABLE), required=True, help="What to write.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where.  [default: stdout]")
+@click.option("--domain", metavar="NAME", help="Only the bullets of one domain.")
+@json_option
+def export(file: str, name: str, output: Path | None, domain: str | None, as_json: bool) -> None:
+    """Write a playbook in another system's format, and say what is lost.
+
+    For `skill`, the output is a folder whose name is the skill's; SKILL.md is written into it.
+
+    \b
+    Examples:
+      journeyman playbook export playbooks/oslo.json --format ace --output playbook.txt
+      journeyman playbook export playbooks/oslo.json --format skill --output .claude/skills/oslo-orders
+    """
+    from dataclasses import replace
+
+    from journeyman.learn.playbook import files, formats
+    from journeyman.learn.playbook.edit import at_revision
+
+    playbook = at_revision(file)
+    if domain:
+        playbook = replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.domain == domain))
+    if name == "skill" and output:
+        from journeyman.learn.playbook.formats import skill
+
+        exported = skill.write(playbook, output.resolve().name)
+        output = output / skill.FILE
+    else:
+        exported = formats.write(playbook, name)
+    if output:
+        files.write_text(output, exported.text)
+    elif not as_json:
+        click.echo(exported.text, nl=False)
+    for loss in exported.losses:
+        _tell(f"lost: {loss}")
+    written: dict[str, Any] = {"output": str(output)} if output else {"text": exported.text}
+    emit({"format": name, "bullets": len(playbook.active), "losses": list(exported.losses), **written}, as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.option(
+    "--similarity-threshold", type=float, default=0.8, show_default=True, help="Cosine from which two texts are near."
+)
+@click.option("--embedder", default="hashing", show_default=True, help="hashing, or sentence (an extra), which knows synonyms.")
+@_output
+@json_option
+def dedupe(file: Path, similarity_threshold: float, embedder: str, as_json: bool, **given: Any) -> None:
+    """Merge bullets that say the same; their counts are added up.
+
+    Bullets that are near and yet contradict each other, or differ in a number or a name, are kept apart.
+
+    \b
+    Examples:
+      journeyman playbook dedupe playbooks/imported.json
+      journeyman playbook dedupe playbooks/imported.json --similarity-threshold 0.85 --in-place
+    """
+    from journeyman import embed
+    from journeyman.cli import _bullets
+    from journeyman.learn.playbook import files
+    from journeyman.learn.playbook.tidy import duplicates
+
+    where = _Where(**given)
+    playbook = files.load(file)
+    found = duplicates(playbook, embed.load(embedder), similarity_threshold)
+    if not as_json:
+        click.echo("\n".join([*_bullets.merges(found, playbook), ""]), nl=False)
+    _tell(
+        f"{found.exact} exact copies and {found.near} near duplicates among {len(playbook.active)} bullets; "
+        f"{found.kept_apart} near ones say something else and stay"
+    )
+    merges = [_bullets.merge_json(merge) for merge in found.merges]
+    result = {"exact": found.exact, "near": found.near, "kept_apart": found.kept_apart, "merges": merges}
+    emit({**_write(file, playbook, "dedupe", found.merges, where), **result}, as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.option("--min-confidence", type=click.FloatRange(0, 1), default=0.0, help="Retire voted bullets below this.")
+@click.option("--max-bullets", type=click.IntRange(0), metavar="N", help="Retire the least confident beyond N.")
+@click.option("--harmful", is_flag=True, help="Retire bullets whose harmful votes outweigh the helpful ones.")
+@_output
+@json_option
+def prune(file: Path, min_confidence: float, max_bullets: int | None, harmful: bool, as_json: bool, **given: Any) -> None:
+    """Retire bullets that are not worth their place. They stay in the file, and can be brought back.
+
+    \b
+    Examples:
+      journeyman playbook prune playbooks/oslo.json --harmful
+      journeyman playbook prune playbooks/oslo.json --max-bullets 40 --min-confidence 0.4 --in-place
+    """
+    from journeyman.cli import _bullets
+    from journeyman.learn.playbook import files
+    from journeyman.learn.playbook.tidy import superfluous
+
+    if not (min_confidence or max_bullets is not None or harmful):
+        raise click.UsageError("say what to retire: --harmful, --min-confidence or --max-bullets")
+    where = _Where(**given)
+    playbook = files.load(file)
+    found = superfluous(playbook, min_confidence=min_confidence, max_bullets=max_bullets, harmful=harmful)
+    if not as_json:
+        click.echo("\n".join([*_bullets.retirements(found, playbook), ""]), nl=False)
+    _tell(f"{len(found)} of {len(playbook.active)} bullets are not worth their place")
+    rows = [{"id": retire.bullet_id, "reason": retire.reason} for retire in found]
+    emit({**_write(file, playbook, "prune", found, where), "retired": rows}, as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.argument("id")
+@json_option
+def lock(file: Path, id: str, as_json: bool) -> None:
+    """Lock a bullet: nothing but `unlock` changes it from now on.
+
+    \b
+    Example:
+      journeyman playbook lock playbooks/oslo.json b-3f2a91c04d11
+    """
+    from journeyman.playbook import Lock
+
+    emit(_one(file, id, "lock", Lock(bullet_id=id)), as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.argument("id")
+@json_option
+def unlock(file: Path, id: str, as_json: bool) -> None:
+    """Take the lock off a bullet.
+
+    \b
+    Example:
+      journeyman playbook unlock playbooks/oslo.json b-3f2a91c04d11
+    """
+    from journeyman.playbook import Lock
+
+    emit(_one(file, id, "unlock", Lock(bullet_id=id, locked=False)), as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.argument("id")
+@click.option("--reason", required=True, help="Why, for those who come later.")
+@json_option
+def retire(file: Path, id: str, reason: str, as_json: bool) -> None:
+    """Retire a bullet: it is not used any more, and stays in the file with the reason.
+
+    \b
+    Example:
+      journeyman playbook retire playbooks/oslo.json b-3f2a91c04d11 --reason "the shop ships on Sundays now"
+    """
+    from journeyman.playbook import Retire
+
+    emit(_one(file, id, "retire", Retire(bullet_id=id, reason=reason)), as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@json_option
+def log(file: Path, as_json: bool) -> None:
+    """List the revisions of a playbook: every change in its journal, verified.
+
+    \b
+    Example:
+      journeyman playbook log playbooks/oslo.json
+    """
+    from journeyman.cli import _bullets
+    from journeyman.learn.playbook.edit import revisions
+
+    entries = revisions(file)
+    if not as_json:
+        _bullets.log(entries)
+    rows = [
+        {"revision": entry.revision, "at": _bullets.when(entry), "what": _bullets.what(entry), "hash": entry.hash}
+        for entry in entries
+    ]
+    emit({"file": str(file), "revisions": rows}, as_json=as_json)
+
+
+@command.command()
+@click.argument("file", type=_FILE)
+@click.argument("revision", type=click.IntRange(0))
+@json_option
+def restore(file: Path, revision: int, as_json: bool) -> None:
+    """Bring an earlier revision back. It becomes the newest one; nothing is taken out of the journal.
+
+    \b
+    Example:
+      journeyman playbook restore playbooks/oslo.json 2
+    """
+    from journeyman.learn.playbook import edit
+
+    edited = edit.restore(file, revision, _now())
+    _tell(f"{file} is as it was in revision {revision}; this is revision {edited.revision}")
+    emit({"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Where a changed playbook goes; nowhere unless an option says so."""
+
+    output: Path | None = None
+    in_place: bool = False
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.output is not None) + self.in_place + self.dry_run > 1:
+            raise click.UsageError("--output, --in-place and --dry-run exclude each other")
+
+
+def _one(file: Path, id: str, verb: str, delta: "Delta") -> dict[str, Any]:
+    """Change one bullet in place."""
+    from journeyman.errors import InputError
+    from journeyman.learn.playbook import files
+
+    playbook = files.load(file)
+    bullet = next((bullet for bullet in playbook.bullets if bullet.id == id), None)
+    if bullet is None:
+        raise InputError(f"{file} has no bullet {id}; `journeyman playbook show {file} --all` lists them")
+    if verb == "retire" and bullet.locked:
+        raise InputError(f"bullet {id} is locked; `journeyman playbook unlock {file} {id}` comes first")
+    return {**_write(file, playbook, verb, [delta], _Where(in_place=True)), "id": id}
+
+
+def _write(file: Path, playbook: "Playbook", verb: str, deltas: "Sequence[Delta]", where: _Where) -> dict[str, Any]:
+    """Merge the deltas and put the result where it goes; what is to be told of it."""
+    from journeyman.learn.playbook import edit, files
+
+    batch = edit.batch(playbook, verb, deltas, _now())
+    if where.in_place:
+        edited = edit.change(file, batch)
+        if edited.moved:
+            _tell(f"the journal did not know {file} as it is now; a new one begins, and the old one is {edited.moved}")
+        _tell(f"{file} is written" if edited.revision is not None else f"{file} stays as it is: there is nothing to change")
+        return {"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}
+    after = playbook.apply(batch)
+    if where.output:
+        files.save(after, where.output)
+        _tell(f"{where.output} is written")
+    else:
+        _tell("nothing was written; --in-place or --output FILE does it")
+    return {"output": str(where.output) if where.output else None, "revision": None, "bullets": len(after.active)}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _tell(words: str) -> None:
+    click.echo(words, err=True)
