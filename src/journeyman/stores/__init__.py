@@ -11,7 +11,7 @@ from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, R
 from journeyman.stores.memory import MemoryStore
 from journeyman.stores.urls import MEMORY, is_url
 
-__all__ = ["AttemptRecord", "EvaluationRecord", "MemoryStore", "RunRecord", "RunState", "Store", "open_store"]
+__all__ = ["MEMORY", "AttemptRecord", "EvaluationRecord", "MemoryStore", "RunRecord", "RunState", "Store", "open_store"]
 
 
 def open_store(url: str | Path) -> Store:

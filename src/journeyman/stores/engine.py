@@ -34,13 +34,11 @@ _ADVICE = {
 """What a driver says, and what to do about it."""
 
 
-def connect(url: str) -> tuple[str, sa.Engine]:
-    """How to call the store in a message, and an engine for it. SQLite's file is made, with its folder, on first use.
+def parse(url: str) -> tuple[str, sa.URL]:
+    """How to call the store in a message, and its URL with the driver filled in.
 
     Raises:
         InputError: The URL cannot be read, or names a kind of store that there is not.
-        MissingExtra: The driver is not installed.
-        StoreError: The folder of the file cannot be made.
     """
     name = redacted(url)
     try:
@@ -51,12 +49,24 @@ def connect(url: str) -> tuple[str, sa.Engine]:
     if parsed.drivername not in _DRIVERS:
         raise InputError(f"no store of the kind {parsed.drivername!r}; there are memory:, sqlite:///FILE and postgresql://…")
     parsed = parsed.set(drivername=_DRIVERS[parsed.drivername])
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InputError(f"the store {name} names no file; write memory: for one that is not kept")
+    return name, parsed
+
+
+def connect(url: str) -> tuple[str, sa.Engine]:
+    """How to call the store in a message, and an engine for it. SQLite's file is made, with its folder, on first use.
+
+    Raises:
+        InputError: The URL cannot be read, or names a kind of store that there is not.
+        MissingExtra: The driver is not installed.
+        StoreError: The folder of the file cannot be made.
+    """
+    name, parsed = parse(url)
     dumps = partial(json.dumps, allow_nan=False)
     if parsed.get_backend_name() == "postgresql":
         return name, _postgres(parsed, dumps)
-    if not parsed.database or parsed.database == ":memory:":
-        raise InputError(f"the store {name} names no file; write memory: for one that is not kept")
-    _make_folder(Path(parsed.database).parent)
+    _make_folder(Path(parsed.database or "").parent)
     engine = sa.create_engine(parsed, json_serializer=dumps, connect_args={"timeout": PATIENCE})
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)

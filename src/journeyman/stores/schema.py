@@ -5,6 +5,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from journeyman.errors import StoreError
+from journeyman.stores.engine import connect, describe, parse
 
 HEAD = "0001"
 """The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
@@ -43,3 +44,23 @@ def migrate(connection: sa.Connection, name: str) -> None:
         newer = f"step {at}, and this one knows steps up to {HEAD}"
         raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
     command.upgrade(config, "head")
+
+
+def step_of(url: str) -> str | None:
+    """The step that a store is at; `None` when nothing is kept there yet. Nothing is made or migrated.
+
+    Raises:
+        InputError: The URL is not one of a store.
+        StoreError: It cannot be reached, or is not a database.
+    """
+    _, parsed = parse(url)
+    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
+        return None
+    name, engine = connect(url)
+    try:
+        with engine.connect() as connection:
+            return current(connection)
+    except sa.exc.SQLAlchemyError as error:
+        raise StoreError(f"{name}: {describe(error)}") from error
+    finally:
+        engine.dispose()

@@ -1,0 +1,92 @@
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from journeyman.cli import main
+from journeyman.cli._health import Check, examine, package
+from journeyman.stores import open_store
+
+
+def examined(start: Path, **environment: str) -> dict[str, Check]:
+    return {check.name: check for check in examine(start, environment)}
+
+
+def test_a_working_installation_is_said_to_work(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith("Everything needed works.\n")
+    assert "pydantic" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_the_last_line_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert told["ok"] is True
+    assert set(told["checks"][0]) == {"group", "name", "state", "detail", "mend", "needed"}
+
+
+def test_a_key_is_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("JOURNEYMAN_STORE", "postgresql://me:secret@127.0.0.1:1/x")
+    for arguments in (["doctor"], ["doctor", "--json"]):
+        main(arguments)
+        told = capsys.readouterr()
+        assert "secret" not in told.out + told.err
+    found = examined(tmp_path, OPENAI_API_KEY="sk-secret")
+    assert found["OPENAI_API_KEY"].state == "ok"
+    assert found["OPENAI_BASE_URL"].state == "no"
+
+
+def test_a_package_that_is_missing_or_too_old_comes_with_what_to_type() -> None:
+    missing = package("no-such-package", "1.0", "embedded")
+    assert (missing.state, missing.mend, missing.works) == ("missing", "pip install --upgrade 'journeyman[embedded]'", True)
+    assert not package("no-such-package", None, None).works
+    old = package("click", "999.1", None)
+    assert (old.state, old.works) == ("broken", False)
+    assert old.detail.endswith("and 999.1 or newer is needed")
+    assert package("click", "8.2", None).state == "ok"
+
+
+def test_every_extra_is_looked_at() -> None:
+    groups = {check.group for check in examine()}
+    assert {"core", "extra: embedded", "extra: datasets", "extra: postgres", "embedded model", "project", "machine"} <= groups
+
+
+def test_a_store_is_found_where_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "journeyman.toml").write_text('[store]\nurl = "mine.db"\n')
+    assert "not there yet" in examined(tmp_path)["store"].detail
+    open_store(tmp_path / "mine.db").close()
+    assert "mine.db: schema step 0001" in examined(tmp_path)["store"].detail
+
+
+def test_a_store_from_the_future_and_a_file_that_is_none_are_broken(tmp_path: Path) -> None:
+    file = tmp_path / "mine.db"
+    open_store(file).close()
+    db = sqlite3.connect(file)
+    with db:
+        db.execute("update alembic_version set version_num = '9999'")
+    db.close()
+    newer = examined(tmp_path, JOURNEYMAN_STORE=str(file))["store"]
+    assert (newer.state, newer.mend) == ("broken", "pip install --upgrade journeyman")
+    file.write_text("no database " * 100)
+    damaged = examined(tmp_path, JOURNEYMAN_STORE=str(file))["store"]
+    assert not damaged.works
+    assert "file is not a database; move it away" in damaged.detail
+
+
+@pytest.mark.parametrize(("url", "state"), [("memory:", "ok"), ("mysql://h/x", "broken"), ("postgresql://h:port/x", "broken")])
+def test_a_store_that_cannot_be_is_broken(tmp_path: Path, url: str, state: str) -> None:
+    assert examined(tmp_path, JOURNEYMAN_STORE=url)["store"].state == state
+
+
+def test_settings_that_cannot_be_read_are_broken(tmp_path: Path) -> None:
+    (tmp_path / "journeyman.toml").write_text("[plybook]\n")
+    settings = examined(tmp_path)["settings"]
+    assert not settings.works
+    assert "did you mean playbook?" in settings.detail
