@@ -114,12 +114,14 @@ REFUSED = {
     '{"bullets": [\n{"id": "a", "content": 3}]}': 'x.json:2: bullet 1 cannot be read: "content"',
     '{"bullets": [\n{"id": "a", "content": "", "activation_count": "x"}]}': '"activation_count"',
     '{"bullets": [\n{"id": "a", "content": "", "helpful_count": -1}]}': "x.json:2: bullet a: a count is below 0",
-    '{"bullets": [{"id": "a", "content": ""},\n{"id": "a", "content": "x"}]}': "x.json:2: a second bullet has the id a",
+    '{"bullets": [{"id": "a", "content": ""},\n{"id": "a", "content": "x"}]}': 'x.json:2: a second bullet has the id "a"',
     '{"bullets": [{"id": "a", "content": "", "stage": "moon"}]}': '"stage"',
     '{"bullets": [],\n"batches": {}}': 'x.json:2: "batches" is not a list',
     '{"bullets": [],\n"version": "v2.0.0"}': "x.json:2: version v2.0.0 is newer than this program",
     '{"bullets": [{"id": "a", "content": "",\n"confidence": NaN}]}': "x.json:2: NaN is not JSON",
     '{"bullets": [\n<<<<<<< HEAD\n{"id": "a"}]}': "x.json:2: two versions stand here unmerged",
+    '{"bullets": [], "n": ' + "9" * 5000 + "}": "x.json:1: this JSON holds a number that is too long",
+    '{"bullets": ' + "[" * 100_000 + "]}": "x.json:1: this JSON is nested too deeply",
     "Dear Sir or Madam": "x.json:1: no playbook is recognised here",
 }
 

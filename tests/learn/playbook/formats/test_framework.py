@@ -150,9 +150,9 @@ def test_what_a_generation_cannot_say_is_said() -> None:
 
 
 REFUSED = {
-    '{"skills": {\n"a": 3}}': "x.json:2: skill a: it is not an object",
-    '{"skills": {\n"a": {"content": 3}}}': 'x.json:2: skill a: "content" is not a text',
-    '{"skills": {\n"a": {"content": "", "helpful": -1}}}': 'x.json:2: skill a: "helpful" is not a count',
+    '{"skills": {\n"a": 3}}': 'x.json:2: skill "a": it is not an object',
+    '{"skills": {\n"a": {"content": 3}}}': 'x.json:2: skill "a": "content" is not a text',
+    '{"skills": {\n"a": {"content": "", "helpful": -1}}}': 'x.json:2: skill "a": "helpful" is not a count',
     '{"skills": []}': 'x.json:1: "skills" is not an object',
     '{"skills": {\n"a": {"content": "': "x.json:2: this is not whole JSON (the file is cut off)",
 }

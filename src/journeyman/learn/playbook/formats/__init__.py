@@ -52,7 +52,7 @@ def recognise(text: str, where: str = "the playbook") -> str:
         return recognise_json(json_of(text, where), where)
     if re.search(r"<memory_item>|<cheatsheet>", text):
         return "cheatsheet"
-    if re.search(r"^##(?!#)|^\s*(?:[-*] )?\[[^\]\s]+\]\s*\S", text, re.MULTILINE):
+    if re.search(r"^##(?!#)|^[ \t]*(?:[-*] )?\[[^\]\s]+\]\s*\S", text, re.MULTILINE):
         return "ace"
     raise PlaybookError(f"{where}:1: no playbook is recognised here; what can be read is {', '.join(READABLE)}")
 

@@ -17,8 +17,7 @@ from journeyman.learn.playbook.formats.base import Exported, lost, mapping, unus
 from journeyman.playbook import Bullet, Playbook, Verdict
 
 _OWN = "ace"
-_HEADER = re.compile(r"##(?!#)\s*(.*?)\s*:?\s*")
-_VOTED = re.compile(r"\s*(?:[-*]\s+)?\[([^\]\n]+)\]\s*helpful=(\d+)\s*harmful=(\d+)\s*::\s*(.*)", re.DOTALL)
+_VOTED = re.compile(r"\s*(?:[-*]\s+)?\[([^\]\n]+)\]\s*helpful=(\d{1,9})\s*harmful=(\d{1,9})\s*::\s*(.*)", re.DOTALL)
 # Without counters an id must look like one, or a list in a piece of code would be a bullet.
 _BARE = re.compile(r"\s*(?:[-*]\s+)?\[([A-Za-z][\w.:~#-]*[-\d][\w.:~#-]*)\](?:\s+(.*)|)", re.DOTALL)
 _UNNAMED = "OTHERS"
@@ -115,11 +114,11 @@ def _sections(lines: list[str]) -> Iterator[_Section]:
     section = _Section(_UNNAMED, None)
     loose: list[str] = []
     for line in lines:
-        if header := _HEADER.fullmatch(line):
+        if line.startswith("##") and not line.startswith("###"):
             section.tail = loose
             if section.header is not None or section.items or section.tail:
                 yield section
-            section, loose = _Section(header[1] or _UNNAMED, line), []
+            section, loose = _Section(line[2:].strip().rstrip(":").strip() or _UNNAMED, line), []
         elif _VOTED.fullmatch(line) or _BARE.fullmatch(line):
             section.items.append(_Item(loose, [line]))
             loose = []

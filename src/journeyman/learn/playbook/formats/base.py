@@ -37,6 +37,8 @@ def json_of(text: str, where: str) -> Any:
         raise PlaybookError(
             f"{where}:{error.lineno}: this is not whole JSON ({whole}); bring the file back from a copy"
         ) from None
+    except ValueError as error:
+        raise PlaybookError(f"{where}:1: this JSON holds a number that is too long to be one; mend it ({error})") from None
     except RecursionError:
         raise PlaybookError(
             f"{where}:1: this JSON is nested too deeply to be a playbook; check that it is the right file"

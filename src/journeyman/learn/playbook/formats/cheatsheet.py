@@ -9,7 +9,7 @@ from journeyman.playbook import Bullet, Playbook, Verdict, bullet_id
 
 _ITEM = re.compile(r"<memory_item>(.*?)</memory_item>(?:\s*\**\s*Count:\**\s*(\d+))?", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"</?(?:description|example|memory_item|cheatsheet)>", re.IGNORECASE)
-_HEADING = re.compile(r"^\s*(?:#+\s*(.+?)|([A-Z][A-Z &,/-]{4,}))\s*:?\s*$", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t]*(?:#+[ \t]*(\S.*?)|([A-Z][A-Z &,/-]{4,}))[ \t]*:?[ \t]*$", re.MULTILINE)
 
 
 def read(text: str, where: str) -> Playbook:

@@ -126,7 +126,7 @@ class _Place:
 
     def refuse(self, id: str, complaint: str) -> PlaybookError:
         line = line_of(self.text, json.dumps(id, ensure_ascii=False))
-        return PlaybookError(f"{self.where}:{line}: skill {id}: {complaint}")
+        return PlaybookError(f"{self.where}:{line}: skill {json.dumps(id)}: {complaint}")
 
 
 def _read(id: str, row: Any, generation: _Generation, place: _Place) -> Bullet:

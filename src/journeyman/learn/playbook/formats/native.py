@@ -199,7 +199,7 @@ def _check(number: int, one: dict[str, Any], source: _Source) -> None:
         key = names.get(str(first["loc"][1]), first["loc"][1]) if len(first["loc"]) > 1 else "?"
         raise source.refuse(f'bullet {number} cannot be read: "{key}": {first["msg"].lower()}', needle) from None
     except PlaybookError as error:
-        raise source.refuse(str(error), needle) from None
+        raise source.refuse(" ".join(str(error).split()), needle) from None
 
 
 _STAGES = {
@@ -227,7 +227,9 @@ def _fields(number: int, row: Any, seen: set[str], source: _Source) -> dict[str,
         one["id"] = bullet_id(str(one["domain"]), str(one["content"]))
     id = str(one["id"])
     if id in seen:
-        raise source.refuse(f"a second bullet has the id {id}; keep one of them", json.dumps(id, ensure_ascii=False), nth=2)
+        raise source.refuse(
+            f"a second bullet has the id {json.dumps(id)}; keep one of them", json.dumps(id, ensure_ascii=False), nth=2
+        )
     seen.add(id)
     return one
 
