@@ -61,6 +61,15 @@ def test_a_skill_is_kept_as_small_as_what_it_says_beyond_ours(name: str) -> None
     assert "as_it_was" not in bullet.extra["ace-framework"]  # type: ignore[operator]
 
 
+def test_the_last_of_the_oldest_generation_says_what_is_not_used() -> None:
+    last = {**SKILLS["ace-framework-v0"], "embedding": None, "status": "invalid"}
+    text = skillbook("ace-framework-v0", last)
+    playbook = files.loads(text)
+    assert playbook.bullets[0].retired
+    assert "as_it_was" not in playbook.bullets[0].extra["ace-framework"]  # type: ignore[operator]
+    assert formats.write(playbook, "ace-framework-v0") == formats.Exported(text)
+
+
 def test_what_a_skill_says_becomes_a_bullet() -> None:
     (bullet,) = files.loads(skillbook("ace-framework-v2", SKILLS["ace-framework-v2"])).bullets
     assert (bullet.content, bullet.section) == ("Prices are odd: Use cents.", "context")

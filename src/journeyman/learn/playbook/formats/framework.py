@@ -38,6 +38,8 @@ class _Generation:
 
 
 _V0_KEYS = ("id", "section", "content", "helpful", "harmful", "neutral", "created_at", "updated_at")
+# 0.6 added these two, at which the versions before it fall over: they are written only where they were read.
+_V06_KEYS = (*_V0_KEYS, "embedding", "status")
 _V1_KEYS = ("id", "section", "content", "justification", "evidence", *_V0_KEYS[3:], "embedding", "status", "sources")
 _V15_KEYS = tuple(key for key in _V1_KEYS if key not in ("helpful", "harmful", "neutral"))
 _V2_KEYS = (
@@ -51,7 +53,7 @@ _V1_CARRIED = frozenset({"votes", "dates", "retired bullets"})
 _GENERATIONS = {
     one.name: one
     for one in (
-        _Generation("v0", "bullets", _V0_KEYS, {"neutral": 0}, _V1_CARRIED - {"retired bullets"}),
+        _Generation("v0", "bullets", _V06_KEYS, {"neutral": 0}, _V1_CARRIED - {"retired bullets"}),
         _Generation("v1", "skills", _V1_KEYS, {"neutral": 0, "embedding": None}, _V1_CARRIED),
         _Generation(
             "v1.5",
@@ -168,8 +170,7 @@ def _bullet(id: str, row: Mapping[str, Any], generation: _Generation, place: _Pl
         gone = row.get("active") is False
     else:
         content = text("content")
-        # In the oldest, it would be just another key.
-        gone = row.get("status") == "invalid" and "status" in generation.keys
+        gone = row.get("status") == "invalid"
     return Bullet(
         id=id,
         content=content,
@@ -200,7 +201,7 @@ _SAID = frozenset(
 
 
 def _kept(row: Mapping[str, Any], generation: _Generation) -> dict[str, Any]:
-    kept = {key: value for key, value in row.items() if key not in _SAID}
+    kept = {key: value for key, value in row.items() if key not in _SAID or (key == "status" and generation.name == "v0")}
     return {key: value for key, value in kept.items() if key not in generation.blanks or value != generation.blanks[key]}
 
 
@@ -208,6 +209,8 @@ def _row(bullet: Bullet, generation: _Generation) -> dict[str, Any]:
     """A skill as its generation writes it."""
     kept = mapping(bullet.extra.get(_OWN))
     said = _said_v2(bullet, kept) if generation.name == "v2" else _said(bullet, generation)
+    if generation.name == "v0" and "status" not in kept:
+        del said["status"]
     row: dict[str, Any] = {}
     for key in generation.keys:
         for source in (said, kept, generation.blanks):
@@ -269,7 +272,7 @@ def _write(playbook: Playbook, generation: _Generation) -> Exported:
     kept = mapping(playbook.extra.get(_OWN))
     same = kept.get("generation") == generation.name
     top = mapping(kept.get("top"))
-    bullets = playbook.bullets if "retired bullets" in generation.carried else playbook.active
+    bullets = tuple(bullet for bullet in playbook.bullets if not bullet.retired or _can_be_retired(bullet, generation))
     rows = {bullet.id: _row(bullet, generation) for bullet in bullets}
     numbers = [int(match[1]) for id in rows if (match := re.fullmatch(r".*-(\d{5,9})", id))]
     values: dict[str, Any] = {
@@ -285,6 +288,10 @@ def _write(playbook: Playbook, generation: _Generation) -> Exported:
     return Exported(_text(data, mapping(kept.get("style")) if same else {}), tuple(_losses(playbook, generation)))
 
 
+def _can_be_retired(bullet: Bullet, generation: _Generation) -> bool:
+    return "retired bullets" in generation.carried or "status" in mapping(bullet.extra.get(_OWN))
+
+
 def _order(generation: _Generation, values: Mapping[str, Any]) -> list[str]:
     usual = ["schema_version"] if generation.name == "v2" else []
     usual += [generation.top, "sections", "next_id"]
@@ -296,7 +303,10 @@ def _order(generation: _Generation, values: Mapping[str, Any]) -> list[str]:
 
 
 def _losses(playbook: Playbook, generation: _Generation) -> list[str]:
-    losses = lost(playbook, generation.carried, _OWN)
+    carried = generation.carried
+    if all(_can_be_retired(bullet, generation) for bullet in playbook.bullets if bullet.retired):
+        carried |= {"retired bullets"}
+    losses = lost(playbook, carried, _OWN)
     if generation.name == "v2":
         coined = sum(bullet.section not in ("context", "harness") for bullet in playbook.bullets)
         if coined:
@@ -304,7 +314,7 @@ def _losses(playbook: Playbook, generation: _Generation) -> list[str]:
                 f"the section is now a keyword ({coined} bullets): this format has only the sections context and harness"
             )
     reasons = {bullet.retired for bullet in playbook.bullets if bullet.retired} - {_INACTIVE}
-    if reasons and "retired bullets" in generation.carried:
+    if reasons and "retired bullets" in carried:
         losses.append(f"why bullets were retired is left out ({len(reasons)} reasons)")
     other = [key for bullet in playbook.bullets for key in _foreign(bullet, generation)]
     if other:
