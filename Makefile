@@ -1,0 +1,62 @@
+# make demo    set up, then see a small real model learn a job            make check   what to run before a commit, about a minute
+# make test    set up, then every test                                    make bench   what things cost, as ratios
+# make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
+#
+# On Linux a plain install of torch brings the GPU libraries along, some gigabytes. To have the small CPU wheel instead, point
+# pip at PyTorch's own index of CPU wheels first (its address is on PyTorch's "Get Started" page), for instance by setting
+# PIP_EXTRA_INDEX_URL, or install torch of the version in constraints.txt into .venv yourself: what is there is left alone.
+
+VENV ?= .venv
+PYTHON ?= python3
+JOBS ?= 2
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+TORCH := $(shell grep '^torch==' constraints.txt)
+
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check lint bench docs clean
+
+demo: $(VENV)/.embedded
+	$(BIN)/journeyman demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: lint
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache | tail -n 5
+
+bench: $(VENV)/.dev
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/make_commands.py > docs/commands.md.new
+	mv docs/commands.md.new docs/commands.md
+
+clean:
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+
+# First and alone, so that it is one download of a known size, and so that a wheel chosen by hand stays.
+$(VENV)/.torch: constraints.txt | $(BIN)/python
+	@echo "installing $(TORCH): this may take minutes"
+	$(PIP) "$(TORCH)"
+	@touch $@
+
+$(VENV)/.embedded: pyproject.toml $(VENV)/.torch
+	$(PIP) --editable '.[embedded]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(PIP) --editable '.[dev,embedded,postgres]'
+	@touch $@
