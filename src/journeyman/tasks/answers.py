@@ -10,7 +10,7 @@ from journeyman.trace import Trace
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}\b)?|\.\d+"
 _NUMBER = re.compile(
-    r"(?P<minus>(?<![\w)\].])[-−](?=[$€£]?\.?\d|\\[dt]?frac))?[$€£]?(?P<minus2>[-−](?=\.?\d))?"
+    r"(?P<minus>(?<![\w)\].])[-−](?=[$€£]?\.?\d|\\[dt]?frac))?(?:[$€£](?P<minus2>[-−](?=\.?\d))?)?"
     r"(?:"
     r"\\[dt]?frac\{(?P<top>\d+)\}\{(?P<under>\d+)\}"
     r"|(?P<mixed>\d+) (?P<over>\d+)/(?P<part>\d+)"

@@ -179,14 +179,14 @@ def _question(row: rows.Row, number: bool, bad: rows.Complaints) -> _Question | 
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         answer = repr(answer)
     wrong = [
-        f"no {what}" if text is None else f"the {what} is no text"
+        f"no {what}" if text is None else f"the {what} is {'empty' if isinstance(text, str) else 'no text'}"
         for what, text in (("question", question), ("answer", answer), ("domain", domain))
         if not isinstance(text, str) or not text.strip()
     ]
     if split is not None and str(split).casefold() not in SPLITS:
-        wrong.append(f"there is no split {split!r}; there are train, validation and test")
+        wrong.append(f"there is no split {split!r} (there are train, validation and test)")
     if name is not None and (not isinstance(name, str | int) or isinstance(name, bool) or name == ""):
-        wrong.append(f"the id is {name!r}, and must be a text or a number")
+        wrong.append(f"the id is {name!r} and not a text or a number")
     if number and isinstance(answer, str) and not _ends_in_number(answer):
         wrong.append("the answer does not end in '#### number'")
     if wrong:
@@ -210,7 +210,7 @@ def _in_folder(folder: Path, name: str) -> list[_Question]:
 
 def _download(split: str) -> list[_Question]:
     """GSM8K's own split, through the library that also keeps it for the next time."""
-    local = "give its files instead: --input train.jsonl --held-out test.jsonl"
+    local = "give its files instead: --input FOLDER, with train.jsonl and test.jsonl in it"
     try:
         from datasets import load_dataset
     except ModuleNotFoundError:

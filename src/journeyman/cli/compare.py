@@ -1,0 +1,56 @@
+"""`journeyman compare`: two files of results, one verdict."""
+
+from pathlib import Path
+
+import click
+
+from journeyman.cli._shared import emit, json_option
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("baseline", type=_FILE)
+@click.argument("candidate", type=_FILE)
+@click.option(
+    "--looks", type=click.IntRange(min=0), default=0, help="How often these tasks were looked at before.  [default: 0]"
+)
+@click.option("--any-time", is_flag=True, help="You look after every batch and stop when it passes.")
+@click.option("--least-gain", type=click.FloatRange(-1, 1), default=0.0, help="A gain worth having.  [default: 0]")
+@click.option("--least-tasks", type=click.IntRange(min=1), default=30, help="Compared tasks that are needed.  [default: 30]")
+@click.option(
+    "--most-unknown", type=click.FloatRange(0, 1), default=0.05, help="Share of tasks without a verdict.  [default: 0.05]"
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    *,
+    baseline: Path,
+    candidate: Path,
+    looks: int,
+    any_time: bool,
+    as_json: bool,
+    **bounds: float,
+) -> None:
+    """Say whether B is really better than A, from anybody's results.
+
+    Both files hold one JSON object a line, {"task_id": …, "score": 0 to 1 or null}, with "trial" where a task was attempted
+    several times. Tasks are paired; the attempts at one task count as one. Exit code 0: passed, 1: not passed, 2: the files
+    cannot be used.
+
+    \b
+    Example:
+      journeyman compare baseline.jsonl candidate.jsonl
+    """
+    from journeyman.cli import _verdict
+    from journeyman.evaluate import compare, read_results
+    from journeyman.gate import BetterAtAnyTime, BetterOnHeldOut
+
+    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(**bounds)  # type: ignore[arg-type]
+    report = compare(read_results(baseline), read_results(candidate), gate=gate, looks=looks)
+    if not as_json:
+        click.echo("\n".join(_verdict.lines(report)))
+    emit(report.json(), as_json=as_json)
+    context.exit(_verdict.PASSED if report.passed else _verdict.NOT_PASSED)

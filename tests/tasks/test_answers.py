@@ -1,0 +1,208 @@
+"""The answer check: what it finds, what it refuses, and that it agrees with what others recorded."""
+
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.score import Reward
+from journeyman.task import Task
+from journeyman.tasks.answers import Exact, Number, final_number, final_text, judge_number, truth, whole_number
+from journeyman.trace import ModelCall, Trace
+
+SAMPLES = Path(__file__).parents[1] / "data"
+DATA = os.environ.get("JOURNEYMAN_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA names no folder of recorded data")
+
+
+def trace(reply: str) -> Trace:
+    call = ModelCall(model="m", prompt="p", reply=reply)
+    return Trace(id="t", task_id="t", candidate_id="base", started_at=datetime(2026, 1, 1, tzinfo=UTC), steps=(call,))
+
+
+async def exact(answer: str, reply: str) -> Reward:
+    return await Exact().verify(Task(id="t", question="q", answer=answer), trace(reply))
+
+
+@pytest.mark.parametrize(
+    ("reply", "number"),
+    [
+        ("16 - 3 - 4 = 9\n#### 9", "9"),
+        ("9 * 2 = 18\nA: 18", "18"),
+        ("The answer is 5. No, wait.\nAnswer: 6", "6"),
+        ("**Answer:** $1,234.50", "1234.50"),
+        ("## Final Answer\nThe final answer is: $\\boxed{-\\frac{3}{4}}$", "-0.75"),
+        ("Answer:\n\n42 apples", "42"),
+        ('{"reasoning": "2 + 2 = 4, so 4", "answer": "4 apples"}', "4"),
+        ('{"reasoning": "…", "answer": 12.0}', "12"),
+        ('{"answer": "30 + 15 = 45", "note": "5 left"}', "45"),
+        ("the answer is x = 0", "0"),
+        ("Answer: x = 0", "0"),
+        ("so she has 90 - 67.5 left, which is 22.5", "22.5"),
+        ("20% of them, that is 8-4", "4"),
+        ("Answer: -$10,000", "-10000"),
+        ("Answer: $-5", "-5"),
+        ("Answer: 3 1/3", "3.333333333333333333333333333"),
+        ("Answer: 50%", "50"),
+        ("Answer: 18.", "18"),
+        ("Answer: .5", "0.5"),
+        ("Answer: 1.5e3", "1500"),
+        ("Answer: \\(1{,}000\\)", "1000"),
+        ("Answer: \\$7", "7"),
+        ("Used: B001, B002\nAnswer: 7", "7"),
+        ("a = 5\nb = 6\nThe answer is 11 of 20.", "11"),
+        ("Let A: be the set.\nA: 3", "3"),
+    ],
+)
+def test_the_final_number_is_found_whatever_stands_around_it(reply: str, number: str) -> None:
+    assert final_number(reply) == Decimal(number)
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "I cannot tell.", "Answer: none", '{"r": "5 + 5", "answer": "unknown"}', "#### ?", "A: 1/0"]
+)
+def test_where_no_number_is_given_none_is_invented(reply: str) -> None:
+    assert final_number(reply) is None
+
+
+def test_an_announced_answer_that_is_no_number_is_not_replaced_by_another_number() -> None:
+    assert final_number("3 + 4 = 7\nAnswer: cannot be determined") is None
+
+
+@given(st.text())
+def test_no_reply_breaks_it(reply: str) -> None:
+    final_number(reply)
+    final_text(reply)
+
+
+@given(
+    st.integers(-(10**9), 10**9),
+    st.sampled_from(["#### {}", "A: {}", "So the answer is {}.", "\\boxed{{{}}}", "**Answer**: ${}"]),
+)
+def test_every_number_comes_back_from_every_form(number: int, form: str) -> None:
+    assert final_number("2 + 2 = 4\n" + form.format(f"{number:,}")) == number
+    assert final_number("2 + 2 = 4\n" + form.format(number)) == number
+
+
+def test_endless_digits_take_no_time_and_break_nothing() -> None:
+    assert final_number("9" * 100_000) is not None
+    final_number("1," * 50_000)
+    final_number("- " * 50_000 + "\\boxed{" * 1000)
+
+
+def test_the_evidence_says_what_was_expected_and_what_came() -> None:
+    assert judge_number("… #### 18", "A: 26") == Reward(name="answer", value=0.0, evidence='answer: expected "18", got "26"')
+    assert judge_number("… #### 18", "I do not know").evidence == 'answer: expected "18", got no number'
+    assert judge_number("… #### 18", "A: 18.00") == Reward(name="answer", value=1.0)
+
+
+def test_a_truth_without_a_number_makes_the_verdict_unknown() -> None:
+    assert judge_number("eighteen", "18").value is None
+
+
+async def test_an_empty_attempt_is_wrong_and_not_unknown() -> None:
+    silent = Trace(id="t", task_id="t", candidate_id="base", started_at=datetime(2026, 1, 1, tzinfo=UTC))
+    assert (await Number().verify(Task(id="t", question="q", answer="#### 1"), silent)).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reply"),
+    [
+        ("Paris", "The capital of France is a city.\nAnswer: **paris**."),
+        ("Paris", "The answer is Paris."),
+        ("The Nile", "nile"),
+        ("C++", "Answer: `C++`"),
+        ("(B)", "Answer: B"),
+        ("4", "It is 4.0 all in all"),
+        ("1,000", "Answer: $1000"),
+        ("Yes, it is", "answer: yes,  it is"),
+        ("thinking … #### Oslo", "Answer: Oslo"),
+    ],
+)
+async def test_a_custom_answer_is_compared_by_what_it_says(answer: str, reply: str) -> None:
+    assert (await exact(answer, reply)).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reply"), [("Paris", "not Paris"), ("C++", "Answer: C"), ("Paris", ""), ("4", "five"), ("-4", "4")]
+)
+async def test_another_custom_answer_is_wrong_and_the_evidence_says_so(answer: str, reply: str) -> None:
+    verdict = await exact(answer, reply)
+    assert verdict.value == 0.0
+    assert f'expected "{answer}", got' in verdict.evidence
+
+
+def test_a_text_with_a_number_in_it_is_no_number() -> None:
+    assert whole_number("4 apples") is None
+    assert whole_number("$1,234") == 1234
+
+
+def rows(path: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def verdicts(path: Path) -> Iterator[tuple[str, bool, bool]]:
+    """Model, what was recorded, what is found."""
+    for row in rows(path):
+        for model, made in row.items():
+            if isinstance(made, dict):
+                # The ground truth ends in `A: N` here, not in `#### N`.
+                found = judge_number(str(row["ground_truth"]).replace("\nA: ", "\n#### "), made["solution"])
+                yield model, made["is_correct"], found.value == 1.0
+
+
+def test_it_agrees_with_the_recorded_verdicts_on_a_sample() -> None:
+    found = list(verdicts(SAMPLES / "gsm8k" / "example_model_solutions.jsonl"))
+    assert len(found) == 80
+    assert all(recorded == ours for _, recorded, ours in found)
+
+
+@needs_data
+def test_it_agrees_with_all_5276_recorded_verdicts() -> None:
+    found = list(verdicts(Path(str(DATA)) / "gsm8k" / "example_model_solutions.jsonl.gz"))
+    assert sum(recorded == ours for _, recorded, ours in found) == len(found) == 5276
+    right = Counter(model for model, _, ours in found if ours)
+    assert right == {"6b_finetuning": 286, "6b_verification": 515, "175b_finetuning": 458, "175b_verification": 742}
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("model", "right"),
+    [
+        ("Meta-Llama-3-8B-Instruct", 1036),
+        ("Meta-Llama-3.1-70B-Instruct", 1243),
+        ("Meta-Llama-3.1-8B-Instruct", 1108),
+        ("Mixtral-8x7B-Instruct-v0.1", 927),
+        ("Qwen2-7B-Instruct", 1056),
+        ("claude-3-5-sonnet-20241022", 1275),
+        ("claude-3-haiku-20240307", 1171),
+        ("command-r", 703),
+        ("gemma-2-2b-it", 698),
+        ("gemma-2-9b-it", 1153),
+        ("gpt-3.5-turbo-0125", 1061),
+        ("gpt-4o-2024-08-06", 1269),
+        ("gpt-4o-mini-2024-07-18", 1243),
+        ("o1-mini-2024-09-12", 1267),
+    ],
+)
+def test_zeroeval_outputs_are_judged_as_published_but_for_answers_that_are_sums(model: str, right: int) -> None:
+    """ZeroEval takes the first number of "30 + 15 = 45"; LOG.md lists where that makes a difference."""
+    folder = Path(str(DATA))
+    answers = [row["answer"] for row in rows(folder / "gsm8k" / "test.jsonl.gz")]
+    outputs = rows(folder / "zeroeval-gsm8k-outputs" / f"{model}.jsonl.gz")
+    found = [
+        judge_number(answers[row["i"]], row["output"] if isinstance(row["output"], str) else row["output"][0])
+        for row in outputs
+    ]
+    assert sum(reward.value == 1.0 for reward in found) == right
+    assert truth(answers[0]) == "18"

@@ -1,0 +1,124 @@
+"""The gate's controls: what is no better does not pass, what is better does."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from journeyman.evaluation import Decision, Evaluation, Pair
+from journeyman.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
+
+Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def evaluation(
+    baseline: Scores | list[float], candidate: Scores | list[float], *, unknown: int = 0, looks: int = 0
+) -> Evaluation:
+    pairs = zip(baseline, candidate, strict=True)
+    named = (Pair(task_id=f"t{n}", baseline=float(b), candidate=float(c)) for n, (b, c) in enumerate(pairs))
+    return Evaluation(pairs=tuple(named), unknown=unknown, looks=looks)
+
+
+def passed(chance: np.random.Generator, tasks: int, right: float) -> Scores:
+    return (chance.random(tasks) < right).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Always:
+    decision: Decision
+
+    def decide(self, evaluation: Evaluation) -> Decision:
+        return self.decision
+
+
+def test_gates_compose_and_the_first_refusal_is_the_answer() -> None:
+    yes, no, never = (Always(Decision(ok, why)) for ok, why in ((True, "yes"), (False, "no"), (False, "never")))
+    nothing = evaluation([], [])
+    assert All((yes, no, never)).decide(nothing).reason == "no"
+    assert All((yes, yes)).decide(nothing).passed
+    assert not All(()).decide(nothing).passed
+
+
+@pytest.mark.parametrize("gate", [BetterOnHeldOut(), BetterAtAnyTime()])
+def test_a_thing_compared_with_itself_does_not_pass(gate: Gate) -> None:
+    same = passed(np.random.default_rng(0), 300, 0.5)
+    decision = gate.decide(evaluation(same, same))
+    assert not decision.passed
+    assert "gain +0.000 on 300 tasks" in decision.reason
+
+
+@pytest.mark.parametrize("gate", [BetterOnHeldOut(), BetterAtAnyTime()])
+def test_planted_harm_does_not_pass_and_the_broken_tasks_are_named(gate: Gate) -> None:
+    before = [1.0] * 150 + [0.0] * 50
+    after = [0.0] * 20 + [1.0] * 130 + [0.0] * 50
+    decision = gate.decide(evaluation(before, after))
+    assert not decision.passed
+    assert decision.reason.endswith("it broke t0, t1, t10, t11, t12 and 15 more")
+
+
+def test_too_few_tasks_do_not_pass_however_good_they_are() -> None:
+    assert BetterOnHeldOut().decide(evaluation([0.0] * 29, [1.0] * 29)).reason == (
+        "29 held-out tasks were compared, and 30 are needed"
+    )
+    assert BetterOnHeldOut().decide(evaluation([0.0] * 30, [1.0] * 30)).passed
+
+
+def test_breaking_the_verifier_is_no_way_to_win() -> None:
+    before, after = [0.0] * 90, [1.0] * 90
+    assert not BetterOnHeldOut().decide(evaluation(before, after, unknown=10)).passed
+    assert BetterOnHeldOut().decide(evaluation(before, after, unknown=4)).passed
+
+
+def test_the_gain_must_be_one_worth_having() -> None:
+    before, after = [0.0] * 100, [1.0] * 30 + [0.0] * 70
+    assert BetterOnHeldOut().decide(evaluation(before, after)).passed
+    decision = BetterOnHeldOut(least_gain=0.25).decide(evaluation(before, after))
+    assert not decision.passed
+    assert "not above +0.250" in decision.reason
+
+
+def test_each_further_look_at_the_same_tasks_asks_for_more() -> None:
+    before, after = [0.0] * 100, [1.0] * 8 + [0.0] * 92
+    assert BetterOnHeldOut().decide(evaluation(before, after)).passed
+    later = BetterOnHeldOut().decide(evaluation(before, after, looks=9))
+    assert not later.passed
+    assert "99.95 % interval" in later.reason
+    assert "at look number 10 at these tasks" in later.reason
+
+
+def test_the_reason_is_a_sentence_with_its_numbers() -> None:
+    before, after = [1.0] * 10 + [0.0] * 90, [0.0] * 2 + [1.0] * 58 + [0.0] * 40
+    assert BetterOnHeldOut().decide(evaluation(before, after)).reason == (
+        "gain +0.480 on 100 tasks, 95 % interval +0.370 to +0.580; 50 better, 2 worse"
+    )
+
+
+def test_of_200_candidates_that_are_no_better_at_most_5_percent_pass() -> None:
+    chance, gate = np.random.default_rng(20), BetterOnHeldOut()
+    found = [gate.decide(evaluation(passed(chance, 60, 0.5), passed(chance, 60, 0.5))) for _ in range(200)]
+    assert sum(decision.passed for decision in found) <= 10
+
+
+def test_nor_when_each_is_looked_at_after_every_batch() -> None:
+    chance, gate = np.random.default_rng(21), BetterAtAnyTime()
+    lucky = 0
+    for _ in range(200):
+        before, after = passed(chance, 200, 0.5), passed(chance, 200, 0.5)
+        lucky += any(gate.decide(evaluation(before[:n], after[:n])).passed for n in range(30, 201, 10))
+    assert lucky <= 10
+
+
+def test_nor_when_they_are_tried_one_after_the_other_on_the_same_tasks() -> None:
+    """Twenty tries of nothing pass once where looks are not counted."""
+    chance, gate = np.random.default_rng(22), BetterOnHeldOut()
+    runs = 0
+    for _ in range(20):
+        before = passed(chance, 60, 0.5)
+        runs += any(gate.decide(evaluation(before, passed(chance, 60, 0.5), looks=look)).passed for look in range(10))
+    assert runs <= 3
+
+
+def test_a_real_gain_is_found_in_most_trials() -> None:
+    chance, gate = np.random.default_rng(23), BetterOnHeldOut()
+    found = [gate.decide(evaluation(passed(chance, 200, 0.5), passed(chance, 200, 0.65))) for _ in range(50)]
+    assert sum(decision.passed for decision in found) >= 35

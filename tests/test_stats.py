@@ -1,0 +1,110 @@
+"""Intervals: that they cover what they say they cover, and stay put."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from journeyman.stats import anytime_interval, bootstrap_interval, e_value, spent
+
+differences = st.lists(st.sampled_from([-1.0, -0.5, -1 / 3, 0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=40)
+
+
+def draws(chance: np.random.Generator, tasks: int, wins: float, losses: float) -> list[float]:
+    return list(chance.choice([1.0, -1.0, 0.0], size=tasks, p=[wins, losses, 1 - wins - losses]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(differences)
+def test_the_same_differences_give_the_same_interval_in_any_order(found: list[float]) -> None:
+    assert bootstrap_interval(found) == bootstrap_interval(found)
+    assert anytime_interval(found) == pytest.approx(anytime_interval(sorted(found)), abs=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(differences)
+def test_intervals_stay_between_minus_one_and_one_and_hold_the_order(found: list[float]) -> None:
+    for interval in (bootstrap_interval, anytime_interval):
+        low, high = interval(found, 0.05)
+        wide_low, wide_high = interval(found, 0.001)
+        assert -1 <= wide_low <= low <= high <= wide_high <= 1
+
+
+@pytest.mark.parametrize("interval", [bootstrap_interval, anytime_interval])
+@pytest.mark.parametrize("tasks", [1, 5, 30, 500])
+def test_no_difference_at_all_is_no_gain(interval: type, tasks: int) -> None:
+    low, high = interval([0.0] * tasks)
+    assert low < 0 < high
+
+
+def test_without_tasks_nothing_is_known() -> None:
+    assert bootstrap_interval([]) == anytime_interval([]) == (-1.0, 1.0)
+
+
+def test_four_lucky_tasks_of_thirty_are_no_proof() -> None:
+    """A sign test gives them one in sixteen; the plain bootstrap would say that they are significant."""
+    assert bootstrap_interval([1.0] * 4 + [0.0] * 26)[0] <= 0
+
+
+def test_thirds_that_cancel_are_exactly_zero() -> None:
+    found = [1 / 3, 1 / 3, 1 / 3, -1.0] * 30
+    assert bootstrap_interval(found)[0] < 0 < bootstrap_interval(found)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tasks", "wins", "losses"), [(10, 0.3, 0.15), (30, 0.05, 0.05), (60, 0.25, 0.25), (200, 0.1, 0.02)])
+def test_the_95_percent_interval_covers_the_truth_in_94_percent_at_least(tasks: int, wins: float, losses: float) -> None:
+    chance = np.random.default_rng(7)
+    covered = 0
+    for _ in range(400):
+        low, high = bootstrap_interval(draws(chance, tasks, wins, losses))
+        covered += low - 1e-9 <= wins - losses <= high + 1e-9
+    # Two standard errors of 400 simulations below 94 %.
+    assert covered >= 400 * (0.94 - 2 * 0.0119)
+
+
+def test_the_e_value_grows_with_the_gain_and_shrinks_without_one() -> None:
+    chance = np.random.default_rng(1)
+    assert e_value(draws(chance, 400, 0.35, 0.15)) > 1000
+    assert e_value(draws(chance, 400, 0.2, 0.4)) < 0.1
+    assert e_value([]) == pytest.approx(1.0)
+
+
+def test_the_e_value_is_fair() -> None:
+    """Under no gain its mean is 1: this is what makes it evidence."""
+    outcomes = [(1.0, 0.3), (-1.0, 0.3), (0.0, 0.4)]
+    mean = 0.0
+    for a, p in outcomes:
+        for b, q in outcomes:
+            for c, r in outcomes:
+                mean += p * q * r * e_value([a, b, c])
+    assert mean == pytest.approx(1.0)
+
+
+def test_an_e_value_never_overflows() -> None:
+    assert math.isfinite(e_value([1.0] * 100_000))
+
+
+def test_the_anytime_interval_is_where_the_bet_fails() -> None:
+    found = draws(np.random.default_rng(2), 300, 0.4, 0.1)
+    low, _ = anytime_interval(found, 0.05)
+    assert e_value(found, low) == pytest.approx(40, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_the_anytime_interval_covers_the_truth_at_all_looks_at_once() -> None:
+    chance = np.random.default_rng(3)
+    missed = 0
+    for _ in range(200):
+        found = draws(chance, 300, 0.25, 0.25)
+        looks = (anytime_interval(found[:tasks]) for tasks in range(10, 301, 10))
+        missed += any(not low <= 0 <= high for low, high in looks)
+    assert missed <= 10
+
+
+def test_all_looks_ever_cost_less_than_alpha() -> None:
+    one_sided = sum(spent(0.05, look) / 2 for look in range(1, 100_000))
+    assert spent(0.05, 1) == 0.05
+    assert one_sided < 0.05
