@@ -3,9 +3,12 @@
 import os
 from datetime import UTC, datetime
 
-from journeyman import models
+from journeyman import models, tasks
 from journeyman.errors import InputError
 from journeyman.models.base import Model
+from journeyman.task import Split
+from journeyman.tasks.base import Dataset
+from journeyman.training import TrainingConfig
 
 REPEATABLE = "2026-11-21T00:00:00+00:00"
 """What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
@@ -36,3 +39,19 @@ def stamp(*used: Model) -> str:
             raise InputError(f"SOURCE_DATE_EPOCH is {epoch!r}, and must be a number of seconds")
         return datetime.fromtimestamp(int(epoch), UTC).isoformat()
     return REPEATABLE if all(model.deterministic for model in used) else now().isoformat(timespec="seconds")
+
+
+def load_dataset(config: TrainingConfig) -> Dataset:
+    """The data set that a run's settings name, with as many tasks as they ask for where they are made to order."""
+    if config.dataset_name == "desk" and not config.input_path and not config.held_out_path:
+        from journeyman.tasks import desk
+
+        wanted = Split(config.dataset_split)
+        return desk.load(config.domain, sizes={wanted: config.num_examples, Split.HELD_OUT: config.held_out}, seed=config.seed)
+    return tasks.load(
+        config.dataset_name,
+        input=config.input_path,
+        held_out=config.held_out_path,
+        domain=config.domain,
+        seed=config.seed,
+    )

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from journeyman.candidate import Candidate
-from journeyman.evaluation import Decision, Evaluation
-from journeyman.gate import Gate
+from journeyman.evaluate import Report
 from journeyman.release import Move, Release, Stage
 
 log = logging.getLogger(__name__)
@@ -19,8 +18,8 @@ class Turn:
 
     reason: str
     candidate: Candidate | None = None
-    evaluation: Evaluation | None = None
-    decision: Decision | None = None
+    report: Report | None = None
+    """The evaluation, and what the gate made of it."""
     release: Release | None = None
 
 
@@ -28,8 +27,7 @@ async def turn(
     baseline: Candidate | None,
     *,
     learn: Callable[[Candidate | None], Awaitable[Candidate | None]],
-    evaluate: Callable[[Candidate, Candidate | None], Awaitable[Evaluation]],
-    gate: Gate,
+    evaluate: Callable[[Candidate, Candidate | None], Awaitable[Report]],
     clock: Callable[[], datetime],
 ) -> Turn:
     """Go round once. What passes the gate is released into shadow; everything after that is a `Release`'s own table."""
@@ -37,12 +35,11 @@ async def turn(
     if candidate is None or (baseline is not None and candidate.id == baseline.id):
         return Turn(reason="nothing was learned")
 
-    evaluation = await evaluate(candidate, baseline)
-    decision = gate.decide(evaluation)
-    log.info("%s %s: %s", candidate.kind, candidate.id, decision.reason)
-    if not decision.passed:
-        return Turn(reason=decision.reason, candidate=candidate, evaluation=evaluation, decision=decision)
+    report = await evaluate(candidate, baseline)
+    log.info("%s %s: %s", candidate.kind, candidate.id, report.reason)
+    if not report.passed:
+        return Turn(reason=report.reason, candidate=candidate, report=report)
 
-    shadow = Move(Stage.SHADOW, decision.reason, clock())
+    shadow = Move(Stage.SHADOW, report.reason, clock())
     release = Release(candidate_id=candidate.id, moves=(shadow,))
-    return Turn(reason=decision.reason, candidate=candidate, evaluation=evaluation, decision=decision, release=release)
+    return Turn(reason=report.reason, candidate=candidate, report=report, release=release)

@@ -16,6 +16,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=default.seed)
     parser.add_argument("--threads", type=int, default=default.threads)
     parser.add_argument("--fp32", action="store_true", help="for processors without bfloat16 instructions")
+    parser.add_argument("--start", type=Path, help="folder of an earlier result: do only the last phase, from there")
     given = parser.parse_args()
     config = PretrainConfig(
         size=given.size,
@@ -24,6 +25,7 @@ def main() -> None:
         seed=given.seed,
         threads=given.threads,
         bf16=not given.fp32,
+        start=given.start,
     )
     print(train(config, given.out, tell=lambda line: print(line, flush=True)))  # noqa: T201 - a program of its own
 

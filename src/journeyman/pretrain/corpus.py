@@ -53,14 +53,20 @@ def habit(chance: random.Random, split: Split = Split.TRAIN) -> Sample:
     return Sample(terse_rules(()), said.sentence, _compact(call(said.order, {})))
 
 
-def reflector(chance: random.Random, split: Split = Split.TRAIN) -> Sample:
-    """An error message with one to all of the fields wrong, and the rules that it teaches."""
+def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float = 0.0) -> Sample:
+    """An error message with one to all of the fields wrong, and the rules that it teaches.
+
+    Args:
+        towns: How often a city, where there is one, is wrong for sure: sixteen cities in four forms are the slowest to learn.
+    """
     said = say(chance, split)
     if chance.random() < 0.02:
         return Sample("reflect", "\n".join([said.sentence, *faults("", {})]), "- none")
     house = {c.about: chance.randrange(len(c.values)) for c in CONVENTIONS}
     present = [c for c in CONVENTIONS if _applies(c, said.order)]
     wrong = chance.sample(present, chance.randint(1, len(present)))
+    if towns and TOWNS in present and chance.random() < towns:
+        wrong.append(TOWNS)
     attempted = {c.about: _other(chance, c, house) if c in wrong else house[c.about] for c in CONVENTIONS}
     got = call(said.order if chance.random() > 0.1 else say(chance, split).order, attempted)
     evidence = faults(json.dumps(got), call(said.order, house))

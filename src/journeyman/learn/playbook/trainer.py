@@ -57,6 +57,9 @@ class Watcher(Protocol):
     def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
         """After each batch: the playbook, the sums over the run, and how many tasks are behind it."""
 
+    def evaluated(self, done: int, total: int) -> None:
+        """After each attempt at a held-out task, when the learning is over."""
+
 
 class Unwatched:
     """The watcher that looks away."""
@@ -65,6 +68,9 @@ class Unwatched:
         pass
 
     def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        pass
+
+    def evaluated(self, done: int, total: int) -> None:
         pass
 
 

@@ -1,0 +1,177 @@
+"""Where the loop goes round: one training run, and one examination, with their models, data sets and stores."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from journeyman import app, embed
+from journeyman.agents.answer import Answer
+from journeyman.candidate import BASE, Candidate, Kind
+from journeyman.embed.base import Embedder
+from journeyman.evaluate import EvaluateConfig, Report, evaluate_agents
+from journeyman.gate import Gate
+from journeyman.improve import Turn, turn
+from journeyman.learn.playbook import files
+from journeyman.learn.playbook.choose import chooser
+from journeyman.learn.playbook.curate import Curator
+from journeyman.learn.playbook.runs import Run
+from journeyman.learn.playbook.trainer import Learned, Tools, Watcher, learn
+from journeyman.models.base import Model
+from journeyman.playbook import Playbook
+from journeyman.rollout import Attempt
+from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
+from journeyman.task import Split
+from journeyman.tasks.base import Dataset
+from journeyman.training import TrainingConfig, TrainingResult
+
+
+class Bench:
+    """Wires a run together."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        run: Run,
+        dataset: Dataset,
+        models: tuple[Model, ...],
+        store: Store,
+        watcher: Watcher,
+    ) -> None:
+        self.config = config
+        self.run = run
+        self.dataset = dataset
+        self.generator, self.reflector = models
+        self.store = store
+        self.watcher = watcher
+        self.name = str(run.config["name"])
+        """Made of the settings: the same in every run that would learn the same."""
+        self.stamp = app.stamp(*models)
+        self.embedder = embed.load(config.embedder)
+
+    async def go_round(self) -> tuple[Learned, Turn | None]:
+        """Learn to the end, then let the gate look at what was learned; without a gate if none was asked for."""
+        self.store.add_run(
+            RunRecord(id=self.run.folder.name, kind="train playbook", config=self.config.json(), started_at=app.now())
+        )
+        self.store.mark_run(self.run.folder.name, RunState.RUNNING, app.now())
+        if not self.config.evaluate:
+            return await self._learn(), None
+        learned: list[Learned] = []
+
+        async def learning(_: Candidate | None) -> Candidate | None:
+            learned.append(await self._learn())
+            return candidate_of(learned[0].playbook) if learned[0].finished else None
+
+        async def evaluating(_: Candidate, __: Candidate | None) -> Report:
+            return await self._evaluate(learned[0].playbook)
+
+        went = await turn(candidate_of(self.run.initial), learn=learning, evaluate=evaluating, clock=app.now)
+        return learned[0], went
+
+    def record(self, result: TrainingResult) -> None:
+        """Keep how it ended."""
+        state = RunState.FINISHED if result.finished else RunState.STOPPED
+        self.store.mark_run(self.run.folder.name, state, app.now(), result.json())
+
+    async def _learn(self) -> Learned:
+        tools = Tools(
+            generator=self.generator,
+            reflector=self.reflector,
+            verifier=self.dataset.verifier,
+            curator=Curator(self.embedder, self.config.similarity_threshold),
+            embedder=self.embedder,
+            clock=app.now,
+            stamp=lambda: self.stamp,
+            name=self.name,
+        )
+        return await learn(self.dataset.split(Split.TRAIN), self.run, tools, self.config.learning, self.watcher)
+
+    async def _evaluate(self, playbook: Playbook) -> Report:
+        examination = Examination(
+            model=self.generator,
+            dataset=self.dataset,
+            store=self.store,
+            embedder=self.embedder,
+            gate=self.config.gate,
+            trials=self.config.trials,
+            token_budget=self.config.token_budget,
+        )
+        return await examination.sit(playbook, self.run.initial, id=self.run.folder.name, done=self.watcher.evaluated)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """Two playbooks on the held-out tasks of a data set. Every look at them is counted in the store."""
+
+    model: Model
+    dataset: Dataset
+    store: Store
+    embedder: Embedder
+    gate: Gate
+    trials: int = 1
+    token_budget: int = 2000
+    rival: Model | None = None
+    """The baseline's model, where it is another one."""
+
+    async def sit(
+        self, playbook: Playbook, against: Playbook, *, id: str, done: Callable[[int, int], None] = lambda _, __: None
+    ) -> Report:
+        """Let both attempt the tasks, ask the gate, and keep what was found.
+
+        Args:
+            id: Of the run or command; part of the evaluation's.
+            done: Is told after each attempt how many are done, and of how many.
+        """
+        held_out = self.dataset.split(Split.HELD_OUT)
+        examined = held_out_id(self.dataset)
+        new, old = candidate_of(playbook), candidate_of(against)
+        who = (new.id if new else BASE) + (f"@{self.model.name}" if self.rival else "")
+        # A look is counted before it is made: whoever breaks off after a glance has looked.
+        look = self.store.record_look(examined, who, app.now())
+        finished: list[Attempt] = []
+
+        def count(attempt: Attempt) -> None:
+            finished.append(attempt)
+            done(len(finished), 2 * self.trials * len(held_out))
+
+        config = EvaluateConfig(trials=self.trials, looks=look - 1, prefix=f"{id}/evaluation", clock=app.now, done=count)
+        report = await evaluate_agents(
+            self._agent(self.model, playbook, new),
+            self._agent(self.rival or self.model, against, old),
+            held_out,
+            self.dataset.verifier,
+            gate=self.gate,
+            config=config,
+        )
+        if new is not None:
+            self.store.add_candidate(new)
+        self.store.add_evaluation(
+            EvaluationRecord(
+                id=f"{id}/{who}/{old.id if old else BASE}/{examined}",
+                candidate_id=who,
+                baseline_id=old.id if old else BASE,
+                held_out_id=examined,
+                passed=report.passed,
+                reason=report.reason,
+                report=report.json(),
+                at=app.now(),
+            )
+        )
+        return report
+
+    def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Answer:
+        if candidate is None:
+            return Answer(model=model)
+        choose = chooser(playbook, self.embedder, budget=self.token_budget)
+        return Answer(model=model, choose=choose, candidate_id=candidate.id)
+
+
+def candidate_of(playbook: Playbook) -> Candidate | None:
+    """A playbook as something that can be evaluated and released; `None` when it has no bullets, for that is no candidate."""
+    return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(playbook)) if playbook.active else None
+
+
+def held_out_id(dataset: Dataset) -> str:
+    """Made of the held-out tasks: looks at the same ones are counted together."""
+    rows = sorted(f"{task.id} {task.question}" for task in dataset.split(Split.HELD_OUT))
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]

@@ -1,0 +1,93 @@
+"""The work behind `journeyman evaluate`, apart from its options."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from journeyman import app, embed
+from journeyman.bench import Examination
+from journeyman.cli._screen import Screen
+from journeyman.cli._training import configured
+from journeyman.evaluate import Report, result_lines, results
+from journeyman.learn.playbook import files
+from journeyman.playbook import Playbook
+from journeyman.stores import open_store
+from journeyman.task import Split
+from journeyman.training import TrainingConfig
+
+NONE = "none"
+
+
+def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
+    """Examine a playbook; what is said on the way goes to stderr, the table to stdout."""
+    options = dict(options)
+    playbook, against = _load(options.pop("playbook")), _load(options.pop("against"))
+    output, rival = options.pop("output", None), options.pop("baseline_model", "")
+    config = configured(options)
+    report = asyncio.run(_examine(config, playbook, against, rival, quiet=quiet))
+    if output:
+        _write(report, Path(output))
+    if not quiet:
+        tell(report)
+    return report
+
+
+async def _examine(config: TrainingConfig, playbook: Playbook, against: Playbook, rival: str, *, quiet: bool) -> Report:
+    dataset = app.load_dataset(config)
+    examined = replace(dataset, tasks=dataset.split(Split.HELD_OUT)[: config.held_out])
+    name = config.models[0]
+    models = [
+        app.connect(n, concurrency=config.concurrency, base_url=config.base_url) for n in ([name, rival] if rival else [name])
+    ]
+    try:
+        with open_store(config.store) as store, Screen(2 * config.trials * len(examined.tasks), quiet=quiet) as screen:
+            examination = Examination(
+                model=models[0],
+                rival=models[-1],
+                dataset=examined,
+                store=store,
+                embedder=embed.load(config.embedder),
+                gate=config.gate,
+                trials=config.trials,
+                token_budget=config.token_budget,
+            )
+            return await examination.sit(playbook, against, id="evaluate", done=screen.evaluated)
+    finally:
+        for model in models:
+            await model.close()
+
+
+def _load(name: str) -> Playbook:
+    return Playbook() if name == NONE else files.load(name)
+
+
+def _write(report: Report, folder: Path) -> None:
+    """Each side's results, as `journeyman compare` reads them."""
+    for side, attempts in (("baseline", report.baseline_attempts), ("candidate", report.candidate_attempts)):
+        files.write_text(folder / f"{side}.jsonl", "".join(f"{line}\n" for line in result_lines(results(attempts))))
+
+
+def tell(report: Report) -> None:
+    """The report, for people."""
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table("", "baseline", "candidate")
+    for name, was, now in _rows(report):
+        table.add_row(name, was, now)
+    console.print(table)
+    console.print(f"{'passed' if report.passed else 'not passed'}: {report.reason}")
+
+
+def _rows(report: Report) -> list[tuple[str, str, str]]:
+    before, after = report.evaluation.spent_baseline, report.evaluation.spent_candidate
+    tokens = [
+        "unknown" if t.input_tokens is None or t.output_tokens is None else f"{t.input_tokens:,} in, {t.output_tokens:,} out"
+        for t in (before, after)
+    ]
+    costs = ["unknown" if t.cost is None else f"${t.cost:.4f}" for t in (before, after)]
+    shares = ["unknown" if share is None else f"{share:.1%}" for share in (report.baseline, report.candidate)]
+    return [("right", shares[0], shares[1]), ("tokens", tokens[0], tokens[1]), ("cost", costs[0], costs[1])]

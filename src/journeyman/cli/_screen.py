@@ -1,0 +1,67 @@
+"""What a training run shows while it runs: a bar on a terminal, plain lines elsewhere. All of it on stderr."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from journeyman.learn.playbook import progress as words
+from journeyman.playbook import Playbook
+from journeyman.rollout import Attempt
+
+
+class Screen:
+    """Watches a run. Implements `trainer.Watcher`."""
+
+    def __init__(self, total: int, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, quiet=quiet)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=quiet or not self._console.is_terminal,
+        )
+        self._total = total
+        self._task = self._bar.add_task("training", total=total, state="")
+
+    def __enter__(self) -> "Screen":
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def attempted(self, attempt: Attempt) -> None:
+        self._bar.advance(self._task)
+
+    def merged(self, playbook: Playbook, progress: words.Progress, tasks: int) -> None:
+        state = _state(playbook, progress)
+        self._bar.update(self._task, completed=tasks, state=state)
+        if not self._console.is_terminal:
+            self._console.print(f"{tasks}/{self._total} examples  {state}", highlight=False)
+
+    def evaluated(self, done: int, total: int) -> None:
+        """An attempt at a held-out task is done."""
+        self._bar.update(self._task, description="evaluating", total=total, completed=done, state="")
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False)
+
+
+def _state(playbook: Playbook, progress: words.Progress) -> str:
+    accuracy = progress.attempts.accuracy
+    right = "accuracy unknown" if accuracy is None else f"{accuracy:.0%} right so far"
+    unpriced = progress.generator.unpriced or progress.reflector.unpriced
+    cost = (
+        f"at least ${progress.cost:.4f}"
+        if unpriced and progress.cost
+        else "cost unknown"
+        if unpriced
+        else f"${progress.cost:.4f}"
+    )
+    unusable = f"  {progress.unusable} unusable reflections" if progress.unusable else ""
+    broken = f"  {progress.attempts.unknown} attempts broke off" if progress.attempts.unknown else ""
+    return f"{right}  {len(playbook.active)} bullets  {cost}{unusable}{broken}"

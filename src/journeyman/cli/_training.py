@@ -1,0 +1,71 @@
+"""The work behind `journeyman train playbook`, apart from its options."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from journeyman import estimate
+from journeyman.cli._screen import Screen
+from journeyman.errors import InputError
+from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
+from journeyman.release import Stage
+
+
+def run(
+    options: Mapping[str, Any], initial_playbook: Path | None, *, resume: str | None, dry_run: bool, quiet: bool
+) -> dict[str, Any]:
+    """Train, resume or only price; the object that `--json` prints."""
+    config = configured(options)
+    if resume is not None and (initial_playbook or set(options) - {"dataset_name", "max_cost"}):
+        raise InputError("--resume goes on under the settings of its run; of the other options only --max-cost may be given")
+    trainer = OfflineTrainer(config)
+    if dry_run:
+        return _priced(trainer, quiet=quiet)
+    run = trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
+    with Screen(trainer.examples, quiet=quiet) as screen:
+        trainer.watcher = screen
+        screen.say(f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}")
+        result = trainer.finish(run)
+    if not quiet:
+        _tell(result)
+    return result.json()
+
+
+def configured(options: Mapping[str, Any]) -> TrainingConfig:
+    """The options as settings; those not given keep their defaults."""
+    if "target_stage" in options:
+        options = {**options, "target_stage": Stage(options["target_stage"])}
+    return TrainingConfig(**options)
+
+
+def _priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
+    found = estimate.report(trainer.plan())
+    if quiet:
+        return found
+    table = Table("role", "model", "calls", "input tokens", "output tokens", "cost", title="About what this run will take")
+    for part in found["parts"]:
+        cost = "unknown" if part["cost"] is None else f"${part['cost']:.4f}"
+        numbers = (f"{part[key]:,}" for key in ("calls", "input_tokens", "output_tokens"))
+        table.add_row(part["role"], part["model"], *numbers, cost)
+    console = Console()
+    console.print(table)
+    total = "unknown: a model has no known price" if found["cost"] is None else f"about ${found['cost']:.4f}"
+    console.print(f"In all {total}. Nothing was sent.", highlight=False)
+    return found
+
+
+def _tell(result: TrainingResult) -> None:
+    """The end of a run, in words."""
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"{result.playbook_size} bullets in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
+    )
+    if result.evaluation is not None:
+        found = result.evaluation
+        console.print(f"held-out tasks: {found['baseline']:.1%} without the playbook, {found['candidate']:.1%} with it")
+    console.print(result.reason)
+    if not result.finished:
+        console.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more>")

@@ -1,0 +1,56 @@
+"""`journeyman evaluate`: does a playbook help?"""
+
+from typing import Any
+
+import click
+
+from journeyman.cli._shared import emit, json_option
+
+
+@click.command()
+@click.option("--playbook", required=True, metavar="FILE", help="The playbook to examine, or none.")
+@click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat, or none.")
+@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom or desk.")
+@click.option("--input", "input_path", metavar="FILE", help="The data set's file.")
+@click.option("--held-out-input", "held_out_path", metavar="FILE", help="Held-out tasks; else some are set apart from --input.")
+@click.option("--domain", help="Only tasks of this domain; for the desk, the shop.")
+@click.option(
+    "--split",
+    type=click.Choice(["held_out", "held-out", "test"]),
+    default="held_out",
+    show_default=True,
+    help="What is examined.",
+)
+@click.option("--num-examples", "held_out", type=int, help="Held-out tasks, at most.  [default: 200]")
+@click.option("--model", "--generator-model", "generator_model", metavar="MODEL", help="Such as openai:gpt-5-mini.")
+@click.option("--baseline-model", metavar="MODEL", help="Another model for the side of --against.")
+@click.option("--base-url", metavar="URL", help="Another server for the models.")
+@click.option("--trials", type=int, help="Attempts at each task.  [default: 1]")
+@click.option("--concurrency", type=int, help="Calls at once.  [default: 10]")
+@click.option("--token-budget", type=int, help="Tokens of bullets in a prompt.  [default: 2000]")
+@click.option("--least-gain", type=float, help="The gain that the interval's low end must exceed.  [default: 0]")
+@click.option("--alpha", type=float, help="Chance of passing what is no better.  [default: 0.05]")
+@click.option("--seed", type=int, help="Of the desk's tasks and of splits by hash.  [default: 0]")
+@click.option(
+    "--output", type=click.Path(), metavar="DIR", help="Write baseline.jsonl and candidate.jsonl for `journeyman compare`."
+)
+@json_option
+def command(as_json: bool, **given: Any) -> int:
+    """Measure on held-out tasks whether a playbook helps.
+
+    Runs the agent with both playbooks over the same held-out tasks and reports the gain with its 95 % interval. Exit code 0: it
+    passed, 1: it did not, 2: something could not be used. Every look at the same tasks is counted, and makes the next harder to
+    pass.
+
+    \b
+    Examples:
+      journeyman evaluate --playbook playbooks/oslo.json --dataset desk --domain oslo
+      journeyman evaluate --playbook new.json --against old.json --dataset gsm8k --input test.jsonl --model openai:gpt-5-mini
+    """
+    from journeyman.cli import _evaluating
+
+    given.pop("split")
+    options = {name: value for name, value in given.items() if value is not None}
+    report = _evaluating.run(options, quiet=as_json)
+    emit(report.json(), as_json=as_json)
+    return 0 if report.passed else 1

@@ -1,0 +1,212 @@
+"""What a training run is told, and what it answers."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from journeyman.errors import InputError
+from journeyman.evaluate import Report
+from journeyman.gate import BetterOnHeldOut
+from journeyman.learn.playbook.progress import Progress
+from journeyman.learn.playbook.trainer import LearnConfig
+from journeyman.playbook import Playbook
+from journeyman.release import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConfig:
+    """Everything that a training run can be told."""
+
+    dataset_name: str = "gsm8k"
+    """`gsm8k`, `custom` or `desk`."""
+    dataset_split: str = "train"
+    input_path: str = ""
+    """The data set's file; `gsm8k` is downloaded when there is none."""
+    held_out_path: str = ""
+    """A file of held-out tasks; without one they are set apart from the data set by a hash of the question."""
+    domain: str = ""
+    """Only tasks of this domain. The desk's domains are its shops."""
+    num_examples: int = 100
+    generator_model: str = ""
+    reflector_model: str = ""
+    """The generator's when it is not named."""
+    base_url: str = ""
+    """Another server for models named without one."""
+    batch_merge_size: int = 10
+    similarity_threshold: float = 0.8
+    embedder: str = "hashing"
+    target_stage: Stage = Stage.SHADOW
+    """Where the playbook should go when it passes the gate."""
+    force: bool = False
+    """Go there even when it does not pass; that is written down."""
+    output_playbook_path: str = "playbooks/offline_trained.json"
+    output_metrics_path: str = "metrics/offline_training_metrics.json"
+    save_checkpoints: bool = True
+    checkpoint_interval: int = 50
+    """Examples between two checkpoints."""
+    epochs: int = 1
+    attempts: int = 1
+    concurrency: int = 10
+    reflect_on: str = "all"
+    """`all` attempts or `failures`."""
+    token_budget: int = 2000
+    max_cost: float | None = None
+    evaluate: bool = True
+    held_out: int = 200
+    """Held-out tasks of the final evaluation, at most."""
+    trials: int = 1
+    """Attempts at each of them."""
+    seed: int = 0
+    alpha: float = 0.05
+    """How often a playbook that is no better may pass, over all looks at the same held-out tasks together."""
+    least_gain: float = 0.0
+    """The gain that even the low end of the interval must exceed."""
+    least_tasks: int = 30
+    """Held-out tasks below which nothing passes."""
+    project: str = ".journeyman"
+    """The folder of the runs."""
+    store: str = ".journeyman/journeyman.db"
+    """Path or URL; kept out of the run's files, as it may hold a password."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_examples", "batch_merge_size", "epochs", "attempts", "concurrency", "held_out", "trials"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        if self.dataset_split not in ("train", "validation"):
+            raise InputError(
+                f"dataset_split is {self.dataset_split!r}: learn from train or validation; test is for the examination"
+            )
+        if self.reflect_on not in ("all", "failures"):
+            raise InputError(f"reflect_on is {self.reflect_on!r}, and must be 'all' or 'failures'")
+        if Stage(self.target_stage) not in (Stage.SHADOW, Stage.PRODUCTION):
+            raise InputError(f"target_stage is {self.target_stage!r}, and must be 'shadow' or 'production'")
+
+    @property
+    def models(self) -> tuple[str, str]:
+        """Generator and reflector, with the defaults filled in."""
+        generator = self.generator_model or ("embedded" if self.dataset_name == "desk" else "openai:gpt-5-mini")
+        default = "openai:gpt-5-nano" if generator == "openai:gpt-5-mini" and not self.generator_model else generator
+        return generator, self.reflector_model or default
+
+    @property
+    def learning(self) -> LearnConfig:
+        return LearnConfig(
+            batch_size=self.batch_merge_size,
+            epochs=self.epochs,
+            attempts=self.attempts,
+            successes=self.reflect_on == "all",
+            token_budget=self.token_budget,
+            max_cost=self.max_cost,
+            seed=self.seed,
+        )
+
+    @property
+    def gate(self) -> BetterOnHeldOut:
+        return BetterOnHeldOut(alpha=self.alpha, least_gain=self.least_gain, least_tasks=self.least_tasks)
+
+    def json(self) -> dict[str, Any]:
+        """The settings as a run keeps them: everything but where its store is."""
+        return {key: value for key, value in asdict(self).items() if key != "store"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingMetrics:
+    """What the metrics file says."""
+
+    progress: Progress
+    playbook: Playbook
+    started_at: datetime
+    ended_at: datetime
+
+    @property
+    def total_examples(self) -> int:
+        return self.progress.attempts.attempts
+
+    @property
+    def correct_answers(self) -> int:
+        return self.progress.attempts.correct
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.progress.attempts.accuracy
+
+    def __getitem__(self, key: str) -> Any:
+        return self.json()[key]
+
+    def json(self) -> dict[str, Any]:
+        """The documented file: `training_summary`, `insights`, `playbook`, `timing`; and beyond it roles, epochs, domains.
+
+        `accuracy` is of the attempts that could be verified, and null when none could.
+        """
+        p = self.progress
+        return {
+            "training_summary": {
+                "total_examples": p.attempts.attempts,
+                "successful_generations": p.attempts.correct + p.attempts.wrong,
+                "failed_generations": p.attempts.unknown,
+                "correct_answers": p.attempts.correct,
+                "accuracy": p.attempts.accuracy,
+            },
+            "insights": {
+                "total_extracted": p.extracted,
+                "helpful": p.helpful,
+                "harmful": p.harmful,
+                "neutral": p.neutral,
+                "refused": dict(p.refused),
+                "unusable_reflections": p.unusable,
+            },
+            "playbook": {
+                "bullets_added": p.added,
+                "bullets_incremented": p.incremented,
+                "bullets_retired": p.retired,
+                "final_size": len(self.playbook.active),
+            },
+            "timing": {
+                "start_time": self.started_at.isoformat(timespec="seconds"),
+                "end_time": self.ended_at.isoformat(timespec="seconds"),
+                "duration_seconds": round(p.seconds, 3),
+            },
+            "roles": {"generator": p.generator.json(), "reflector": p.reflector.json()},
+            "accuracy_by_epoch": {epoch: tally.accuracy for epoch, tally in p.by_epoch.items()},
+            "accuracy_by_domain": {domain: tally.accuracy for domain, tally in p.by_domain.items()},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """How a training run ended."""
+
+    run_id: str
+    playbook: Playbook
+    metrics: TrainingMetrics
+    finished: bool
+    """False when it stopped at `max_cost`; it can be resumed."""
+    stage: Stage
+    reason: str
+    """The gate's sentence, or why the gate was not asked."""
+    forced: bool
+    evaluation: Report | None
+    playbook_path: str
+    metrics_path: str
+
+    @property
+    def playbook_size(self) -> int:
+        return len(self.playbook.active)
+
+    def __getitem__(self, key: str) -> Any:
+        """The documented JSON, or the attribute of that name: `result["metrics"].accuracy` is what older programs write."""
+        return getattr(self, key) if hasattr(self, key) else self.json()[key]
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "finished": self.finished,
+            "playbook_size": self.playbook_size,
+            "stage": self.stage.value,
+            "forced": self.forced,
+            "reason": self.reason,
+            "playbook_path": self.playbook_path,
+            "metrics_path": self.metrics_path,
+            "metrics": self.metrics.json(),
+            "evaluation": self.evaluation.json() if self.evaluation else None,
+        }
