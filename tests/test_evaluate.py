@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -140,3 +141,11 @@ def test_results_are_read_with_their_trials(tmp_path: Path) -> None:
     path.write_text("", encoding="utf-8")
     with pytest.raises(InputError, match="holds no results"):
         read_results(path)
+
+
+def test_the_example_in_the_documentation_prints_what_stands_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    exec(found[1], {})
+    assert capsys.readouterr().out == found[2]
