@@ -1,0 +1,81 @@
+"""Agents that learn on the job, and never get worse.
+
+The public names. Each is loaded when it is first used: `import journeyman` costs nothing and does nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from journeyman.candidate import Candidate as Candidate
+    from journeyman.candidate import Kind as Kind
+    from journeyman.errors import InputError as InputError
+    from journeyman.errors import JourneymanError as JourneymanError
+    from journeyman.errors import ModelError as ModelError
+    from journeyman.errors import PlaybookError as PlaybookError
+    from journeyman.evaluate import Report as Report
+    from journeyman.evaluate import compare as compare
+    from journeyman.evaluate import evaluate as evaluate
+    from journeyman.evaluation import Decision as Decision
+    from journeyman.evaluation import Evaluation as Evaluation
+    from journeyman.evaluation import Result as Result
+    from journeyman.gate import BetterAtAnyTime as BetterAtAnyTime
+    from journeyman.gate import BetterOnHeldOut as BetterOnHeldOut
+    from journeyman.offline import OfflineTrainer as OfflineTrainer
+    from journeyman.offline import create_offline_trainer as create_offline_trainer
+    from journeyman.playbook import Bullet as Bullet
+    from journeyman.playbook import Insight as Insight
+    from journeyman.playbook import Playbook as Playbook
+    from journeyman.release import Release as Release
+    from journeyman.release import Stage as Stage
+    from journeyman.rollout import Agent as Agent
+    from journeyman.rollout import attempt as attempt
+    from journeyman.score import Experience as Experience
+    from journeyman.score import Reward as Reward
+    from journeyman.score import Score as Score
+    from journeyman.task import Split as Split
+    from journeyman.task import Task as Task
+    from journeyman.tasks.questions import DatasetLoader as DatasetLoader
+    from journeyman.trace import ModelCall as ModelCall
+    from journeyman.trace import Reasoning as Reasoning
+    from journeyman.trace import ToolCall as ToolCall
+    from journeyman.trace import Trace as Trace
+    from journeyman.training import TrainingConfig as TrainingConfig
+    from journeyman.training import TrainingResult as TrainingResult
+
+    PlaybookStage = Stage
+
+_HOMES = {
+    "candidate": ("Candidate", "Kind"),
+    "errors": ("InputError", "JourneymanError", "ModelError", "PlaybookError"),
+    "evaluate": ("Report", "compare", "evaluate"),
+    "evaluation": ("Decision", "Evaluation", "Result"),
+    "gate": ("BetterAtAnyTime", "BetterOnHeldOut"),
+    "offline": ("OfflineTrainer", "create_offline_trainer"),
+    "playbook": ("Bullet", "Insight", "Playbook"),
+    "release": ("Release", "Stage"),
+    "rollout": ("Agent", "attempt"),
+    "score": ("Experience", "Reward", "Score"),
+    "task": ("Split", "Task"),
+    "tasks.questions": ("DatasetLoader",),
+    "trace": ("ModelCall", "Reasoning", "ToolCall", "Trace"),
+    "training": ("TrainingConfig", "TrainingResult"),
+}
+"""Where each public name lives."""
+
+_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+_OLDER = {"PlaybookStage": "Stage"}
+"""Names that users of earlier systems know."""
+
+__all__ = sorted([*_WHERE, *_OLDER])
+
+
+def __getattr__(name: str) -> Any:
+    known = _OLDER.get(name, name)
+    if known not in _WHERE:
+        raise AttributeError(f"module 'journeyman' has no attribute {name!r}")
+    return getattr(import_module(f"journeyman.{_WHERE[known]}"), known)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,7 +1,7 @@
 """Where the loop goes round: one training run, and one examination, with their models, data sets and stores."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from journeyman import app, embed
@@ -14,12 +14,13 @@ from journeyman.improve import Turn, turn
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.choose import chooser
 from journeyman.learn.playbook.curate import Curator
+from journeyman.learn.playbook.progress import Progress
 from journeyman.learn.playbook.runs import Run
 from journeyman.learn.playbook.trainer import Learned, Tools, Watcher, learn
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
 from journeyman.rollout import Attempt
-from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
+from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig, TrainingResult
@@ -42,7 +43,7 @@ class Bench:
         self.dataset = dataset
         self.generator, self.reflector = models
         self.store = store
-        self.watcher = watcher
+        self.watcher = _Keeping(store, run.folder.name, watcher)
         self.name = str(run.config["name"])
         """Made of the settings: the same in every run that would learn the same."""
         self.stamp = app.stamp(*models)
@@ -96,7 +97,36 @@ class Bench:
             trials=self.config.trials,
             token_budget=self.config.token_budget,
         )
-        return await examination.sit(playbook, self.run.initial, id=self.run.folder.name, done=self.watcher.evaluated)
+        report = await examination.sit(playbook, self.run.initial, id=self.run.folder.name, done=self.watcher.evaluated)
+        keep(self.store, self.run.folder.name, (*report.baseline_attempts, *report.candidate_attempts))
+        return report
+
+
+class _Keeping:
+    """Keeps the attempts of every batch that is merged, and lets another watcher see everything."""
+
+    def __init__(self, store: Store, run_id: str, watcher: Watcher) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._watcher = watcher
+        self._attempts: list[Attempt] = []
+        self.evaluated = watcher.evaluated
+
+    def attempted(self, attempt: Attempt) -> None:
+        self._attempts.append(attempt)
+        self._watcher.attempted(attempt)
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        keep(self._store, self._run_id, self._attempts)
+        self._attempts = []
+        self._watcher.merged(playbook, progress, tasks)
+
+
+def keep(store: Store, run_id: str, attempts: Iterable[Attempt]) -> None:
+    """Put attempts of a known run into the store; those that are there already stay as they are."""
+    store.add_attempts(
+        AttemptRecord(run_id=run_id, split=attempt.task.split, trace=attempt.trace, score=attempt.score) for attempt in attempts
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
+    """Where it was learned: in the context, in the plan, or in the weights."""
+
     PLAYBOOK = "playbook"
     POLICY = "policy"
     ADAPTER = "adapter"

@@ -8,6 +8,8 @@ from journeyman.errors import ReleaseError
 
 
 class Stage(StrEnum):
+    """How far a release has come. A bullet's stage is its playbook's."""
+
     SHADOW = "shadow"
     CANARY = "canary"
     PRODUCTION = "production"

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class Split(StrEnum):
+    """What a task may be used for: to learn from, to choose by, or only to be examined on."""
+
     TRAIN = "train"
     VALIDATION = "validation"
     HELD_OUT = "held_out"

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from journeyman import estimate
+from journeyman import config, estimate
 from journeyman.cli._screen import Screen
 from journeyman.errors import InputError
 from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
@@ -18,10 +18,10 @@ def run(
     options: Mapping[str, Any], initial_playbook: Path | None, *, resume: str | None, dry_run: bool, quiet: bool
 ) -> dict[str, Any]:
     """Train, resume or only price; the object that `--json` prints."""
-    config = configured(options)
+    settings = configured(options)
     if resume is not None and (initial_playbook or set(options) - {"dataset_name", "max_cost"}):
         raise InputError("--resume goes on under the settings of its run; of the other options only --max-cost may be given")
-    trainer = OfflineTrainer(config)
+    trainer = OfflineTrainer(settings)
     if dry_run:
         return _priced(trainer, quiet=quiet)
     run = trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
@@ -35,10 +35,27 @@ def run(
 
 
 def configured(options: Mapping[str, Any]) -> TrainingConfig:
-    """The options as settings; those not given keep their defaults."""
-    if "target_stage" in options:
-        options = {**options, "target_stage": Stage(options["target_stage"])}
-    return TrainingConfig(**options)
+    """The options as settings; those not given are the project's, from `journeyman.toml`, or their defaults."""
+    project = config.load()
+    settings = project.settings
+    inherited = {
+        "generator_model": settings.models.generator,
+        "reflector_model": settings.models.reflector,
+        "base_url": settings.models.base_url,
+        "embedder": settings.models.embedder,
+        "token_budget": settings.playbook.token_budget,
+        "similarity_threshold": settings.playbook.similarity_threshold,
+        "batch_merge_size": settings.playbook.batch_size,
+        "concurrency": settings.playbook.concurrency,
+        "checkpoint_interval": settings.playbook.checkpoint_interval,
+        "alpha": settings.gate.alpha,
+        "least_gain": settings.gate.least_gain,
+        "least_tasks": settings.gate.least_tasks,
+        "project": str(project.folder),
+        "store": project.store_url,
+    }
+    given = {**options, "target_stage": Stage(options.get("target_stage", Stage.SHADOW))}
+    return TrainingConfig(**{**inherited, **given})
 
 
 def _priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
