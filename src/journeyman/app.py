@@ -7,6 +7,7 @@ from journeyman import models, tasks
 from journeyman.errors import InputError
 from journeyman.models.base import Model
 from journeyman.task import Split
+from journeyman.tasks import answers
 from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig
 
@@ -23,12 +24,24 @@ def connect(name: str, *, concurrency: int = 10, base_url: str = "") -> Model:
     """A model client by name, with a limit on calls in flight where calls go over a network."""
     from journeyman.models.limit import connect as limited
 
-    parsed = models.parse(name)
-    if parsed.kind not in models.OVER_HTTP:
+    if models.parse(name).kind not in models.OVER_HTTP:
         return models.load(name)
-    if base_url and parsed.base_url is None:
-        name = f"{parsed.kind}:{parsed.rest}@{base_url}"
-    return limited(name, concurrency)
+    return limited(_at(name, base_url), concurrency)
+
+
+def priced(name: str, *, base_url: str = "") -> bool:
+    """Whether it is known what calls of that model cost."""
+    from journeyman.models import prices
+
+    return prices.of(_at(name, base_url)) is not None
+
+
+def _at(name: str, base_url: str) -> str:
+    """The name with its server, where another one is given for models that name none."""
+    parsed = models.parse(name)
+    if not base_url or parsed.base_url is not None or parsed.kind not in models.OVER_HTTP:
+        return name
+    return f"{parsed.kind}:{parsed.rest}@{base_url}"
 
 
 def stamp(*used: Model) -> str:
@@ -41,8 +54,15 @@ def stamp(*used: Model) -> str:
     return REPEATABLE if all(model.deterministic for model in used) else now().isoformat(timespec="seconds")
 
 
-def load_dataset(config: TrainingConfig) -> Dataset:
-    """The data set that a run's settings name, with as many tasks as they ask for where they are made to order."""
+def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
+    """The data set that a run's settings name, with as many tasks as they ask for where they are made to order.
+
+    A `bare` one is only its verifier where no file of it is named.
+    """
+    if bare and config.dataset_name in ("custom", "gsm8k") and not config.input_path and not config.held_out_path:
+        return Dataset(
+            name=config.dataset_name, tasks=(), verifier=answers.Number() if config.dataset_name == "gsm8k" else answers.Exact()
+        )
     if config.dataset_name == "desk" and not config.input_path and not config.held_out_path:
         from journeyman.tasks import desk
 

@@ -1,13 +1,15 @@
 """Where the loop goes round: one training run, and one examination, with their models, data sets and stores."""
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from journeyman import app, embed
 from journeyman.agents.answer import Answer
 from journeyman.candidate import BASE, Candidate, Kind
 from journeyman.embed.base import Embedder
+from journeyman.errors import ModelRefused
 from journeyman.evaluate import EvaluateConfig, Report, evaluate_agents
 from journeyman.gate import Gate
 from journeyman.improve import Turn, turn
@@ -19,7 +21,7 @@ from journeyman.learn.playbook.runs import Run
 from journeyman.learn.playbook.trainer import Learned, Tools, Watcher, learn
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
-from journeyman.rollout import Attempt
+from journeyman.rollout import Attempt, refusal
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
@@ -49,18 +51,27 @@ class Bench:
         self.stamp = app.stamp(*models)
         self.embedder = embed.load(config.embedder)
 
+    @contextmanager
+    def marked(self) -> Iterator[None]:
+        """The run is in the store as running, and as stopped when what is done here breaks off."""
+        id = self.run.folder.name
+        self.store.add_run(RunRecord(id=id, kind="train playbook", config=self.config.json(), started_at=app.now()))
+        self.store.mark_run(id, RunState.RUNNING, app.now())
+        try:
+            yield
+        except BaseException:
+            self.store.mark_run(id, RunState.STOPPED, app.now())
+            raise
+
     async def go_round(self) -> tuple[Learned, Turn | None]:
         """Learn to the end, then let the gate look at what was learned; without a gate if none was asked for."""
-        self.store.add_run(
-            RunRecord(id=self.run.folder.name, kind="train playbook", config=self.config.json(), started_at=app.now())
-        )
-        self.store.mark_run(self.run.folder.name, RunState.RUNNING, app.now())
         if not self.config.evaluate:
             return await self._learn(), None
         learned: list[Learned] = []
 
         async def learning(_: Candidate | None) -> Candidate | None:
-            learned.append(await self._learn())
+            found = await self._learn()
+            learned.append(found if self._affordable(found) else replace(found, finished=False))
             return candidate_of(learned[0].playbook) if learned[0].finished else None
 
         async def evaluating(_: Candidate, __: Candidate | None) -> Report:
@@ -73,6 +84,15 @@ class Bench:
         """Keep how it ended."""
         state = RunState.FINISHED if result.finished else RunState.STOPPED
         self.store.mark_run(self.run.folder.name, state, app.now(), result.json())
+
+    def _affordable(self, learned: Learned) -> bool:
+        """Whether the evaluation keeps within the limit too: its calls are like those of the training."""
+        calls = 2 * self.config.trials * len(self.dataset.split(Split.HELD_OUT))
+        spent = learned.progress.generator
+        return (
+            self.config.max_cost is None
+            or learned.progress.cost + calls * spent.cost / max(1, spent.calls) <= self.config.max_cost
+        )
 
     async def _learn(self) -> Learned:
         tools = Tools(
@@ -151,6 +171,9 @@ class Examination:
         Args:
             id: Of the run or command; part of the evaluation's.
             done: Is told after each attempt how many are done, and of how many.
+
+        Raises:
+            ModelRefused: A model said no for good to every attempt of a side.
         """
         held_out = self.dataset.split(Split.HELD_OUT)
         examined = held_out_id(self.dataset)
@@ -173,6 +196,9 @@ class Examination:
             gate=self.gate,
             config=config,
         )
+        for attempts in (report.baseline_attempts, report.candidate_attempts):
+            if reason := refusal(attempts):
+                raise ModelRefused(f"{reason}. Nothing could be examined: every attempt met with this")
         if new is not None:
             self.store.add_candidate(new)
         self.store.add_evaluation(

@@ -16,9 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from journeyman import app, estimate
+from journeyman import app, embed, estimate, models
 from journeyman.bench import Bench
-from journeyman.errors import InputError
+from journeyman.errors import InputError, TaskError
 from journeyman.improve import Turn
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.runs import Run, newest_unfinished, write_json
@@ -67,7 +67,7 @@ class OfflineTrainer:
     def dataset(self) -> Dataset:
         """The tasks that training and the final evaluation use, in their splits."""
         if self._dataset is None:
-            self._dataset = self._selected(app.load_dataset(self.config))
+            self._dataset = self._selected()
         return self._dataset
 
     @property
@@ -89,8 +89,13 @@ class OfflineTrainer:
         )
 
     def begin(self, initial_playbook_path: str | Path | None = None) -> Run:
-        """A new run on the disk, with nothing spent yet."""
+        """A new run on the disk, with nothing spent yet.
+
+        Raises:
+            InputError: A file or setting cannot be used; there is no new run then.
+        """
         initial = files.load(initial_playbook_path) if initial_playbook_path else Playbook()
+        self._check()
         config = {**self.config.json(), "tasks": _digest(self.dataset.tasks), "initial": files.digest(initial)}
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
@@ -99,7 +104,7 @@ class OfflineTrainer:
         return Run.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
 
     def reopen(self, run_id: str | None = None) -> Run:
-        """A run that was interrupted. The trainer takes over its settings, but for `max_cost` and `store`."""
+        """A run that was interrupted. The trainer takes over its settings, but for `store`, and `max_cost` where it has one."""
         folder = self._runs / run_id if run_id else newest_unfinished(self._runs)
         if folder is None:
             raise InputError(f"there is no unfinished run in {self._runs}; begin one without --resume")
@@ -110,11 +115,14 @@ class OfflineTrainer:
         if saved.finished:
             raise InputError(f"the run {folder.name} is over; its playbook is {saved.config['output_playbook_path']}")
         known = {field.name for field in fields(TrainingConfig)}
-        kept = {"max_cost": self.config.max_cost, "project": self.config.project, "store": self.config.store}
+        kept: dict[str, Any] = {"project": self.config.project, "store": self.config.store}
+        if self.config.max_cost is not None:
+            kept["max_cost"] = self.config.max_cost
         self.config = TrainingConfig(**{**{key: value for key, value in saved.config.items() if key in known}, **kept})
         self._dataset = None
         if _digest(self.dataset.tasks) != saved.config["tasks"]:
             raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
+        self._check()
         return Run(folder, checkpoint_interval=self._interval)
 
     def finish(self, run: Run) -> TrainingResult:
@@ -123,22 +131,40 @@ class OfflineTrainer:
 
     async def _finish(self, run: Run) -> TrainingResult:
         started = app.now()
-        models = tuple(
+        connected = tuple(
             app.connect(name, concurrency=self.config.concurrency, base_url=self.config.base_url) for name in self.config.models
         )
         try:
             with open_store(self.config.store) as store:
-                bench = Bench(self.config, run, self.dataset, models, store, self.watcher)
-                learned, went = await bench.go_round()
-                return self._write(run, learned, went, bench, started)
+                bench = Bench(self.config, run, self.dataset, connected, store, self.watcher)
+                with bench.marked():
+                    learned, went = await bench.go_round()
+                    return self._write(run, learned, went, bench, started)
         finally:
-            for model in models:
+            for model in connected:
                 await model.close()
+
+    def _check(self) -> None:
+        """Find what is wrong with the settings while nothing is spent."""
+        for path in (
+            self.config.output_playbook_path,
+            self.config.output_metrics_path,
+            str(self._runs / "run" / "config.json"),
+        ):
+            files.check_writable(Path(path))
+        embed.load(self.config.embedder)
+        for name in self.config.models:
+            if models.parse(name).kind != "embedded":
+                # Connects to nothing yet, but knows whether a key or a file is missing. The embedded one takes seconds to load.
+                app.connect(name, base_url=self.config.base_url)
+            if self.config.max_cost is not None and not app.priced(name, base_url=self.config.base_url):
+                raise InputError(f"a limit on cost cannot be kept: {name} has no known price; leave out max_cost")
 
     def _write(self, run: Run, learned: Learned, went: Turn | None, bench: Bench, started: datetime) -> TrainingResult:
         """The playbook with its stage, the metrics, and, when the run is over, its result."""
         passed = bool(went and went.report and went.report.passed)
-        forced = self.config.force and not passed and learned.finished
+        wanted = self.config.target_stage != Stage.SHADOW
+        forced = wanted and self.config.force and not passed and learned.finished
         stage = Stage(self.config.target_stage) if passed or forced else Stage.SHADOW
         moves = tuple(MoveTo(bullet_id=bullet.id, stage=stage) for bullet in learned.playbook.active)
         staged = learned.playbook.apply(Batch(id=f"{bench.name}/{stage.value}", deltas=moves, at=bench.stamp))
@@ -164,8 +190,11 @@ class OfflineTrainer:
         return result
 
     def _reason(self, learned: Learned, went: Turn | None) -> str:
-        if not learned.finished:
-            return f"stopped at ${learned.progress.cost:.4f}, the limit of ${self.config.max_cost}; it can be resumed"
+        limit = self.config.max_cost
+        if not learned.finished and limit is not None:
+            cost = learned.progress.cost
+            where = "at" if cost >= limit else "before the evaluation, which would probably go past"
+            return f"stopped after ${cost:.4f}, {where} the limit of ${limit:g}; it can be resumed with a higher one"
         return went.reason if went else "not evaluated, so not proven"
 
     def _trained_with(self, *, forced: bool) -> Mapping[str, object]:
@@ -180,17 +209,28 @@ class OfflineTrainer:
             said["domain"] = self.config.domain
         return {**said, "forced": True} if forced else said
 
-    def _selected(self, found: Dataset) -> Dataset:
+    def _selected(self) -> Dataset:
         if self._custom_examples is not None:
-            learned = {task.question for task in self._custom_examples}
-            rest = [task for task in found.split(Split.HELD_OUT) if task.question not in learned]
-            return replace(found, tasks=(*self._custom_examples, *rest[: self.config.held_out]))
+            return self._of_examples(self._custom_examples)
+        found = app.load_dataset(self.config)
         wanted = Split(self.config.dataset_split)
         train = [replace(task, split=Split.TRAIN) for task in found.split(wanted)][: self.config.num_examples]
         if not train:
             domain = f" of domain {self.config.domain!r}" if self.config.domain else ""
             raise InputError(f"the data set {self.config.dataset_name!r} has no {wanted.value} tasks{domain}")
         return replace(found, tasks=(*train, *found.split(Split.HELD_OUT)[: self.config.held_out]))
+
+    def _of_examples(self, examples: Sequence[Task]) -> Dataset:
+        """The program's own examples, and the data set's held-out tasks where it has a file of them."""
+        held_out = [task.id for task in examples if task.split is Split.HELD_OUT]
+        if held_out or not examples:
+            what = f"{held_out[0]} is held out" if held_out else "there are none"
+            raise TaskError(f"these examples cannot be learned from: {what}")
+        found = app.load_dataset(self.config, bare=True)
+        known = {_words(task) for task in examples}
+        rest = [task for task in found.split(Split.HELD_OUT) if _words(task) not in known]
+        learned = (replace(task, split=Split.TRAIN) for task in examples)
+        return replace(found, tasks=(*learned, *rest[: self.config.held_out]))
 
     @property
     def _runs(self) -> Path:
@@ -212,6 +252,10 @@ _PLACES = frozenset(
     {"output_playbook_path", "output_metrics_path", "project", "max_cost", "save_checkpoints", "checkpoint_interval"}
 )
 """Settings that do not change what is learned: two runs that differ in these alone give the same bullets."""
+
+
+def _words(task: Task) -> str:
+    return " ".join(task.question.casefold().split())
 
 
 def _digest(tasks: Iterable[Task]) -> str:

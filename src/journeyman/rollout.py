@@ -1,11 +1,12 @@
 """Attempting tasks: the one place where an exception becomes data."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from journeyman.errors import ModelRefused
 from journeyman.score import Reward, Score
 from journeyman.task import Task
 from journeyman.tasks.base import Verifier
@@ -81,3 +82,11 @@ async def attempt_all(
         return result
 
     return list(await asyncio.gather(*(one(task) for task in tasks)))
+
+
+def refusal(attempts: Iterable[Attempt]) -> str | None:
+    """Why all of them broke off, when a model said no for good and for one and the same reason, such as a wrong key."""
+    errors = {attempt.trace.error for attempt in attempts}
+    error = errors.pop() if len(errors) == 1 else None
+    kind = f"{ModelRefused.__name__}: "
+    return error.removeprefix(kind) if error is not None and error.startswith(kind) else None

@@ -12,6 +12,11 @@ from journeyman.learn.playbook.trainer import LearnConfig
 from journeyman.playbook import Playbook
 from journeyman.release import Stage
 
+_COUNTS = (
+    *("num_examples", "batch_merge_size", "epochs", "attempts", "concurrency", "held_out", "trials"),
+    *("token_budget", "checkpoint_interval", "least_tasks"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
@@ -69,17 +74,22 @@ class TrainingConfig:
     """Path or URL; kept out of the run's files, as it may hold a password."""
 
     def __post_init__(self) -> None:
-        for name in ("num_examples", "batch_merge_size", "epochs", "attempts", "concurrency", "held_out", "trials"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}, and must be at least 1")
-        if self.dataset_split not in ("train", "validation"):
-            raise InputError(
-                f"dataset_split is {self.dataset_split!r}: learn from train or validation; test is for the examination"
-            )
-        if self.reflect_on not in ("all", "failures"):
-            raise InputError(f"reflect_on is {self.reflect_on!r}, and must be 'all' or 'failures'")
-        if Stage(self.target_stage) not in (Stage.SHADOW, Stage.PRODUCTION):
-            raise InputError(f"target_stage is {self.target_stage!r}, and must be 'shadow' or 'production'")
+        for name, fine, must in (
+            *((name, getattr(self, name) >= 1, "be at least 1") for name in _COUNTS),
+            (
+                "dataset_split",
+                self.dataset_split in ("train", "validation"),
+                "be 'train' or 'validation': test is for examining",
+            ),
+            ("reflect_on", self.reflect_on in ("all", "failures"), "be 'all' or 'failures'"),
+            ("target_stage", self.target_stage in (Stage.SHADOW, Stage.PRODUCTION), "be 'shadow' or 'production'"),
+            ("similarity_threshold", 0 < self.similarity_threshold <= 1, "lie above 0 and at most at 1"),
+            ("max_cost", self.max_cost is None or self.max_cost > 0, "be above 0"),
+            ("alpha", 0 < self.alpha < 1, "lie between 0 and 1"),
+            ("least_gain", -1 <= self.least_gain <= 1, "lie between -1 and 1"),
+        ):
+            if not fine:
+                raise InputError(f"{name} is {getattr(self, name)!r}, and must {must}")
 
     @property
     def models(self) -> tuple[str, str]:
@@ -180,7 +190,7 @@ class TrainingResult:
     playbook: Playbook
     metrics: TrainingMetrics
     finished: bool
-    """False when it stopped at `max_cost`; it can be resumed."""
+    """False when it stopped at `max_cost`; it can be resumed with a higher one."""
     stage: Stage
     reason: str
     """The gate's sentence, or why the gate was not asked."""

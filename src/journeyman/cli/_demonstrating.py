@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from journeyman.cli._screen import Screen
+from journeyman.cli._training import shares
 from journeyman.errors import JourneymanError
 from journeyman.evaluate import Report
 from journeyman.offline import OfflineTrainer
@@ -46,9 +47,10 @@ def run(domain: str, model: str, num_examples: int, held_out: int, *, quiet: boo
         )
     )
     console.print(
-        f"The order desk of {domain}: customers write, and {model}, a language model of a few million parameters that ships\n"
-        f"with this package, turns each sentence into a tool call. It can read, but nobody has told it the house's conventions.\n"
-        f"It now tries {num_examples} tasks, learns from the API's error messages, and is then examined on {held_out} new ones.\n"
+        f"The order desk of {domain}: customers write, and {model}, a language model of a few million parameters that\n"
+        "ships with this package, turns each sentence into a tool call. It can read, but nobody has told it the house's\n"
+        f"conventions. It now tries {num_examples} tasks, learns from the API's error messages, and is then examined on\n"
+        f"{held_out} new ones.\n"
     )
     opened = trainer.begin()
     with Screen(trainer.examples, quiet=quiet) as screen:
@@ -81,9 +83,7 @@ def _tell(console: Console, result: TrainingResult, report: Report, seconds: flo
             ("with", after.trace.reply),
         ):
             console.print(f"  {name:>8}   {text}", markup=False)
-    console.print(
-        f"\nHeld-out tasks, right at the first attempt: {report.baseline:.1%} without the playbook, {report.candidate:.1%} with it."
-    )
+    console.print(f"\nHeld-out tasks, right at the first attempt: {shares(report)}.")
     console.print(f"{'The gate lets it pass' if report.passed else 'The gate refuses it'}: {report.reason}.")
     console.print(f"{seconds:.0f} seconds. All of it was measured just now; nothing is scripted.\n")
     console.print(NEXT.format(playbook=result.playbook_path), markup=False)

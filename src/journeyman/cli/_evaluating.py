@@ -13,6 +13,7 @@ from journeyman import app, embed
 from journeyman.bench import Examination
 from journeyman.cli._screen import Screen
 from journeyman.cli._training import configured
+from journeyman.errors import InputError
 from journeyman.evaluate import Report, result_lines, results
 from journeyman.learn.playbook import files
 from journeyman.playbook import Playbook
@@ -21,6 +22,8 @@ from journeyman.task import Split
 from journeyman.training import TrainingConfig
 
 NONE = "none"
+_FILES = ("baseline.jsonl", "candidate.jsonl")
+"""Each side's results."""
 
 
 def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
@@ -29,6 +32,8 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
     playbook, against = _load(options.pop("playbook")), _load(options.pop("against"))
     output, rival = options.pop("output", None), options.pop("baseline_model", "")
     config = configured(options)
+    for name in _FILES if output else ():
+        files.check_writable(Path(output) / name)
     report = asyncio.run(_examine(config, playbook, against, rival, quiet=quiet))
     if output:
         _write(report, Path(output))
@@ -40,6 +45,10 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
 async def _examine(config: TrainingConfig, playbook: Playbook, against: Playbook, rival: str, *, quiet: bool) -> Report:
     dataset = app.load_dataset(config)
     examined = replace(dataset, tasks=dataset.split(Split.HELD_OUT)[: config.held_out])
+    if not examined.tasks:
+        raise InputError(
+            f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
+        )
     name = config.models[0]
     models = [
         app.connect(n, concurrency=config.concurrency, base_url=config.base_url) for n in ([name, rival] if rival else [name])
@@ -68,8 +77,8 @@ def _load(name: str) -> Playbook:
 
 def _write(report: Report, folder: Path) -> None:
     """Each side's results, as `journeyman compare` reads them."""
-    for side, attempts in (("baseline", report.baseline_attempts), ("candidate", report.candidate_attempts)):
-        files.write_text(folder / f"{side}.jsonl", "".join(f"{line}\n" for line in result_lines(results(attempts))))
+    for name, attempts in zip(_FILES, (report.baseline_attempts, report.candidate_attempts), strict=True):
+        files.write_text(folder / name, "".join(f"{line}\n" for line in result_lines(results(attempts))))
 
 
 def tell(report: Report) -> None:

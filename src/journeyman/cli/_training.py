@@ -10,6 +10,7 @@ from rich.table import Table
 from journeyman import config, estimate
 from journeyman.cli._screen import Screen
 from journeyman.errors import InputError
+from journeyman.evaluate import Report
 from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
 from journeyman.release import Stage
 
@@ -74,6 +75,13 @@ def _priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
     return found
 
 
+def shares(report: Report) -> str:
+    """How many held-out tasks went well on both sides, in words."""
+    if report.baseline is None or report.candidate is None:
+        return "none could be compared"
+    return f"{report.baseline:.1%} without the playbook, {report.candidate:.1%} with it"
+
+
 def _tell(result: TrainingResult) -> None:
     """The end of a run, in words."""
     console = Console(highlight=False, soft_wrap=True)
@@ -81,8 +89,7 @@ def _tell(result: TrainingResult) -> None:
         f"{result.playbook_size} bullets in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
     )
     if result.evaluation is not None:
-        found = result.evaluation
-        console.print(f"held-out tasks: {found['baseline']:.1%} without the playbook, {found['candidate']:.1%} with it")
+        console.print(f"held-out tasks: {shares(result.evaluation)}")
     console.print(result.reason)
     if not result.finished:
         console.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more>")

@@ -17,7 +17,18 @@ from journeyman.learn.playbook.formats.base import json_of
 from journeyman.learn.playbook.formats.native import bullets_json, dumps
 from journeyman.playbook import Playbook, Provenance
 
-__all__ = ["bullets_json", "digest", "dumps", "imported_from", "load", "loads", "read_text", "save", "write_text"]
+__all__ = [
+    "bullets_json",
+    "check_writable",
+    "digest",
+    "dumps",
+    "imported_from",
+    "load",
+    "loads",
+    "read_text",
+    "save",
+    "write_text",
+]
 
 
 def load(path: Path | str) -> Playbook:
@@ -59,6 +70,21 @@ def read_text(path: Path | str) -> str:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); check that it is the right file") from None
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror}") from None
+
+
+def check_writable(path: Path) -> None:
+    """Find out whether a file could be written there, before work is spent on what it will hold. Nothing is made.
+
+    Raises:
+        InputError: It could not.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} could not be written: it is a folder; name a file in it")
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not folder.is_dir():
+        raise InputError(f"{path} could not be written: {folder} is a file and not a folder; name another place")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path} could not be written: {folder} is not yours to write to; name another place")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_core import from_json
 
 from journeyman.agents.prompts import line
-from journeyman.errors import ModelError
+from journeyman.errors import ModelError, ModelRefused
 from journeyman.models.base import Message, Model, Reply, Request
 from journeyman.playbook import Bullet, Insight, Verdict
 from journeyman.score import Experience
@@ -114,6 +114,8 @@ class Reflection:
     calls: tuple[ModelCall, ...] = ()
     unusable: str = ""
     """Why the model's output could not be used, after one repair; empty when it could."""
+    refused: bool = False
+    """There was no output: the model's server said no for good."""
 
 
 async def reflect(model: Model, group: Sequence[Experience], bullets: Sequence[Bullet]) -> Reflection:
@@ -133,7 +135,7 @@ async def reflect(model: Model, group: Sequence[Experience], bullets: Sequence[B
         try:
             reply = await model.complete(request)
         except ModelError as error:
-            return Reflection(calls=tuple(calls), unusable=str(error))
+            return Reflection(calls=tuple(calls), unusable=str(error), refused=isinstance(error, ModelRefused))
         calls.append(_call(request, reply))
         try:
             return Reflection(insights=_insights(parse(reply.text), group, bullets), calls=tuple(calls))
@@ -195,7 +197,7 @@ async def _terse(model: Model, group: Sequence[Experience]) -> Reflection:
     try:
         reply = await model.complete(request)
     except ModelError as error:
-        return Reflection(unusable=str(error))
+        return Reflection(unusable=str(error), refused=isinstance(error, ModelRefused))
     rules = [text.removeprefix("- ").strip() for text in reply.text.splitlines() if text.startswith("- ")]
     call = _call(request, reply)
     if not rules:

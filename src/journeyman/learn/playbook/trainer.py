@@ -14,6 +14,7 @@ from typing import Protocol
 
 from journeyman.agents.answer import Answer
 from journeyman.embed.base import Embedder
+from journeyman.errors import ModelRefused, TaskError
 from journeyman.learn.playbook.attribute import to_retire, votes
 from journeyman.learn.playbook.choose import chooser
 from journeyman.learn.playbook.curate import CurateReport, Curator, Origin
@@ -22,9 +23,9 @@ from journeyman.learn.playbook.reflect import Reflection, reflect
 from journeyman.learn.playbook.runs import Run
 from journeyman.models.base import Model
 from journeyman.playbook import Batch, Insight, Playbook, Retire, Verdict
-from journeyman.rollout import Attempt, attempt_all
+from journeyman.rollout import Attempt, attempt_all, refusal
 from journeyman.score import Experience
-from journeyman.task import Task
+from journeyman.task import Split, Task
 from journeyman.tasks.base import Verifier
 
 
@@ -105,9 +106,13 @@ async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConf
     """Train from where the run is to its end.
 
     Raises:
-        TaskError: A task is held out.
+        TaskError: A task is held out; no model was asked.
+        ModelRefused: A model said no for good to a whole batch. What was merged before is kept.
         PlaybookError: The run's journal is not what was written.
     """
+    for task in tasks:
+        if task.split is Split.HELD_OUT:
+            raise TaskError(f"{task.id} is held out: nobody may learn from it; train on other tasks")
     watcher = watcher or Unwatched()
     behind = 0
     for number, (epoch, group) in enumerate(batches(tasks, config)):
@@ -148,12 +153,20 @@ class _Step:
         self, tasks: Sequence[Task], playbook: Playbook, refused: frozenset[str]
     ) -> tuple[Batch, Progress, frozenset[str]]:
         attempts = await self._attempt(tasks, playbook)
+        self._stop(refusal(attempts), len(attempts))
         experiences = [Experience(a.task, a.trace, a.score) for a in attempts]
         reflections = await self._reflect(tasks, experiences, playbook)
+        reasons = {reflection.unusable if reflection.refused else None for reflection in reflections}
+        self._stop(reasons.pop() if len(reasons) == 1 else None, len(reflections))
         insights = [insight for reflection in reflections for insight in reflection.insights]
         batch, report = self._merge(playbook, experiences, insights, refused)
         refused_now = frozenset(rejection.id for rejection in report.rejected)
         return batch, self._progress(attempts, reflections, report, batch), refused_now
+
+    def _stop(self, reason: str | None, calls: int) -> None:
+        """To go on would cost time or money and teach nothing. A call alone may be refused for what it says itself."""
+        if reason and (calls > 1 or self._id.endswith(".0")):
+            raise ModelRefused(f"{reason}. The run stopped, as a whole batch met with this; mend it, and go on with --resume")
 
     async def _attempt(self, tasks: Sequence[Task], playbook: Playbook) -> list[Attempt]:
         choose = chooser(playbook, self._tools.embedder, budget=self._config.token_budget)
