@@ -50,7 +50,7 @@ def answers(chance: Chance, tasks: int, right: float) -> Floats:
     return (chance.random(tasks) < right).astype(np.float64)
 
 
-def passes(gate: Gate, baseline: Floats, candidate: Floats, looks: int = 0) -> bool:
+def passes(gate: BetterOnHeldOut | BetterAtAnyTime, baseline: Floats, candidate: Floats, looks: int = 0) -> bool:
     wins, losses = int(np.sum(candidate > baseline)), int(np.sum(candidate < baseline))
     return _passes(gate, len(baseline), wins, losses, looks)
 
@@ -80,7 +80,7 @@ def nothing(trials: int) -> Iterator[Line]:
         share = of(trials, tasks, one_look)
         yield Line(what=f"no better, {tasks} tasks at {right:.0%}, one look", share=share, at_most=0.05, trials=trials)
 
-    def after_every_batch(chance: Chance, gate: Gate) -> bool:
+    def after_every_batch(chance: Chance, gate: BetterOnHeldOut | BetterAtAnyTime) -> bool:
         before, after = answers(chance, 200, 0.5), answers(chance, 200, 0.5)
         return any(passes(gate, before[:n], after[:n]) for n in range(30, 201, 10))
 
@@ -104,7 +104,7 @@ def something(trials: int) -> Iterator[Line]:
     once, peeking = BetterOnHeldOut(), BetterAtAnyTime()
     for tasks, least in ((100, 0.45), (200, 0.8), (400, 0.97)):
 
-        def gain(chance: Chance, gate: Gate, tasks: int = tasks) -> bool:
+        def gain(chance: Chance, gate: BetterOnHeldOut | BetterAtAnyTime, tasks: int = tasks) -> bool:
             return passes(gate, answers(chance, tasks, 0.5), answers(chance, tasks, 0.65))
 
         share = of(trials, tasks, lambda chance, gain=gain: gain(chance, once))  # type: ignore[misc]
