@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from journeyman.errors import JourneymanError as JourneymanError
     from journeyman.errors import ModelError as ModelError
     from journeyman.errors import PlaybookError as PlaybookError
-    from journeyman.evaluate import Report as Report
-    from journeyman.evaluate import compare as compare
-    from journeyman.evaluate import evaluate as evaluate
     from journeyman.evaluation import Decision as Decision
     from journeyman.evaluation import Evaluation as Evaluation
     from journeyman.evaluation import Result as Result
+    from journeyman.examination import Report as Report
+    from journeyman.examination import compare as compare
+    from journeyman.examination import evaluate as evaluate
     from journeyman.gate import BetterAtAnyTime as BetterAtAnyTime
     from journeyman.gate import BetterOnHeldOut as BetterOnHeldOut
     from journeyman.offline import OfflineTrainer as OfflineTrainer
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "candidate": ("Candidate", "Kind"),
     "errors": ("InputError", "JourneymanError", "ModelError", "PlaybookError"),
-    "evaluate": ("Report", "compare", "evaluate"),
+    "examination": ("Report", "compare", "evaluate"),
     "evaluation": ("Decision", "Evaluation", "Result"),
     "gate": ("BetterAtAnyTime", "BetterOnHeldOut"),
     "offline": ("OfflineTrainer", "create_offline_trainer"),

@@ -10,7 +10,7 @@ from journeyman.agents.answer import Answer
 from journeyman.candidate import BASE, Candidate, Kind
 from journeyman.embed.base import Embedder
 from journeyman.errors import ModelRefused
-from journeyman.evaluate import EvaluateConfig, Report, evaluate_agents
+from journeyman.examination import EvaluateConfig, Report, evaluate_agents
 from journeyman.gate import Gate
 from journeyman.improve import Turn, turn
 from journeyman.learn.playbook import files

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from journeyman.candidate import Candidate
-from journeyman.evaluate import Report
+from journeyman.examination import Report
 from journeyman.release import Move, Release, Stage
 
 log = logging.getLogger(__name__)

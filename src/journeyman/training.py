@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from journeyman.errors import InputError
-from journeyman.evaluate import Report
+from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.playbook.progress import Progress
 from journeyman.learn.playbook.trainer import LearnConfig

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ tokenizer = pytest.importorskip("journeyman.pretrain.tokenizer", reason="needs t
 
 
 @pytest.fixture(scope="module")
-def small_tokenizer():  # type: ignore[no-untyped-def]  # transformers is untyped here
+def small_tokenizer() -> Any:
     return tokenizer.train(samples=3000)
 
 
@@ -50,19 +51,19 @@ def test_no_corpus_sentence_is_a_held_out_sentence_of_a_shop() -> None:
 
 
 @given(st.text())
-def test_any_text_survives_the_tokenizer(small_tokenizer, text: str) -> None:  # type: ignore[no-untyped-def]
+def test_any_text_survives_the_tokenizer(small_tokenizer: Any, text: str) -> None:
     ids = small_tokenizer(text)["input_ids"]
     assert small_tokenizer.decode(ids) == text
 
 
-def test_every_word_of_a_rule_is_one_token_and_digits_stand_alone(small_tokenizer) -> None:  # type: ignore[no-untyped-def]
+def test_every_word_of_a_rule_is_one_token_and_digits_stand_alone(small_tokenizer: Any) -> None:
     for house in SHOPS.values():
         for rule in rules(house):
             assert len(small_tokenizer(f"- {rule}")["input_ids"]) <= len(rule.replace(",", " ,").replace(":", " :").split()) + 1
     assert len(small_tokenizer("2026")["input_ids"]) == 4
 
 
-def test_the_template_renders_what_the_model_was_trained_on(small_tokenizer) -> None:  # type: ignore[no-untyped-def]
+def test_the_template_renders_what_the_model_was_trained_on(small_tokenizer: Any) -> None:
     sample = clerk(random.Random(4))
     messages = [{"role": "system", "content": sample.system}, {"role": "user", "content": sample.user}]
     assert small_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == sample.prompt

@@ -9,13 +9,18 @@ from rich.console import Console
 from journeyman.cli._screen import Screen
 from journeyman.cli._training import shares
 from journeyman.errors import JourneymanError
-from journeyman.evaluate import Report
+from journeyman.examination import Report
 from journeyman.offline import OfflineTrainer
 from journeyman.release import Stage
 from journeyman.rollout import Attempt
 from journeyman.training import TrainingConfig, TrainingResult
 
 FOLDER = Path(".journeyman/demo")
+INTRODUCTION = """\
+The order desk of {domain}: customers write, and {model}, a language model of a few million parameters that
+ships with this package, turns each sentence into a tool call. It can read, but nobody has told it the house's
+conventions. It now tries {examples} tasks, learns from the API's error messages, and is then examined on {held_out} new ones.
+"""
 NEXT = """\
 What next:
   journeyman playbook show {playbook}
@@ -46,12 +51,7 @@ def run(domain: str, model: str, num_examples: int, held_out: int, *, quiet: boo
             store=str(FOLDER / "journeyman.db"),
         )
     )
-    console.print(
-        f"The order desk of {domain}: customers write, and {model}, a language model of a few million parameters that\n"
-        "ships with this package, turns each sentence into a tool call. It can read, but nobody has told it the house's\n"
-        f"conventions. It now tries {num_examples} tasks, learns from the API's error messages, and is then examined on\n"
-        f"{held_out} new ones.\n"
-    )
+    console.print(INTRODUCTION.format(domain=domain, model=model, examples=num_examples, held_out=held_out))
     opened = trainer.begin()
     with Screen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen

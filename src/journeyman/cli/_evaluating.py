@@ -14,7 +14,7 @@ from journeyman.bench import Examination
 from journeyman.cli._screen import Screen
 from journeyman.cli._training import configured
 from journeyman.errors import InputError
-from journeyman.evaluate import Report, result_lines, results
+from journeyman.examination import Report, result_lines, results
 from journeyman.learn.playbook import files
 from journeyman.playbook import Playbook
 from journeyman.stores import open_store

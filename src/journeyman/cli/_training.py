@@ -10,7 +10,7 @@ from rich.table import Table
 from journeyman import config, estimate
 from journeyman.cli._screen import Screen
 from journeyman.errors import InputError
-from journeyman.evaluate import Report
+from journeyman.examination import Report
 from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
 from journeyman.release import Stage
 

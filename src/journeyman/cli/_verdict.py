@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from journeyman.evaluate import Report
 from journeyman.evaluation import Totals
+from journeyman.examination import Report
 
 PASSED, NOT_PASSED = 0, 1
 """Exit codes; 2 is for input that cannot be used."""

@@ -45,7 +45,7 @@ def command(
       journeyman compare baseline.jsonl candidate.jsonl
     """
     from journeyman.cli import _verdict
-    from journeyman.evaluate import compare, read_results
+    from journeyman.examination import compare, read_results
     from journeyman.gate import BetterAtAnyTime, BetterOnHeldOut
 
     gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(**bounds)  # type: ignore[arg-type]

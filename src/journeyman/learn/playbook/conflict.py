@@ -51,9 +51,10 @@ def contradicts(one: Rule, other: Rule) -> bool:
     first, second = stance(one), stance(other)
     if _opposed(first, second) and _literals(one.content).exact == _literals(other.content).exact:
         return True
+    if not one.about or one.about != other.about:
+        return False
     alike = (first.words, first.sign) == (second.words, second.sign) and not _turned(first, second)
-    same = alike or normalised(one.content) == normalised(other.content)
-    return bool(one.about) and one.about == other.about and not same
+    return not alike and normalised(one.content) != normalised(other.content)
 
 
 def distinct(one: Rule, other: Rule) -> bool:

@@ -44,7 +44,7 @@ class Embedded:
         folder = weights or WEIGHTS / self.size
         if not (folder / "config.json").is_file():
             sizes = ", ".join(sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))) or "none installed"
-            raise ModelRefused(f"there is no embedded model {self.size!r}; there are: {sizes}")
+            raise ModelRefused(f"no embedded model {self.size!r}; there are: {sizes}")
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         self._tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, padding_side="left")

@@ -12,8 +12,8 @@ import pytest
 
 from journeyman.agents.answer import Answer
 from journeyman.errors import InputError
-from journeyman.evaluate import EvaluateConfig, compare, evaluate, evaluate_agents, read_results, result_lines, results
 from journeyman.evaluation import Result
+from journeyman.examination import EvaluateConfig, compare, evaluate, evaluate_agents, read_results, result_lines, results
 from journeyman.gate import BetterOnHeldOut
 from journeyman.models.scripted import Always
 from journeyman.rollout import Attempt
