@@ -9,6 +9,7 @@ from journeyman import app, embed
 from journeyman.agents.answer import Answer
 from journeyman.candidate import BASE, Candidate, Kind
 from journeyman.embed.base import Embedder
+from journeyman.embed.cache import Cached
 from journeyman.errors import ModelRefused
 from journeyman.examination import EvaluateConfig, Report, evaluate_agents
 from journeyman.gate import Gate
@@ -49,7 +50,7 @@ class Bench:
         self.name = str(run.config["name"])
         """Made of the settings: the same in every run that would learn the same."""
         self.stamp = app.stamp(*models)
-        self.embedder = embed.load(config.embedder)
+        self.embedder = Cached(embed.load(config.embedder))
 
     @contextmanager
     def marked(self) -> Iterator[None]:
