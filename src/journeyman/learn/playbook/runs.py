@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from journeyman.errors import PlaybookError
+from journeyman.errors import PlaybookError, boundary
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.journal import Journal, replay
 from journeyman.learn.playbook.progress import Progress
@@ -42,7 +42,9 @@ class Run:
         """Ids of what was refused, so that it is not considered again."""
         self._checkpointed = 0
         for number in range(1, self.batches + 1):
-            self._add(_read(self._record(number)))
+            record = _read(self._record(number))
+            with boundary(PlaybookError, f"{self._record(number)} is not what was written"):
+                self._add(record)
 
     @classmethod
     def begin(cls, folder: Path, config: Mapping[str, Any], initial: Playbook, **options: Any) -> "Run":
@@ -50,9 +52,11 @@ class Run:
 
         Raises:
             PlaybookError: There is a run in it already.
+            InputError: The folder cannot be made.
         """
         if (folder / "config.json").exists():
             raise PlaybookError(f"{folder} holds a run already; resume it, or give the new one another name")
+        files.check_writable(folder / "config.json")
         (folder / "batches").mkdir(parents=True, exist_ok=True)
         if (folder / "journal.jsonl").exists():
             # A run that was killed before it had its config never began.
@@ -127,5 +131,5 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PlaybookError(f"{path} is missing: this is not the folder of a run, or a part of it was deleted") from None
-    except (ValueError, ValidationError) as error:
+    except ValueError as error:
         raise PlaybookError(f"{path} is not what was written: {error}") from None
