@@ -109,7 +109,7 @@ def train(config: PretrainConfig, out: Path, *, tell: Callable[[str], None] = la
         report = {"loss": loss, "tokens": report["tokens"] + tokens, "seconds": round(report["seconds"] + seconds, 1)}
         _save(model, tokenizer, out)
     report = measure(model, tokenizer, 500) | report
-    settings = {**asdict(config), "start": str(config.start or "")}
+    settings = {**asdict(config), "start": config.start.name if config.start else ""}
     (out / "training.json").write_text(json.dumps({"config": settings, "report": report}, indent=2) + "\n")
     return report
 
