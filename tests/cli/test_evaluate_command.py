@@ -1,0 +1,165 @@
+"""`journeyman evaluate`: the controls that must come out, and what is said when nothing can be examined."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import journeyman
+from journeyman import app
+from journeyman.cli import main
+from journeyman.errors import ModelRefused
+from journeyman.learn.playbook import files
+from journeyman.models.base import Model
+from journeyman.playbook import Bullet, Playbook
+from journeyman.tasks.desk.world import SHOPS, rules
+from tests.support.pupil import RULE, Pupil, write_sums
+
+PROMISED = ["tasks", "unknown", "baseline", "candidate", "gain", "low", "high", "passed", "reason"]
+WEIGHTS = Path(journeyman.__file__).parent / "models" / "embedded" / "weights" / "base" / "config.json"
+embedded = pytest.mark.skipif(not WEIGHTS.exists(), reason="the embedded model's weights are not installed")
+DESK = ["--dataset", "desk", "--domain", "oslo", "--num-examples", "40", "--json"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_sums(tmp_path / "sums.json")
+
+
+@pytest.fixture
+def pupil(monkeypatch: pytest.MonkeyPatch) -> Pupil:
+    made = Pupil()
+    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def desk_model() -> Model:
+    pytest.importorskip("torch")
+    return app.connect("embedded")
+
+
+@pytest.fixture
+def desk(desk_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded model, loaded once."""
+    monkeypatch.setattr(app, "connect", lambda *_, **__: desk_model)
+
+
+def saved(name: str, contents: Sequence[str], domain: str = "fruit") -> str:
+    bullets = tuple(Bullet(id=f"b-{n}", content=text, domain=domain) for n, text in enumerate(contents))
+    files.save(Playbook(bullets=bullets), name)
+    return name
+
+
+def examined(*arguments: str) -> list[str]:
+    return ["evaluate", "--dataset", "custom", "--input", "sums.json", *arguments]
+
+
+def report(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_a_playbook_that_helps_passes(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(examined("--playbook", saved("p.json", [RULE]), "--json")) == 0
+    found = report(capsys)
+    assert list(found)[: len(PROMISED)] == PROMISED
+    assert (found["tasks"], found["gain"], found["passed"]) == (40, 1.0, True)
+    assert found["spent"]["candidate"]["cost"] == pytest.approx(0.04)
+
+
+def test_people_see_a_table_and_a_sentence(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(examined("--playbook", saved("p.json", [RULE]))) == 0
+    out = capsys.readouterr().out
+    assert "passed: gain +1.000 on 40 tasks" in out
+    assert "$0.04" in out
+
+
+def test_a_harmful_playbook_fails_and_the_tasks_it_broke_are_named(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    pupil.line = lambda request: "Answer: 1" if "Always reply with one." in request.text else None
+    against = saved("good.json", [RULE])
+    assert (
+        main(examined("--playbook", saved("bad.json", [RULE, "Always reply with one."]), "--against", against, "--json")) == 1
+    )
+    found = report(capsys)
+    assert len(found["broken"]) == found["losses"] == 40
+    assert "it broke test-1000, test-1001" in found["reason"]
+
+
+def test_a_playbook_against_itself_does_not_pass(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    same = saved("p.json", [RULE])
+    assert main(examined("--playbook", same, "--against", same, "--json")) == 1
+    assert report(capsys)["gain"] == 0
+
+
+def test_every_look_at_the_same_tasks_is_counted(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, rule in enumerate(["Be brief.", "Be kind.", "Be brief."]):
+        assert main(examined("--playbook", saved(f"{number}.json", [rule]), "--json")) == 1
+    looks = [json.loads(line)["looks"] for line in capsys.readouterr().out.splitlines()]
+    assert looks == [0, 1, 0], "the third is the first once more"
+
+
+def test_results_are_written_for_compare(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(examined("--playbook", saved("p.json", [RULE]), "--output", "out", "--json")) == 0
+    found = report(capsys)
+    assert main(["compare", "out/baseline.jsonl", "out/candidate.jsonl", "--json"]) == 0
+    again = report(capsys)
+    assert [again[name] for name in PROMISED[:7]] == [found[name] for name in PROMISED[:7]]
+
+
+def test_a_refused_key_is_an_error_and_no_verdict(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    pupil.line = lambda _: ModelRefused("openai:x refused the key (401): set OPENAI_API_KEY")
+    assert main(examined("--playbook", saved("p.json", [RULE]))) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "refused the key (401): set OPENAI_API_KEY. Nothing could be examined" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--playbook", "nowhere.json"], "nowhere.json is not there"),
+        (["--playbook", "sums.json"], "sums.json"),
+        (["--playbook", "none", "--against", "nowhere.json"], "nowhere.json is not there"),
+        (["--playbook", "none", "--input", "nowhere.json"], "nowhere.json is not there"),
+        (["--playbook", "none", "--output", "sums.json"], "sums.json is a file and not a folder"),
+        (["--playbook", "none", "--trials", "0"], "trials is 0"),
+        (["--playbook", "none", "--alpha", "1"], "alpha is 1"),
+        (["--playbook", "none", "--split", "train"], "'train' is not one of"),
+        (["--playbook", "none", "--input", "train.json"], "has no held-out tasks to examine on"),
+        ([], "Missing option '--playbook'"),
+    ],
+)
+def test_what_cannot_be_used_ends_with_2_before_a_model_is_asked(
+    pupil: Pupil, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    write_sums(Path("train.json"), 5, 0)
+    assert main(examined(*arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert pupil.requests == []
+
+
+@embedded
+@pytest.mark.slow
+def test_at_the_desk_an_empty_playbook_against_itself_does_not_pass(desk: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--playbook", "none", "--against", "none", *DESK]) == 1
+    found = report(capsys)
+    assert (found["tasks"], found["unknown"], found["gain"], found["wins"], found["losses"]) == (40, 0, 0.0, 0, 0)
+
+
+@embedded
+@pytest.mark.slow
+def test_at_the_desk_another_shops_rules_in_place_of_its_own_do_not_pass(
+    desk: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = saved("own.json", rules(SHOPS["oslo"]), "oslo")
+    other = saved("other.json", rules(SHOPS["cairo"]), "oslo")
+    assert main(["evaluate", "--playbook", other, "--against", own, *DESK]) == 1
+    found = report(capsys)
+    if found["losses"]:
+        assert f"it broke {found['broken'][0]}" in found["reason"]
