@@ -197,7 +197,9 @@ def test_interrupted_from_the_keyboard_it_says_so_and_goes_on(
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
+        said = process.stderr.read()
+        assert "Traceback" not in said
+        assert f"go on with: journeyman train playbook --resume {run_of(tmp_path).name}" in said
     server.default = over_http
     ran(tmp_path, "--resume")
     assert went_on_alike(tmp_path, whole)

@@ -29,7 +29,11 @@ def run(
     with Screen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen
         screen.say(f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}")
-        result = trainer.finish(run)
+        try:
+            result = trainer.finish(run)
+        except KeyboardInterrupt:
+            screen.say(f"interrupted; go on with: journeyman train playbook --resume {run.folder.name}")
+            raise
     if not quiet:
         _tell(result)
     return result.json()

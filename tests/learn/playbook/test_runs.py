@@ -73,6 +73,18 @@ def test_a_kill_between_record_and_journal_repeats_the_batch(tmp_path: Path) -> 
     assert same(Run(tmp_path / "a"), whole)
 
 
+def test_no_line_is_written_before_its_record(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run", 2)
+    batches = tmp_path / "run" / "batches"
+    batches.rename(tmp_path / "aside")
+    batches.write_text("in the way")
+    with pytest.raises(InputError, match="could not be written"):
+        commit(run, 2)
+    batches.unlink()
+    (tmp_path / "aside").rename(batches)
+    assert Run(tmp_path / "run").batches == 2
+
+
 @pytest.mark.parametrize("left", [1, 20, 200])
 def test_a_torn_tail_of_the_journal_was_never_merged(tmp_path: Path, left: int) -> None:
     whole = begun(tmp_path / "a", 3)

@@ -1,0 +1,109 @@
+"""An examination: every look is counted, everything is kept, and a refusal is no verdict."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from journeyman.app import now
+from journeyman.bench import Examination, candidate_of, held_out_id, keep
+from journeyman.embed import load as embedder
+from journeyman.errors import ModelRefused
+from journeyman.examination import Report
+from journeyman.gate import BetterOnHeldOut
+from journeyman.playbook import Bullet, Playbook
+from journeyman.stores import MemoryStore, RunRecord
+from journeyman.task import Split
+from journeyman.tasks.answers import Exact
+from journeyman.tasks.base import Dataset
+from tests.support.pupil import RULE, Pupil, sums
+
+TAUGHT = Playbook(bullets=(Bullet(id="b-1", content=RULE, domain="fruit"),))
+BLANK = Playbook(bullets=(Bullet(id="b-2", content="Be brief.", domain="fruit"),))
+DATA = Dataset(name="sums", tasks=(*sums(5), *sums(40, start=100, split=Split.HELD_OUT)), verifier=Exact())
+
+
+def examination(pupil: Pupil, store: MemoryStore, **more: Any) -> Examination:
+    tools: dict[str, Any] = {"dataset": DATA, "embedder": embedder("hashing"), "gate": BetterOnHeldOut()}
+    return Examination(model=pupil, store=store, **{**tools, **more})
+
+
+def sat(
+    playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: MemoryStore | None = None, **more: Any
+) -> Report:
+    exam = examination(pupil or Pupil(), store or MemoryStore(), **more)
+    return asyncio.run(exam.sit(playbook, against, id="run-1"))
+
+
+def test_only_held_out_tasks_are_examined() -> None:
+    pupil = Pupil()
+    report = sat(TAUGHT, Playbook(), pupil)
+    assert (report.tasks, report.gain, report.passed) == (40, 1.0, True)
+    assert {task_id.partition("-")[0] for task_id in pupil.attempted} == {"held_out"}
+
+
+def test_both_sides_are_told_apart_in_the_store() -> None:
+    store = MemoryStore()
+    sat(TAUGHT, BLANK, store=store)
+    (found,) = store.evaluations()
+    new, old = candidate_of(TAUGHT), candidate_of(BLANK)
+    assert new is not None
+    assert old is not None
+    assert (found.candidate_id, found.baseline_id, found.held_out_id) == (new.id, old.id, held_out_id(DATA))
+    assert found.passed
+    assert store.candidate(new.id) == new
+
+
+def test_a_look_is_counted_also_when_nothing_comes_of_it() -> None:
+    store = MemoryStore()
+    sat(TAUGHT, Playbook(), store=store)
+    assert sat(TAUGHT, Playbook(), store=store).evaluation.looks == 0, "the same candidate has looked before"
+    with pytest.raises(ModelRefused):
+        sat(BLANK, Playbook(), Pupil(lambda _: ModelRefused("no")), store)
+    assert store.looks(held_out_id(DATA)) == 2
+    other = Playbook(bullets=(*TAUGHT.bullets, *BLANK.bullets))
+    assert sat(other, Playbook(), store=store).evaluation.looks == 2
+
+
+def test_a_refusal_of_every_attempt_is_an_error_and_one_of_some_is_not() -> None:
+    with pytest.raises(ModelRefused, match=r"the key is wrong\. Nothing could be examined: every attempt met with this"):
+        sat(TAUGHT, Playbook(), Pupil(lambda _: ModelRefused("the key is wrong")))
+    some = Pupil(lambda request: ModelRefused("no") if request.task_id < "held_out-110" else None)
+    assert sat(TAUGHT, Playbook(), some).unknown == 10
+
+
+def test_another_model_may_stand_on_the_other_side() -> None:
+    store = MemoryStore()
+    report = sat(TAUGHT, TAUGHT, Pupil(name="new"), store, rival=Pupil(lambda _: "Answer: 1", name="old"))
+    assert report.gain == 1.0
+    (found,) = store.evaluations()
+    assert found.candidate_id.endswith("@new")
+
+
+def test_several_trials_are_told_to_whoever_watches() -> None:
+    seen: list[tuple[int, int]] = []
+    exam = examination(Pupil(), MemoryStore(), trials=2)
+    asyncio.run(exam.sit(TAUGHT, Playbook(), id="run-1", done=lambda done, of: seen.append((done, of))))
+    assert seen == [(number, 160) for number in range(1, 161)]
+
+
+def test_an_empty_playbook_is_no_candidate() -> None:
+    assert candidate_of(Playbook()) is None
+    retired = Playbook(bullets=(Bullet(id="b-1", content=RULE, retired="harmful"),))
+    assert candidate_of(retired) is None
+
+
+def test_held_out_tasks_are_known_by_what_they_are() -> None:
+    turned = Dataset(name="other", tasks=tuple(reversed(DATA.tasks)), verifier=Exact())
+    assert held_out_id(turned) == held_out_id(DATA)
+    more = Dataset(name="sums", tasks=(*DATA.tasks, *sums(1, start=900, split=Split.HELD_OUT)), verifier=Exact())
+    assert held_out_id(more) != held_out_id(DATA)
+
+
+def test_attempts_are_kept_once() -> None:
+    store = MemoryStore()
+    store.add_run(RunRecord(id="run-1", kind="evaluate", config={}, started_at=now()))
+    report = sat(TAUGHT, Playbook())
+    for _ in range(2):
+        keep(store, "run-1", (*report.baseline_attempts, *report.candidate_attempts))
+    assert len(list(store.attempts(run_id="run-1", split=Split.HELD_OUT))) == 80
