@@ -204,3 +204,9 @@ def test_every_epoch_goes_through_all_tasks_once_and_always_in_the_same_order(
         assert sorted(gone, key=lambda task: task.id) == tasks
         assert epoch > 1 or gone == tasks
     assert all(len(group) <= batch_size for _, group in found)
+
+
+def test_later_epochs_are_shuffled_each_in_its_own_way() -> None:
+    orders = [[task.id for task in group] for _, group in batches(sums(20), LearnConfig(batch_size=20, epochs=3))]
+    assert len({tuple(order) for order in orders}) == 3
+    assert orders[0] == sorted(orders[0])
