@@ -19,6 +19,7 @@ export OMP_NUM_THREADS ?= 1
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
+	@echo "To type these yourself, first: source $(BIN)/activate"
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
