@@ -128,8 +128,8 @@ def test_killed_at_any_moment_it_ends_in_the_same_playbook(
     moments: dict[str, Callable[[], bool]] = {
         "after the config": lambda: (run_of(tmp_path) / "config.json").exists(),
         "in a batch": lambda: len(server.bodies) >= 3,
-        "in a later batch": lambda: lines(tmp_path) == 3 and len(server.bodies) >= 23,
-        "in the evaluation": lambda: lines(tmp_path) == 5 and len(server.bodies) >= 55,
+        "in a later batch": lambda: lines(tmp_path) >= 3 and len(server.bodies) >= 23,
+        "in the evaluation": lambda: lines(tmp_path) >= 5 and len(server.bodies) >= 55,
     }
     killed(tmp_path, moments[moment], *settings(server, data))
     assert not (tmp_path / "p.json").exists()
@@ -212,6 +212,6 @@ def test_the_embedded_model_ends_in_the_same_playbook_on_any_day(tmp_path: Path,
     sizes = ("--num-examples", "9", "--batch-size", "3", "--held-out", "4")
     arguments = ("--dataset", "desk", "--domain", "oslo", *sizes, "--output", "p.json")
     ran(tmp_path / "whole", *arguments)
-    killed(tmp_path / "cut", lambda: lines(tmp_path / "cut") == 2, *arguments)
+    killed(tmp_path / "cut", lambda: lines(tmp_path / "cut") >= 2, *arguments)
     ran(tmp_path / "cut", "--resume")
     assert went_on_alike(tmp_path / "cut", tmp_path / "whole")
