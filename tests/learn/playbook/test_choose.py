@@ -80,4 +80,4 @@ def test_the_budget_is_kept_and_nothing_is_shown_twice(contents: list[str], ques
     assert list(chosen) == [bullet for bullet in playbook.bullets if bullet in chosen]
     left = budget - sum(map(tokens, chosen))
     usable = chooser(playbook, HASHING, budget=10**6)(task(question))
-    assert all(bullet in chosen or tokens(bullet) > left for bullet in usable) or len(chosen) >= budget // 8
+    assert all(bullet in chosen or tokens(bullet) > left for bullet in usable), "what still fits is shown"

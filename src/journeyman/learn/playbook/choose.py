@@ -6,7 +6,7 @@ import numpy as np
 
 from journeyman.embed.base import Embedder
 from journeyman.learn.playbook.curate import usable
-from journeyman.learn.playbook.index import MatrixShelf
+from journeyman.learn.playbook.index import Hit, MatrixShelf
 from journeyman.playbook import Bullet, Playbook
 from journeyman.task import Task
 
@@ -51,16 +51,25 @@ class _Domain:
             self._shelf.put([bullet.id for bullet in bullets], embedder.embed([bullet.content for bullet in bullets]))
             self._confidence = np.array([bullet.confidence for bullet in bullets], np.float32)
             self._place = {bullet.id: place for place, bullet in enumerate(bullets)}
-            self._most = budget // min(map(tokens, bullets)) + 1
+            self._least = min(map(tokens, bullets))
 
     def choose(self, question: str) -> tuple[Bullet, ...]:
         if self._fits:
             return self._bullets
-        ranked = self._shelf.top(self._embedder.embed([question])[0], self._most, self._confidence)
+        query = self._embedder.embed([question])[0]
+        # Only where long bullets of the first rank were passed over is there room for those of the second.
+        for most in (self._budget // self._least + 1, len(self._bullets)):
+            chosen, left = self._filled(self._shelf.top(query, most, self._confidence))
+            if left < self._least:
+                break
+        return tuple(sorted(chosen, key=lambda bullet: self._place[bullet.id]))
+
+    def _filled(self, ranked: Sequence[Hit]) -> tuple[list[Bullet], int]:
+        """The bullets that fit, best first, and the tokens that are left."""
         chosen, left = [], self._budget
         for id, _ in ranked:
             bullet = self._bullets[self._place[id]]
             if tokens(bullet) <= left:
                 chosen.append(bullet)
                 left -= tokens(bullet)
-        return tuple(sorted(chosen, key=lambda bullet: self._place[bullet.id]))
+        return chosen, left
