@@ -1,6 +1,7 @@
 """An examination: every look is counted, everything is kept, and a refusal is no verdict."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,9 +61,24 @@ def test_a_look_is_counted_also_when_nothing_comes_of_it() -> None:
     assert sat(TAUGHT, Playbook(), store=store).evaluation.looks == 0, "the same candidate has looked before"
     with pytest.raises(ModelRefused):
         sat(BLANK, Playbook(), Pupil(lambda _: ModelRefused("no")), store)
-    assert store.looks(held_out_id(DATA)) == 2
     other = Playbook(bullets=(*TAUGHT.bullets, *BLANK.bullets))
     assert sat(other, Playbook(), store=store).evaluation.looks == 2
+
+
+def test_leaving_out_some_tasks_is_no_way_to_look_anew() -> None:
+    store = MemoryStore()
+    sat(TAUGHT, Playbook(), store=store)
+    fewer = replace(DATA, tasks=DATA.split(Split.HELD_OUT)[3:])
+    assert sat(BLANK, Playbook(), store=store, dataset=fewer).evaluation.looks == 1
+    fresh = replace(DATA, tasks=tuple(sums(40, start=500, split=Split.HELD_OUT)))
+    assert sat(BLANK, Playbook(), store=store, dataset=fresh).evaluation.looks == 0
+
+
+def test_on_a_model_that_varies_the_same_candidate_looks_again_each_time_and_each_is_kept() -> None:
+    store, pupil = MemoryStore(), Pupil()
+    pupil.deterministic = False
+    assert [sat(TAUGHT, Playbook(), pupil, store).evaluation.looks for _ in range(3)] == [0, 1, 2]
+    assert len(list(store.evaluations())) == 3
 
 
 def test_a_refusal_of_every_attempt_is_an_error_and_one_of_some_is_not() -> None:

@@ -1,7 +1,7 @@
 """Where the loop goes round: one training run, and one examination, with their models, data sets and stores."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -22,9 +22,10 @@ from journeyman.learn.playbook.runs import Run
 from journeyman.learn.playbook.trainer import Learned, Tools, Watcher, learn
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
+from journeyman.release import Move, Release, Stage
 from journeyman.rollout import Attempt, refusal
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
-from journeyman.task import Split
+from journeyman.task import Split, Task
 from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig, TrainingResult
 
@@ -51,6 +52,8 @@ class Bench:
         """Made of the settings: the same in every run that would learn the same."""
         self.stamp = app.stamp(*models)
         self.embedder = Cached(embed.load(config.embedder))
+        self.went: Turn | None = None
+        """What the gate made of it, once it was asked."""
 
     @contextmanager
     def marked(self) -> Iterator[None]:
@@ -78,13 +81,28 @@ class Bench:
         async def evaluating(_: Candidate, __: Candidate | None) -> Report:
             return await self._evaluate(learned[0].playbook)
 
-        went = await turn(candidate_of(self.run.initial), learn=learning, evaluate=evaluating, clock=app.now)
-        return learned[0], went
+        self.went = await turn(candidate_of(self.run.initial), learn=learning, evaluate=evaluating, clock=app.now)
+        return learned[0], self.went
 
     def record(self, result: TrainingResult) -> None:
         """Keep how it ended."""
         state = RunState.FINISHED if result.finished else RunState.STOPPED
         self.store.mark_run(self.run.folder.name, state, app.now(), result.json())
+
+    def _released(self, result: TrainingResult) -> Release | None:
+        """The release of what passed, or was forced, as far as it was to go; another run of the same changes nothing."""
+        passed = self.went is not None and self.went.release is not None
+        candidate = self.went.candidate if self.went else candidate_of(result.playbook)
+        if candidate is None or not (passed or result.forced):
+            return None
+        if (kept := self.store.release(candidate.id)) is not None:
+            return kept
+        reason, at = f"{result.reason} ({result.run_id})", app.now()
+        release = Release(candidate_id=candidate.id, moves=(Move(Stage.SHADOW, reason, at, forced=result.forced),))
+        if result.stage is Stage.PRODUCTION:
+            release = release.to(Stage.CANARY, "held-out tasks stand in for live traffic", at, forced=result.forced)
+            release = release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=result.forced)
+        return release
 
     def _affordable(self, learned: Learned) -> bool:
         """Whether the evaluation keeps within the limit too: its calls are like those of the training."""
@@ -180,8 +198,7 @@ class Examination:
         examined = held_out_id(self.dataset)
         new, old = candidate_of(playbook), candidate_of(against)
         who = (new.id if new else BASE) + (f"@{self.model.name}" if self.rival else "")
-        # A look is counted before it is made: whoever breaks off after a glance has looked.
-        look = self.store.record_look(examined, who, app.now())
+        look = self._look(held_out, who)
         finished: list[Attempt] = []
 
         def count(attempt: Attempt) -> None:
@@ -204,7 +221,7 @@ class Examination:
             self.store.add_candidate(new)
         self.store.add_evaluation(
             EvaluationRecord(
-                id=f"{id}/{who}/{old.id if old else BASE}/{examined}",
+                id=f"{id}/{who}/{old.id if old else BASE}/{examined}/{look}",
                 candidate_id=who,
                 baseline_id=old.id if old else BASE,
                 held_out_id=examined,
@@ -216,6 +233,17 @@ class Examination:
         )
         return report
 
+    def _look(self, held_out: Sequence[Task], who: str) -> int:
+        """Count a look, before it is made: whoever breaks off after a glance has looked. Which one it is, from 1.
+
+        The same candidate on deterministic models gives the same result again, so that is no new look; on others it is another
+        chance to be lucky.
+        """
+        at = app.now()
+        models = (self.model, self.rival) if self.rival else (self.model,)
+        again = "" if all(model.deterministic for model in models) else at.isoformat()
+        return max(self.store.record_look(mark, who, at, again) for mark in landmarks(held_out))
+
     def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Answer:
         if candidate is None:
             return Answer(model=model)
@@ -226,6 +254,18 @@ class Examination:
 def candidate_of(playbook: Playbook) -> Candidate | None:
     """A playbook as something that can be evaluated and released; `None` when it has no bullets, for that is no candidate."""
     return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(playbook)) if playbook.active else None
+
+
+def landmarks(held_out: Sequence[Task]) -> list[str]:
+    """A few of the tasks, by which an overlapping set is recognised: looks are counted at each of them.
+
+    Those with the smallest hashes: a bottom-k sketch (Broder 1997, "On the resemblance and containment of documents"). A set
+    that has most tasks in common shares most of them, so leaving out some tasks is no way to look anew.
+    """
+    return sorted(hashlib.sha256(task.question.encode()).hexdigest()[:16] for task in held_out)[:LANDMARKS]
+
+
+LANDMARKS = 8
 
 
 def held_out_id(dataset: Dataset) -> str:

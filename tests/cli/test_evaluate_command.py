@@ -130,7 +130,6 @@ def test_a_refused_key_is_an_error_and_no_verdict(pupil: Pupil, capsys: pytest.C
         (["--playbook", "none", "--alpha", "1"], "alpha is 1"),
         (["--playbook", "none", "--split", "train"], "'train' is not one of"),
         (["--playbook", "none", "--input", "train.json"], "has no held-out tasks to examine on"),
-        ([], "Missing option '--playbook'"),
     ],
 )
 def test_what_cannot_be_used_ends_with_2_before_a_model_is_asked(
@@ -163,3 +162,20 @@ def test_at_the_desk_another_shops_rules_in_place_of_its_own_do_not_pass(
     found = report(capsys)
     if found["losses"]:
         assert f"it broke {found['broken'][0]}" in found["reason"]
+
+
+def test_bullets_of_another_domain_are_not_shown_and_that_is_said(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    other = saved("p.json", [RULE], domain="vegetables")
+    assert main(examined("--playbook", other, "--json")) == 1
+    said = capsys.readouterr()
+    assert "its 1 bullets are of domain vegetables and the tasks of fruit, so none is shown; --any-domain" in said.err
+    assert main(examined("--playbook", other, "--any-domain", "--json")) == 0
+    assert report(capsys)["gain"] == 1.0
+
+
+def test_task_ids_that_look_like_markup_are_printed_as_they_are(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{**row, "id": f"t[/b]{n}"} for n, row in enumerate(json.loads(Path("sums.json").read_text()))]
+    Path("sums.json").write_text(json.dumps(rows))
+    right, wrong = saved("right.json", [RULE]), saved("wrong.json", ["Be brief."])
+    assert main(examined("--playbook", wrong, "--against", right)) == 1
+    assert "t[/b]" in capsys.readouterr().out

@@ -17,15 +17,16 @@ from journeyman.training import TrainingConfig, TrainingResult
 
 FOLDER = Path(".journeyman/demo")
 INTRODUCTION = """\
-The order desk of {domain}: customers write, and {model}, a language model of a few million parameters that
-ships with this package, turns each sentence into a tool call. It can read, but nobody has told it the house's
-conventions. It now tries {examples} tasks, learns from the API's error messages, and is then examined on {held_out} new ones.
+The order desk of {domain}: customers write, and {model} turns each sentence into a tool call. It can read, but
+nobody has told it the house's conventions. (embedded is a language model of a few million parameters that
+ships with this package.) It now tries {examples} tasks, learns from the API's error messages, and is then
+examined on {held_out} new ones.
 """
 NEXT = """\
 What next:
   journeyman playbook show {playbook}
   journeyman demo --domain cairo
-  journeyman evaluate --playbook {playbook} --dataset desk --domain lima    (a placebo: another shop's playbook)
+  journeyman evaluate --playbook {playbook} --dataset desk --domain lima --any-domain    (a placebo)
 
 With a real model and your own questions, JSON with "question" and "answer":
   export OPENAI_API_KEY=...

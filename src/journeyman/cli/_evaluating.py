@@ -12,6 +12,7 @@ from rich.table import Table
 from journeyman import app, embed
 from journeyman.bench import Examination
 from journeyman.cli._screen import Screen
+from journeyman.cli._shared import console
 from journeyman.cli._training import configured
 from journeyman.errors import InputError
 from journeyman.examination import Report, result_lines, results
@@ -19,6 +20,7 @@ from journeyman.learn.playbook import files
 from journeyman.playbook import Playbook
 from journeyman.stores import open_store
 from journeyman.task import Split
+from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig
 
 NONE = "none"
@@ -30,11 +32,16 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
     """Examine a playbook; what is said on the way goes to stderr, the table to stdout."""
     options = dict(options)
     playbook, against = _load(options.pop("playbook")), _load(options.pop("against"))
-    output, rival = options.pop("output", None), options.pop("baseline_model", "")
+    output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
     config = configured(options)
     for name in _FILES if output else ():
         files.check_writable(Path(output) / name)
-    report = asyncio.run(_examine(config, playbook, against, rival, quiet=quiet))
+    dataset = app.load_dataset(config)
+    if anywhere:
+        playbook, against = _anywhere(dataset, playbook), _anywhere(dataset, against)
+    for name, side in (("--playbook", playbook), ("--against", against)):
+        _warn(name, side, dataset)
+    report = asyncio.run(_examine(config, dataset, playbook, against, rival or "", quiet=quiet))
     if output:
         _write(report, Path(output))
     if not quiet:
@@ -42,8 +49,9 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
     return report
 
 
-async def _examine(config: TrainingConfig, playbook: Playbook, against: Playbook, rival: str, *, quiet: bool) -> Report:
-    dataset = app.load_dataset(config)
+async def _examine(
+    config: TrainingConfig, dataset: Dataset, playbook: Playbook, against: Playbook, rival: str, *, quiet: bool
+) -> Report:
     examined = replace(dataset, tasks=dataset.split(Split.HELD_OUT)[: config.held_out])
     if not examined.tasks:
         raise InputError(
@@ -57,7 +65,7 @@ async def _examine(config: TrainingConfig, playbook: Playbook, against: Playbook
         with open_store(config.store) as store, Screen(2 * config.trials * len(examined.tasks), quiet=quiet) as screen:
             examination = Examination(
                 model=models[0],
-                rival=models[-1],
+                rival=models[1] if rival else None,
                 dataset=examined,
                 store=store,
                 embedder=embed.load(config.embedder),
@@ -75,6 +83,29 @@ def _load(name: str) -> Playbook:
     return Playbook() if name == NONE else files.load(name)
 
 
+def _anywhere(dataset: Dataset, playbook: Playbook) -> Playbook:
+    """The playbook with all bullets in the domain of the tasks, which must have one alone."""
+    domains = {task.domain for task in dataset.split(Split.HELD_OUT)}
+    if len(domains) != 1:
+        raise InputError(f"--any-domain needs tasks of one domain, and these have {len(domains)}; name one with --domain")
+    (domain,) = domains
+    return replace(playbook, bullets=tuple(replace(bullet, domain=domain) for bullet in playbook.bullets))
+
+
+def _warn(name: str, playbook: Playbook, dataset: Dataset) -> None:
+    """Say so when none of a playbook's bullets can be shown: bullets are shown to tasks of their own domain."""
+    domains = {task.domain for task in dataset.split(Split.HELD_OUT)}
+    bullets = playbook.active
+    if bullets and not any(bullet.domain in domains for bullet in bullets):
+        here, there = (", ".join(sorted(found)) for found in (domains, {bullet.domain for bullet in bullets}))
+        console().print(
+            f"{name}: its {len(bullets)} bullets are of domain {there} and the tasks of {here}, so none is shown; "
+            "--any-domain shows them",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 def _write(report: Report, folder: Path) -> None:
     """Each side's results, as `journeyman compare` reads them."""
     for name, attempts in zip(_FILES, (report.baseline_attempts, report.candidate_attempts), strict=True):
@@ -83,12 +114,12 @@ def _write(report: Report, folder: Path) -> None:
 
 def tell(report: Report) -> None:
     """The report, for people."""
-    console = Console(highlight=False, soft_wrap=True)
+    out = Console(highlight=False, soft_wrap=True, markup=False)
     table = Table("", "baseline", "candidate")
     for name, was, now in _rows(report):
         table.add_row(name, was, now)
-    console.print(table)
-    console.print(f"{'passed' if report.passed else 'not passed'}: {report.reason}")
+    out.print(table)
+    out.print(f"{'passed' if report.passed else 'not passed'}: {report.reason}")
 
 
 def _rows(report: Report) -> list[tuple[str, str, str]]:

@@ -1,5 +1,6 @@
 """What a training run shows while it runs: a bar on a terminal, plain lines elsewhere. All of it on stderr."""
 
+import time
 from types import TracebackType
 
 from rich.console import Console
@@ -14,7 +15,7 @@ class Screen:
     """Watches a run. Implements `trainer.Watcher`."""
 
     def __init__(self, total: int, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, quiet=quiet)
+        self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -25,6 +26,9 @@ class Screen:
             disable=quiet or not self._console.is_terminal,
         )
         self._total = total
+        self._started = time.monotonic()
+        self._attempted = 0
+        self._quarter = 0
         self._task = self._bar.add_task("training", total=total, state="")
 
     def __enter__(self) -> "Screen":
@@ -35,20 +39,25 @@ class Screen:
         self._bar.stop()
 
     def attempted(self, attempt: Attempt) -> None:
+        self._attempted += 1
         self._bar.advance(self._task)
 
     def merged(self, playbook: Playbook, progress: words.Progress, tasks: int) -> None:
         state = _state(playbook, progress)
         self._bar.update(self._task, completed=tasks, state=state)
         if not self._console.is_terminal:
-            self._console.print(f"{tasks}/{self._total} examples  {state}", highlight=False)
+            left = (time.monotonic() - self._started) / max(1, self._attempted) * (self._total - tasks)
+            self._console.print(f"{tasks}/{self._total} examples  {state}{f'  {left:.0f} s left' if left >= 1 else ''}")
 
     def evaluated(self, done: int, total: int) -> None:
         """An attempt at a held-out task is done."""
         self._bar.update(self._task, description="evaluating", total=total, completed=done, state="")
+        if not self._console.is_terminal and 4 * done // total > self._quarter:
+            self._quarter = 4 * done // total
+            self._console.print(f"{done}/{total} attempts at held-out tasks")
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(text)
 
 
 def _state(playbook: Playbook, progress: words.Progress) -> str:

@@ -8,8 +8,8 @@ from journeyman.cli._shared import emit, json_option
 
 
 @click.command()
-@click.option("--playbook", required=True, metavar="FILE", help="The playbook to examine, or none.")
-@click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat, or none.")
+@click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
+@click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat.")
 @click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom or desk.")
 @click.option("--input", "input_path", metavar="FILE", help="The data set's file.")
 @click.option("--held-out-input", "held_out_path", metavar="FILE", help="Held-out tasks; else some are set apart from --input.")
@@ -24,6 +24,7 @@ from journeyman.cli._shared import emit, json_option
 @click.option("--num-examples", "held_out", type=int, help="Held-out tasks, at most.  [default: 200]")
 @click.option("--model", "--generator-model", "generator_model", metavar="MODEL", help="Such as openai:gpt-5-mini.")
 @click.option("--baseline-model", metavar="MODEL", help="Another model for the side of --against.")
+@click.option("--any-domain", is_flag=True, default=None, help="Show bullets of every domain: for placebos and transfer.")
 @click.option("--base-url", metavar="URL", help="Another server for the models.")
 @click.option("--trials", type=int, help="Attempts at each task.  [default: 1]")
 @click.option("--concurrency", type=int, help="Calls at once.  [default: 10]")
@@ -39,13 +40,14 @@ def command(as_json: bool, **given: Any) -> int:
     """Measure on held-out tasks whether a playbook helps.
 
     Runs the agent with both playbooks over the same held-out tasks and reports the gain with its 95 % interval. Exit code 0: it
-    passed, 1: it did not, 2: something could not be used. Every look at the same tasks is counted, and makes the next harder to
-    pass.
+    passed, 1: it did not, 2: something could not be used. Every look at the same tasks is counted, also at a part of them, and
+    makes the next harder to pass.
 
     \b
     Examples:
       journeyman evaluate --playbook playbooks/oslo.json --dataset desk --domain oslo
       journeyman evaluate --playbook new.json --against old.json --dataset gsm8k --input test.jsonl --model openai:gpt-5-mini
+      journeyman evaluate --dataset gsm8k --input test.jsonl --model recorded:b.jsonl --baseline-model recorded:a.jsonl
     """
     from journeyman.cli import _evaluating
 
