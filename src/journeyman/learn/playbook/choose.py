@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from journeyman.embed.base import Embedder
-from journeyman.learn.playbook.curate import usable
+from journeyman.learn.playbook.conflict import Contradictions
 from journeyman.learn.playbook.index import Hit, MatrixShelf
 from journeyman.playbook import Bullet, Playbook
 from journeyman.task import Task
@@ -21,37 +21,92 @@ def tokens(bullet: Bullet) -> int:
     return len(bullet.content) // CHARACTERS_PER_TOKEN + LINE
 
 
-def chooser(playbook: Playbook, embedder: Embedder, *, budget: int = 2000) -> Callable[[Task], tuple[Bullet, ...]]:
-    """A function from task to the bullets that its prompt should hold, in the playbook's order.
+def chooser(
+    playbook: Playbook, embedder: Embedder, *, budget: int = 2000, min_support: int = 1
+) -> Callable[[Task], tuple[Bullet, ...]]:
+    """A function from task to the bullets that its prompt should hold: for one playbook, as `Chooser` for many."""
+    return Chooser(embedder, budget=budget, min_support=min_support).of(playbook)
+
+
+class Chooser:
+    """Chooses bullets for prompts. Follows a playbook from revision to revision: what it remembers only saves work.
 
     Bullets are of the task's domain; of two that contradict each other only the one with more evidence is shown. While all of
     them fit into `budget` tokens, all are given; else the best by likeness to the question times confidence, until the
-    budget is full.
+    budget is full. A bullet that reflection on fewer than `min_support` different tasks has written is not shown before an
+    attempt is credited to it or a person locks it: one attempt's noise is no rule. One that no task has written, as an
+    imported one, is.
     """
-    shelves: dict[str, _Domain] = {}
 
-    def choose(task: Task) -> tuple[Bullet, ...]:
-        if task.domain not in shelves:
-            shelves[task.domain] = _Domain(usable(playbook, task.domain), embedder, budget)
-        return shelves[task.domain].choose(task.question)
+    def __init__(self, embedder: Embedder, *, budget: int = 2000, min_support: int = 1) -> None:
+        self._embedder = embedder
+        self._budget = budget
+        self._min_support = min_support
+        self._domains: dict[str, _Domain] = {}
 
-    return choose
+    def of(self, playbook: Playbook) -> Callable[[Task], tuple[Bullet, ...]]:
+        """A function from task to the bullets that its prompt should hold, in the playbook's order."""
+
+        def choose(task: Task) -> tuple[Bullet, ...]:
+            if task.domain not in self._domains:
+                self._domains[task.domain] = _Domain(task.domain, self._embedder, self._budget, self._min_support)
+            domain = self._domains[task.domain]
+            domain.follow(playbook)
+            return domain.choose(task.question)
+
+        return choose
+
+
+def _proven(bullet: Bullet, min_support: int) -> bool:
+    written = len(bullet.provenance.tasks)
+    return not written or written >= min_support or bool(bullet.helpful) or bullet.locked
 
 
 class _Domain:
     """The bullets of one domain, embedded once, and only when they do not fit as a whole."""
 
-    def __init__(self, bullets: Sequence[Bullet], embedder: Embedder, budget: int) -> None:
-        self._bullets = tuple(bullets)
+    def __init__(self, name: str, embedder: Embedder, budget: int, min_support: int) -> None:
+        self._name = name
         self._embedder = embedder
         self._budget = budget
-        self._fits = sum(map(tokens, bullets)) <= budget
+        self._min_support = min_support
+        self._playbook: Playbook | None = None
+        self._contradictions = Contradictions()
+        self._shelf = MatrixShelf()
+        self._texts: dict[str, str | None] = {}
+        """What was embedded for each row of the shelf; `None` for a bullet that was not shown yet."""
+
+    def follow(self, playbook: Playbook) -> None:
+        if playbook is self._playbook:
+            return
+        members = [bullet for bullet in playbook.bullets if bullet.domain == self._name]
+        proven = [bullet for bullet in members if not bullet.retired and _proven(bullet, self._min_support)]
+        self._contradictions.follow(proven)
+        losers = self._contradictions.losers()
+        self._bullets = tuple(bullet for bullet in proven if bullet.id not in losers)
+        sizes = [tokens(bullet) for bullet in self._bullets]
+        self._fits = sum(sizes) <= self._budget
         if not self._fits:
-            self._shelf = MatrixShelf()
-            self._shelf.put([bullet.id for bullet in bullets], embedder.embed([bullet.content for bullet in bullets]))
-            self._confidence = np.array([bullet.confidence for bullet in bullets], np.float32)
-            self._place = {bullet.id: place for place, bullet in enumerate(bullets)}
-            self._least = min(map(tokens, bullets))
+            self._least = min(sizes)
+            self._rank(members)
+        self._playbook = playbook
+
+    def _rank(self, members: Sequence[Bullet]) -> None:
+        """Bring the shelf up to date. It has a row for every bullet there ever was, so that likeness is the same to the last
+        digit whether revisions were followed or the last one was read anew."""
+        if list(self._texts) != [bullet.id for bullet in members[: len(self._texts)]]:
+            self._shelf, self._texts = MatrixShelf(), {}
+        fresh = [bullet for bullet in self._bullets if self._texts.get(bullet.id) != bullet.content]
+        vectors = self._embedder.embed([bullet.content for bullet in fresh]) if fresh else self._shelf.vectors[:0]
+        born = [bullet.id for bullet in members[len(self._texts) :]]
+        self._shelf.put(born, np.zeros((len(born), vectors.shape[1]), np.float32))
+        self._shelf.put([bullet.id for bullet in fresh], vectors)
+        self._texts |= dict.fromkeys(born) | {bullet.id: bullet.content for bullet in fresh}
+        self._place = {id: place for place, id in enumerate(self._texts)}
+        self._shown = {bullet.id: bullet for bullet in self._bullets}
+        self._without = [place for id, place in self._place.items() if id not in self._shown]
+        self._confidence = np.zeros(len(self._place), np.float32)
+        self._confidence[[self._place[id] for id in self._shown]] = [bullet.confidence for bullet in self._bullets]
 
     def choose(self, question: str) -> tuple[Bullet, ...]:
         if self._fits:
@@ -59,7 +114,7 @@ class _Domain:
         query = self._embedder.embed([question])[0]
         # Only where long bullets of the first rank were passed over is there room for those of the second.
         for most in (self._budget // self._least + 1, len(self._bullets)):
-            chosen, left = self._filled(self._shelf.top(query, most, self._confidence))
+            chosen, left = self._filled(self._shelf.top(query, most, self._confidence, self._without))
             if left < self._least:
                 break
         return tuple(sorted(chosen, key=lambda bullet: self._place[bullet.id]))
@@ -68,7 +123,7 @@ class _Domain:
         """The bullets that fit, best first, and the tokens that are left."""
         chosen, left = [], self._budget
         for id, _ in ranked:
-            bullet = self._bullets[self._place[id]]
+            bullet = self._shown[id]
             if tokens(bullet) <= left:
                 chosen.append(bullet)
                 left -= tokens(bullet)

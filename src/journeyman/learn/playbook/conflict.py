@@ -7,8 +7,8 @@ loses a conflict is not shown, so a doubtful pair is none.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -72,7 +72,7 @@ def conflicts(playbook: Playbook) -> tuple[tuple[str, str], ...]:
     domains: defaultdict[str, list[Bullet]] = defaultdict(list)
     for bullet in playbook.active:
         domains[bullet.domain].append(bullet)
-    return tuple((one.id, other.id) for bullets in domains.values() for one, other in _conflicts(bullets))
+    return tuple(pair for bullets in domains.values() for pair in Contradictions(bullets).pairs())
 
 
 def winner(older: Bullet, newer: Bullet) -> Bullet:
@@ -86,15 +86,7 @@ def usable(playbook: Playbook, domain: str) -> tuple[Bullet, ...]:
     Who loses only to a loser is used. Losers stay in the playbook: later evidence may turn the conflict round.
     """
     bullets = playbook.of(domain)
-    against: defaultdict[str, set[str]] = defaultdict(set)
-    for one, other in _conflicts(bullets):
-        against[one.id].add(other.id)
-        against[other.id].add(one.id)
-    withheld: set[str] = set()
-    # Sorting is stable, so of equals the older comes first.
-    for bullet in sorted((bullet for bullet in bullets if bullet.id in against), key=_strength, reverse=True):
-        if bullet.id not in withheld:
-            withheld |= against[bullet.id]
+    withheld = Contradictions(bullets).losers()
     return tuple(bullet for bullet in bullets if bullet.id not in withheld)
 
 
@@ -119,34 +111,93 @@ def _turned(one: Stance, other: Stance) -> bool:
     return one.directed and other.directed and one.words == other.words and one.order != other.order
 
 
-def _conflicts(bullets: Sequence[Bullet]) -> list[tuple[Bullet, Bullet]]:
-    pairs = sorted(set(_candidates(bullets)))
-    return [(bullets[one], bullets[other]) for one, other in pairs if contradicts(bullets[one], bullets[other])]
+class Contradictions:
+    """Which bullets of one domain contradict each other. Follows them from revision to revision, reading what changed alone.
 
-
-def _candidates(bullets: Sequence[Bullet]) -> Iterator[tuple[int, int]]:
-    """Pairs that may contradict: about one thing, or with a rare word in common.
-
-    Texts that share 70 % of their words share one of their rarest 30 % (and one more): the prefix filter of Chaudhuri et al.,
-    "A primitive operator for similarity joins" (2006). So not every bullet is compared with every other.
+    Only pairs about one thing, or with a rare word in common, are compared. Texts that share 70 % of their words share one of
+    their rarest 30 % (and one more): the prefix filter of Chaudhuri et al., "A primitive operator for similarity joins" (2006).
     """
-    frequency: defaultdict[str, int] = defaultdict(int)
-    stances = [stance(bullet) for bullet in bullets]
-    for found in stances:
-        for word in found.words:
-            frequency[word] += 1
-    groups: defaultdict[tuple[str, object], list[int]] = defaultdict(list)
-    for place, (bullet, found) in enumerate(zip(bullets, stances, strict=True)):
-        words = sorted(found.words, key=lambda word: (frequency[word], word))
-        about = [bullet.about] if bullet.about else []
-        directed = ["directed"] if found.directed else []
-        yield from ((other, place) for key in about for other in groups[key, "about"])
-        for key in about:
-            groups[key, "about"].append(place)
-        for key in words[: len(words) - ceil(_ALIKE * len(words)) + 1]:
-            yield from ((other, place) for side in (-found.sign, *directed) for other in groups[key, side])
-            for side in (found.sign, *directed):
-                groups[key, side].append(place)
+
+    def __init__(self, bullets: Sequence[Bullet] = ()) -> None:
+        self._forget()
+        self.follow(bullets)
+
+    def _forget(self) -> None:
+        self._held: dict[str, Bullet] = {}
+        self._counted = 0
+        self._frequency: Counter[str] = Counter()
+        self._groups: defaultdict[_Key, set[str]] = defaultdict(set)
+        self._against: dict[str, set[str]] = {}
+
+    def follow(self, bullets: Sequence[Bullet]) -> None:
+        """From now on it speaks of these, in their order."""
+        if len(bullets) > 2 * self._counted:
+            # Any order of the words finds the same pairs as long as it stays; counting anew at times keeps rare words rare.
+            self._forget()
+            self._counted = len(bullets)
+            self._frequency.update(word for bullet in bullets for word in stance(bullet).words)
+        before, self._held = self._held, {bullet.id: bullet for bullet in bullets}
+        for id in before.keys() - self._held.keys():
+            self._drop(before[id])
+        for bullet in bullets:
+            old = before.get(bullet.id)
+            if old is bullet or (old is not None and _said(old) == _said(bullet)):
+                continue
+            if old is not None:
+                self._drop(old)
+            self._take(bullet)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The ids of every two that contradict each other, the older one first."""
+        place = {id: place for place, id in enumerate(self._held)}
+        found = [(one, other) for one, rivals in self._against.items() for other in rivals if place[one] < place[other]]
+        return sorted(found, key=lambda pair: (place[pair[0]], place[pair[1]]))
+
+    def losers(self) -> set[str]:
+        """Those that are not followed. Who loses only to a loser is."""
+        withheld: set[str] = set()
+        # Sorting is stable, so of equals the older comes first.
+        for bullet in sorted((self._held[id] for id in self._held if id in self._against), key=_strength, reverse=True):
+            if bullet.id not in withheld:
+                withheld |= self._against[bullet.id]
+        return withheld
+
+    def _take(self, bullet: Bullet) -> None:
+        joined, met = self._keys(bullet)
+        for id in set().union(*(self._groups[key] for key in met if key in self._groups)):
+            if contradicts(self._held[id], bullet):
+                self._against.setdefault(id, set()).add(bullet.id)
+                self._against.setdefault(bullet.id, set()).add(id)
+        for key in joined:
+            self._groups[key].add(bullet.id)
+
+    def _drop(self, bullet: Bullet) -> None:
+        for key in self._keys(bullet)[0]:
+            self._groups[key].discard(bullet.id)
+        for id in self._against.pop(bullet.id, ()):
+            self._against[id].discard(bullet.id)
+            if not self._against[id]:
+                del self._against[id]
+
+    def _keys(self, bullet: Bullet) -> tuple[list["_Key"], list["_Key"]]:
+        """The groups that the bullet is in, and those whose members may contradict it."""
+        found = stance(bullet)
+        words = sorted(found.words, key=lambda word: (self._frequency[word], word))
+        rare = words[: len(words) - ceil(_ALIKE * len(words)) + 1]
+        about: list[_Key] = [(bullet.about, "about")] if bullet.about else []
+        directed: list[_Key] = [(word, "directed") for word in rare] if found.directed else []
+        return (
+            [*about, *directed, *((word, found.sign) for word in rare)],
+            [*about, *directed, *((word, -found.sign) for word in rare)],
+        )
+
+
+_Key = tuple[str, int | str]
+
+
+def _said(bullet: Bullet) -> tuple[str, str, str]:
+    """All that decides which bullets it contradicts."""
+    return bullet.content, bullet.section, bullet.about
 
 
 def stance(rule: Rule) -> Stance:

@@ -77,15 +77,20 @@ class MatrixShelf:
                 found[row].append((self.ids[column], value))
         return found
 
-    def top(self, query: Vectors, k: int, weights: NDArray[np.floating] | None = None) -> list[Hit]:
-        """The k rows with the greatest likeness to one vector, times a weight for each row of `ids` if they are given."""
-        k = min(k, len(self._rows))
+    def top(
+        self, query: Vectors, k: int, weights: NDArray[np.floating] | None = None, without: Sequence[int] = ()
+    ) -> list[Hit]:
+        """The k rows with the greatest likeness to one vector, times a weight for each row of `ids` if they are given.
+
+        Rows in `without`, none of them removed, are passed over.
+        """
+        k = min(k, len(self._rows) - len(without))
         if not k:
             return []
         scores = self.vectors @ query
         if weights is not None:
             scores = scores * weights
-        scores[self._removed] = -np.inf
+        scores[[*self._removed, *without]] = -np.inf
         best = np.argpartition(scores, -k)[-k:]
         best = best[np.lexsort((best, -scores[best]))]
         return [(self.ids[row], float(scores[row])) for row in best.tolist()]
