@@ -1,0 +1,38 @@
+"""What the documents show is true: their programs run, their links lead somewhere, and they name no machine."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PROGRAMS = [
+    pytest.param(found.group(1), id=f"{path.name}:{path.read_text()[: found.start()].count(chr(10)) + 1}")
+    for path in DOCUMENTS
+    if path.name != "CONTRIBUTING.md"  # its blocks are pairs of lines, good and bad
+    for found in re.finditer(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_in_the_documents_runs(program: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_within_the_project_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        assert target.startswith("https://") or (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_no_document_names_a_path_of_somebodys_machine(document: Path) -> None:
+    assert not re.search(r"(?<![\w.])/(?:root|work|home|tmp)/", document.read_text())
