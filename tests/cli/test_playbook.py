@@ -63,6 +63,26 @@ def test_show_lists_active_bullets_and_marks_contradictions(run: Told) -> None:
     assert "b-1" not in run("show", "oslo.json", "--domain", "rome")
 
 
+def test_an_empty_playbook_is_said_to_be_empty(run: Told) -> None:
+    Path("empty.txt").write_text("## STRATEGIES\n")
+    run("import", "empty.txt", "--output", "empty.json")
+    assert "empty.txt holds no bullets (ace): empty.json is an empty playbook" in run.err
+    assert run("show", "empty.json") == "empty.json: 0 bullets, 0 retired. There is nothing to show.\n"
+    assert run("show", "oslo.json", "--domain", "bergen").endswith("nothing to show of the domain bergen.\n")
+    assert run("diff", "empty.json", "empty.json") == "The playbooks say the same.\n"
+
+
+def test_brackets_in_ids_times_and_names_are_shown_as_they_are(run: Told) -> None:
+    odd = Bullet(id="t[/b]12", content="See [/c] and [red]x\\", domain="[/d]", section="[/e]")
+    files.save(Playbook(bullets=(odd, Bullet(id=":smile:", content="Two.", domain="rome"))), Path("odd.json"))
+    out = run("show", "odd.json")
+    assert all(part in out for part in ("t[/b]12", "[/c]", "[red]x", "[/d]", "[/e]", ":smile:"))
+    run("lock", "odd.json", "t[/b]12")
+    journal = Path("odd.journal.jsonl")
+    assert journal.is_file()
+    assert "1 lock" in run("log", "odd.json")
+
+
 def test_show_as_json_holds_the_rows_of_the_file_with_their_conflicts(run: Told) -> None:
     told = run.json("show", "oslo.json", "--all")
     assert (told["active"], told["retired"]) == (4, 1)

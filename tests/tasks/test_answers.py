@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from journeyman.score import Reward
 from journeyman.task import Task
+from journeyman.tasks import answers
 from journeyman.tasks.answers import Exact, Number, final_number, final_text, judge_number, truth, whole_number
 from journeyman.trace import ModelCall, Trace
 
@@ -206,3 +207,38 @@ def test_zeroeval_outputs_are_judged_as_published_but_for_answers_that_are_sums(
     ]
     assert sum(reward.value == 1.0 for reward in found) == right
     assert truth(answers[0]) == "18"
+
+
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["\n" * MILLION, "1," + "111," * MILLION + "1111", "answer is " * MILLION, "the " * MILLION, '"answer" ' * MILLION],
+    ids=["lines", "commas", "marks", "words", "keys"],
+)
+def test_a_reply_that_goes_round_in_circles_is_judged_in_one_pass(reply: str) -> None:
+    assert judge_number("#### 3", reply).value == 0.0
+
+
+def test_what_stands_behind_a_mark_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    first_line = answers._first_line
+
+    def counted(text: str) -> str:
+        read.append(len(text))
+        return first_line(text)
+
+    monkeypatch.setattr(answers, "_first_line", counted)
+    reply = "The answer is 3. " + "answer is " * 5000
+    assert final_number(reply) == 3
+    assert sum(read) <= len(reply)
+
+
+@given(st.lists(st.sampled_from(["answer is", "answer:x", "\n", " ", "7", "12", "so"]), max_size=12).map(" ".join))
+def test_of_weak_marks_the_last_with_a_number_behind_it_counts(text: str) -> None:
+    marks = reversed(list(answers._WEAK.finditer(text)))
+    found = (answers.first_number(answers._first_line(text[mark.end() :])) for mark in marks)
+    expected = next((number for number in found if number is not None), None)
+    if expected is not None and answers._announced(text) is None:
+        assert final_number(text) == expected

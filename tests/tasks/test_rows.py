@@ -45,6 +45,18 @@ def test_every_row_knows_its_line(tmp_path: Path) -> None:
     assert [row.where for row in read(path, Complaints("bad"))] == [f"{path}:{line}" for line in (2, 3, 6)]
 
 
+@pytest.mark.parametrize(
+    "text", ['{"a": "ok \\ud83d\\ude00"}\n{"a": ["x", {"b\\udc00": 1}]}', '[{"a": 1},\n{"a": "\\uD800!"}]']
+)
+def test_half_a_character_is_named_with_its_line(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    bad = Complaints("bad")
+    assert len(list(read(path, bad))) == 1
+    with pytest.raises(InputError, match="not valid Unicode") as caught:
+        bad.check()
+    assert f"{path}:2: " in str(caught.value)
+
+
 def test_everything_wrong_is_said_at_once_and_in_order(tmp_path: Path) -> None:
     path = written(tmp_path, '{"a": 1}\n[2]\nnot json\n"text"\n{"a": 5}\n')
     bad = Complaints("two files")

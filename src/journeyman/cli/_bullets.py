@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from journeyman.learn.playbook.journal import Entry, Restore
 from journeyman.learn.playbook.tidy import Duplicates
@@ -14,7 +14,7 @@ from journeyman.playbook import Batch, Bullet, Merge, Playbook, Retire
 
 def table(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
     """One row a bullet. A bullet that contradicts another names it; a retired one says why."""
-    shown = Table(title=escape(title), title_justify="left")
+    shown = Table(title=title, title_justify="left")
     shown.add_column("id", no_wrap=True)
     shown.add_column("section", max_width=18)
     shown.add_column("strategy", ratio=1)
@@ -25,22 +25,29 @@ def table(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title:
     for bullet in bullets:
         marks = [f"retired: {bullet.retired}"] * bool(bullet.retired) + ["locked"] * bullet.locked
         marks += [f"contradicts {other}" for other in rivals.get(bullet.id, ())]
-        text = escape(bullet.content) + "".join(f"\n[bold]({escape(mark)})[/bold]" for mark in marks)
+        text = Text(bullet.content)
+        for mark in marks:
+            text.append(f"\n({mark})", style="bold")
         # What is the same for all is said once, below the table.
         where = [bullet.domain] * (len(domains) > 1) + [bullet.section] + [bullet.stage.value] * (len(stages) > 1)
         votes = f"+{bullet.helpful} -{bullet.harmful}\n{bullet.confidence:.2f}"
         style = "dim" if bullet.retired else "yellow" if rivals.get(bullet.id) else None
-        shown.add_row(escape(bullet.id), escape("\n".join(where)), text, votes, str(bullet.shown), style=style)
+        shown.add_row(bullet.id, "\n".join(where), text, votes, str(bullet.shown), style=style)
     same = [next(iter(values)) for values in (domains, stages) if len(values) == 1]
-    shown.caption = escape(", ".join(["votes: helpful, harmful and confidence", *same]))
-    Console(highlight=False).print(shown)
+    shown.caption = ", ".join(["votes: helpful, harmful and confidence", *same])
+    _print(shown)
 
 
 def log(entries: Iterable[Entry]) -> None:
     shown = Table("revision", "when", "what")
     for entry in entries:
-        shown.add_row(str(entry.revision), when(entry) or "", escape(what(entry)))
-    Console(highlight=False).print(shown)
+        shown.add_row(str(entry.revision), when(entry) or "", what(entry))
+    _print(shown)
+
+
+def _print(shown: Table) -> None:
+    # What stands in brackets is data, and no markup.
+    Console(highlight=False, markup=False, emoji=False).print(shown)
 
 
 def when(entry: Entry) -> str | None:

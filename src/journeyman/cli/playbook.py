@@ -66,7 +66,11 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
         from journeyman.cli import _bullets
 
         apart = f", {len(found)} contradictions" if found else ""
-        _bullets.table(bullets, rivals, f"{file}: {counts['active']} bullets, {counts['retired']} retired{apart}")
+        title = f"{file}: {counts['active']} bullets, {counts['retired']} retired{apart}"
+        if bullets:
+            _bullets.table(bullets, rivals, title)
+        else:
+            click.echo(f"{title}. There is nothing to show{'' if domain is None else f' of the domain {domain}'}.")
     chosen = {bullet.id for bullet in bullets}
     rows = [{**row, "conflicts": rivals.get(row["id"], [])} for row in bullets_json(playbook) if row["id"] in chosen]
     emit({"file": file, **counts, "conflicts": [list(pair) for pair in found], "bullets": rows}, as_json=as_json)
@@ -126,7 +130,10 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
         playbook = replace(playbook, bullets=tuple(named))
     files.save(playbook, output)
     copies = len(playbook.active) - len({(bullet.domain, normalised(bullet.content)) for bullet in playbook.active})
-    _tell(f"{len(playbook.bullets)} bullets ({name}) are in {output}")
+    if playbook.bullets:
+        _tell(f"{len(playbook.bullets)} bullets ({name}) are in {output}")
+    else:
+        _tell(f"{file} holds no bullets ({name}): {output} is an empty playbook")
     if copies:
         _tell(f"{copies} of them are exact copies: journeyman playbook dedupe {output}")
     if file.with_suffix(".embeddings.npz").exists():

@@ -8,7 +8,7 @@ from journeyman.score import Reward
 from journeyman.task import Task
 from journeyman.trace import Trace
 
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}\b)?|\.\d+"
+_DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,20}(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}\b)?|\.\d+"
 _NUMBER = re.compile(
     r"(?P<minus>(?<![\w)\].])[-−](?=[$€£]?\.?\d|\\[dt]?frac))?(?:[$€£](?P<minus2>[-−](?=\.?\d))?)?"
     r"(?:"
@@ -23,7 +23,7 @@ _STRONG = re.compile(
     r"(?P<hashes>\#{4})"
     r"|\\boxed\s*(?P<boxed>\{)"
     r"|\"(?:final[_ ])?answer\"\s*:(?P<json>)"
-    r"|^[\s>*_#-]*(?:(?:the\s+)?(?:final\s+)?answer|(?-i:A))[\s*_]*:(?P<line>)",
+    r"|^[ \t\r\f\v\u3000>*_#-]*(?:(?:the\s+)?(?:final\s+)?answer|(?-i:A))[\s*_]*:(?P<line>)",
     re.IGNORECASE | re.MULTILINE,
 )
 """What announces a final answer for certain. The last one counts: a reply may correct itself."""
@@ -47,10 +47,13 @@ def final_number(reply: str) -> Decimal | None:
     if announced is not None:
         behind = first_number(announced.rpartition("=")[2])
         return behind if behind is not None else first_number(announced)
+    end = len(text)
     for mark in reversed(list(_WEAK.finditer(text))):
-        found = first_number(_first_line(text[mark.end() :]))
+        # What stands behind the next mark was looked at before.
+        found = first_number(_first_line(text[mark.end() : end]))
         if found is not None:
             return found
+        end = mark.start()
     numbers = list(_NUMBER.finditer(text))
     return _value(numbers[-1]) if numbers else None
 

@@ -12,6 +12,8 @@ from typing import Any
 from journeyman.errors import InputError
 
 _GAP = re.compile(r"[\s,]*")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""Two in a row are one character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,13 @@ def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
         InputError: The file cannot be read at all.
     """
     text = _text(Path(path))
+    halves = _HALF.search(text) is not None
     items = _listed(text) if text.lstrip().startswith("[") else _lines(text)
     for line, value in items:
         where = f"{path}:{line}"
-        if isinstance(value, dict):
+        if isinstance(value, dict) and halves and not _is_unicode(value):
+            bad.add(where, "text in it is not valid Unicode: half of a surrogate pair (\\ud800 to \\udfff) stands alone")
+        elif isinstance(value, dict):
             yield Row(where, value)
         elif isinstance(value, _NoJson):
             bad.add(where, f"no JSON ({value})")
@@ -104,6 +109,14 @@ def _listed(text: str) -> Iterator[tuple[int, object]]:
             yield line, _NoJson(error)
             return
         yield line, value
+
+
+def _is_unicode(value: dict[str, Any]) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    return True
 
 
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:

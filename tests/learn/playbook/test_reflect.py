@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import ModelBusy
+from journeyman.learn.playbook import reflect as reflecting
 from journeyman.learn.playbook.reflect import parse, reflect
 from journeyman.models.base import Dialect, Reply, Request
 from journeyman.playbook import Bullet
@@ -144,3 +145,48 @@ def test_what_cannot_be_used_says_why(text: str, why: str) -> None:
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     with suppress(ValueError):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 20_000,
+        '{"a": ' * 3000,
+        '{"a": ' * 20_000,
+        "{x" * 500_000,
+        '["' * 20_000,
+        "[1," * 900 + "1," * 20_000,
+        "[1" * 99_999,
+    ],
+    ids=["deep", "objects", "very deep", "many", "quotes", "long", "numbers"],
+)
+def test_brackets_that_never_close_are_read_a_bounded_number_of_times(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counting(json.JSONDecoder):
+        """Says how many characters it has read; one that goes too deep reads no more than the recursion limit lets it."""
+
+        read = 0
+
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[object, int]:
+            assert len(s) <= reflecting._LONGEST_REPLY
+            try:
+                value, end = super().raw_decode(s, idx)
+            except json.JSONDecodeError as error:
+                Counting.read += error.pos - idx + 1
+                raise
+            Counting.read += end - idx
+            return value, end
+
+    monkeypatch.setattr(reflecting, "_JSON", Counting(strict=False))
+    with pytest.raises(ValueError, match="no JSON object"):
+        parse(text)
+    assert Counting.read <= reflecting._MOST_READ + 2 * reflecting._LONGEST_REPLY
+
+
+def test_a_long_reply_is_read_at_its_end_and_past_brackets_in_prose() -> None:
+    text = "\\frac{1}{2} [see {above] " * 5000 + GOOD
+    assert [insight.content for insight in parse(text).insights] == ["Write units."]
+
+
+def test_half_a_character_in_a_reply_is_a_fault_that_the_model_is_told() -> None:
+    with pytest.raises(ValueError, match="insights.0.content"):
+        parse('{"insights": [{"content": "Write \\ud800 units."}]}')
