@@ -52,6 +52,7 @@ DELTAS: st.SearchStrategy[Delta] = st.one_of(
     st.builds(Retire, bullet_id=IDS, reason=st.sampled_from(["", "wrong", "worse"])),
     st.builds(Lock, bullet_id=IDS, locked=st.booleans()),
     st.builds(MoveTo, bullet_id=IDS, stage=st.sampled_from([None, Stage.PRODUCTION]), domain=st.one_of(st.none(), DOMAINS)),
+    st.builds(MoveTo, bullet_id=IDS, stage=st.sampled_from([Stage.SHADOW, Stage.PRODUCTION]), by_gate=st.just(True)),
 )
 PLAYBOOKS = st.lists(BULLETS, max_size=4, unique_by=lambda bullet: bullet.id).map(lambda found: Playbook(bullets=tuple(found)))
 LISTS = st.lists(DELTAS, max_size=8)
@@ -98,10 +99,13 @@ def test_batches_merged_together_are_batches_merged_in_turn(
 @given(PLAYBOOKS, LISTS)
 def test_a_locked_bullet_never_changes_unless_a_person_unlocks_it(playbook: Playbook, deltas: list[Delta]) -> None:
     unlocked = {delta.bullet_id for delta in deltas if isinstance(delta, Lock) and not delta.locked}
+    moved = {delta.bullet_id for delta in deltas if isinstance(delta, MoveTo) and delta.by_gate}
     merged = {bullet.id: bullet for bullet in playbook.apply(batch(*deltas)).bullets}
     for bullet in playbook.bullets:
         if bullet.locked and bullet.id not in unlocked:
-            assert merged[bullet.id] is bullet
+            now = merged[bullet.id]
+            assert now is bullet or (bullet.id in moved and now.stage is not bullet.stage)
+            assert replace(now, stage=bullet.stage, updated_at=bullet.updated_at) == bullet
 
 
 @given(PLAYBOOKS, LISTS)
@@ -214,6 +218,16 @@ def test_a_retired_bullet_stays_and_its_id_is_not_used_again() -> None:
 def test_moving_changes_only_what_is_said() -> None:
     bullet = only(Playbook(bullets=(A,)).apply(batch(MoveTo(bullet_id="b-1", stage=Stage.PRODUCTION))))
     assert bullet == replace(A, stage=Stage.PRODUCTION, updated_at="2026-03-05T12:00:00Z")
+
+
+@pytest.mark.parametrize(("was", "stage"), [(Stage.SHADOW, Stage.PRODUCTION), (Stage.PRODUCTION, Stage.SHADOW)])
+def test_a_person_locks_the_words_and_the_gate_decides_on_the_stage(was: Stage, stage: Stage) -> None:
+    playbook = Playbook(bullets=(replace(A, locked=True, stage=was),))
+    assert only(playbook.apply(batch(MoveTo(bullet_id="b-1", stage=stage)))).stage is was
+    moved = only(playbook.apply(batch(MoveTo(bullet_id="b-1", stage=stage, by_gate=True))))
+    assert (moved.stage, moved.locked, moved.content) == (stage, True, A.content)
+    with pytest.raises(PlaybookError, match="it decides on the stage alone"):
+        MoveTo(bullet_id="b-1", stage=stage, domain="rome", by_gate=True)
 
 
 @pytest.mark.parametrize("count", ["shown", "cited", "helpful", "harmful"])

@@ -2,14 +2,20 @@
 
 import os
 from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from journeyman import models, tasks
-from journeyman.errors import InputError
+from journeyman.errors import InputError, MissingExtra, ModelRefused
 from journeyman.models.base import Model
 from journeyman.task import Split
 from journeyman.tasks import answers
 from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from journeyman.models.prices import PerMillion
 
 REPEATABLE = "2026-11-21T00:00:00+00:00"
 """What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
@@ -29,11 +35,38 @@ def connect(name: str, *, concurrency: int = 10, base_url: str = "") -> Model:
     return limited(_at(name, base_url), concurrency)
 
 
-def priced(name: str, *, base_url: str = "") -> bool:
-    """Whether it is known what calls of that model cost."""
+def check(name: str, *, base_url: str = "") -> None:
+    """Find what would keep a model from answering, as far as that is known without asking or loading it.
+
+    Raises:
+        ModelError: Its name is none, or it lacks a key or a file.
+        MissingExtra: What it needs is not installed.
+    """
+    parsed = models.parse(name)
+    if parsed.kind != "embedded":
+        # Connects to nothing yet, but knows whether a key or a file is missing.
+        connect(name, base_url=base_url)
+        return
+    # Its client takes seconds to load.
+    sizes = sorted(path.parent.name for path in _WEIGHTS.glob("*/config.json"))
+    if (parsed.rest or "base") not in sizes:
+        raise ModelRefused(f"no embedded model {parsed.rest!r}; there are: {', '.join(sizes) or 'none installed'}")
+    for library in ("torch", "transformers"):
+        if find_spec(library) is None:
+            raise MissingExtra(f"{library} is missing: pip install 'journeyman[embedded]'")
+
+
+_WEIGHTS = Path(models.__file__).parent / "embedded" / "weights"
+
+
+def price(name: str, *, base_url: str = "") -> "PerMillion | None":
+    """The list price of a model on the server that its calls will go to; `None` when it is not known."""
     from journeyman.models import prices
 
-    return prices.of(_at(name, base_url)) is not None
+    parsed = models.parse(name)
+    # The same order as in the client: the name's own server, the one that was given, the environment's.
+    url = parsed.base_url or base_url or os.environ.get("OPENAI_BASE_URL")
+    return prices.per_million(url, parsed.rest) if parsed.kind == "openai" and url else prices.of(name)
 
 
 def _at(name: str, base_url: str) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from journeyman import app
 from journeyman.agents import prompts
 from journeyman.learn.playbook.choose import CHARACTERS_PER_TOKEN
 from journeyman.learn.playbook.reflect import INSTRUCTIONS
-from journeyman.models import prices
 from journeyman.task import Split, Task
 
 REPLY, REFLECTION = 400, 200
@@ -25,11 +25,13 @@ class Part:
     calls: int
     input_tokens: int
     output_tokens: int
+    base_url: str = ""
+    """Another server than the model's own, where its name says none."""
 
     @property
     def cost(self) -> float | None:
         """US dollars; `None` when the model has no known price."""
-        price = prices.of(self.model)
+        price = app.price(self.model, base_url=self.base_url)
         return None if price is None else price.of(self.input_tokens, self.output_tokens)
 
 
@@ -45,6 +47,8 @@ class Plan:
     trials: int
     """Attempts at each held-out task, for candidate and baseline each; 0 without an evaluation."""
     token_budget: int
+    base_url: str = ""
+    """Another server for models that are named without one."""
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -62,6 +66,7 @@ def parts(plan: Plan) -> list[Part]:
             calls=len(train) * tries,
             input_tokens=(prompt + bullets * len(train)) * tries,
             output_tokens=REPLY * len(train) * tries,
+            base_url=plan.base_url,
         ),
         Part(
             role="reflector",
@@ -70,6 +75,7 @@ def parts(plan: Plan) -> list[Part]:
             input_tokens=(prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + REPLY * plan.attempts) * len(train))
             * plan.epochs,
             output_tokens=REFLECTION * len(train) * plan.epochs,
+            base_url=plan.base_url,
         ),
         Part(
             role="evaluation",
@@ -77,6 +83,7 @@ def parts(plan: Plan) -> list[Part]:
             calls=len(held_out) * looks,
             input_tokens=(sum(_prompt(task) for task in held_out) + bullets * len(held_out) // 2) * looks,
             output_tokens=REPLY * len(held_out) * looks,
+            base_url=plan.base_url,
         ),
     ]
 

@@ -10,20 +10,22 @@ The names and options of the ACE offline trainer, which many come from, are kept
 import asyncio
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from journeyman import app, embed, estimate, models
+from journeyman import app, embed, estimate
 from journeyman.bench import Bench
-from journeyman.errors import InputError, TaskError
+from journeyman.errors import InputError, JourneymanError, PlaybookError, TaskError
 from journeyman.improve import Turn
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.runs import Run, newest_unfinished, write_json
+from journeyman.learn.playbook.runs import Run, newest_unfinished, staged, write_json
 from journeyman.learn.playbook.trainer import Learned, Unwatched, Watcher
-from journeyman.playbook import Batch, MoveTo, Playbook
+from journeyman.playbook import Playbook
 from journeyman.release import Stage
 from journeyman.stores import open_store
 from journeyman.task import Split, Task
@@ -45,7 +47,9 @@ class OfflineTrainer:
     """Trains a playbook, proves it on held-out tasks, and writes it down."""
 
     def __init__(self, config: TrainingConfig, *, watcher: Watcher | None = None) -> None:
-        self.config = config
+        self._limit = config.max_cost
+        """As it was given: for a run that is resumed, infinity takes its limit off."""
+        self.config = replace(config, max_cost=None) if config.max_cost == math.inf else config
         self.watcher = watcher or Unwatched()
         self._custom_examples: Sequence[Task] | None = None
         """Training tasks to use instead of the data set's, as older programs set them."""
@@ -86,6 +90,7 @@ class OfflineTrainer:
             attempts=self.config.attempts,
             trials=self.config.trials if self.config.evaluate else 0,
             token_budget=self.config.token_budget,
+            base_url=self.config.base_url,
         )
 
     def begin(self, initial_playbook_path: str | Path | None = None) -> Run:
@@ -99,12 +104,17 @@ class OfflineTrainer:
         config = {**self.config.json(), "tasks": _digest(self.dataset.tasks), "initial": files.digest(initial)}
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
-        domain = f"-{self.config.domain}" if self.config.domain else ""
-        folder = self._fresh(f"{self.config.dataset_name}{domain}-{name}")
+        spoken = re.sub(r"[^\w.-]+", "-", self.config.domain)[:40].strip("-.")
+        folder = self._fresh("-".join(filter(None, (self.config.dataset_name, spoken, name))))
         return Run.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
 
     def reopen(self, run_id: str | None = None) -> Run:
-        """A run that was interrupted. The trainer takes over its settings, but for `store`, and `max_cost` where it has one."""
+        """A run that was interrupted. The trainer takes over its settings, but for `store`, and `max_cost` where it has one.
+
+        A `max_cost` of infinity takes the limit of the run off.
+        """
+        if run_id and (Path(run_id).name != run_id or run_id == ".."):
+            raise InputError(f"{run_id!r} is no name of a run; name a folder in {self._runs}")
         folder = self._runs / run_id if run_id else newest_unfinished(self._runs)
         if folder is None:
             raise InputError(f"there is no unfinished run in {self._runs}; begin one without --resume")
@@ -114,16 +124,27 @@ class OfflineTrainer:
         saved = Run(folder)
         if saved.finished:
             raise InputError(f"the run {folder.name} is over; its playbook is {saved.config['output_playbook_path']}")
-        known = {field.name for field in fields(TrainingConfig)}
-        kept: dict[str, Any] = {"project": self.config.project, "store": self.config.store}
-        if self.config.max_cost is not None:
-            kept["max_cost"] = self.config.max_cost
-        self.config = TrainingConfig(**{**{key: value for key, value in saved.config.items() if key in known}, **kept})
+        self.config = self._taken_over(saved)
         self._dataset = None
         if _digest(self.dataset.tasks) != saved.config["tasks"]:
             raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
         self._check()
         return Run(folder, checkpoint_interval=self._interval)
+
+    def _taken_over(self, run: Run) -> TrainingConfig:
+        """The settings of a run that is gone on with."""
+        path = run.folder / "config.json"
+        saved = run.config if isinstance(run.config, Mapping) else {}
+        if not all(isinstance(saved.get(key), str) for key in ("name", "tasks")):
+            raise PlaybookError(f"{path} is not what was written; restore it, or begin a new run")
+        known = {field.name for field in fields(TrainingConfig)}
+        kept: dict[str, Any] = {"project": self.config.project, "store": self.config.store}
+        if self._limit is not None:
+            kept["max_cost"] = self.config.max_cost
+        try:
+            return TrainingConfig(**{**{key: value for key, value in saved.items() if key in known}, **kept})
+        except InputError as error:
+            raise InputError(f"{path}: {error}; restore the file, or begin a new run") from None
 
     def finish(self, run: Run) -> TrainingResult:
         """Train from where the run is to its end, evaluate, decide, and write everything down."""
@@ -152,13 +173,15 @@ class OfflineTrainer:
             str(self._runs / "run" / "config.json"),
         ):
             files.check_writable(Path(path))
+        # Whoever has a mistake in their data and no key yet is told of the data.
+        _ = self.dataset
         embed.load(self.config.embedder)
         for name in self.config.models:
-            if models.parse(name).kind != "embedded":
-                # Connects to nothing yet, but knows whether a key or a file is missing. The embedded one takes seconds to load.
-                app.connect(name, base_url=self.config.base_url)
-            if self.config.max_cost is not None and not app.priced(name, base_url=self.config.base_url):
+            app.check(name, base_url=self.config.base_url)
+            if self.config.max_cost is not None and app.price(name, base_url=self.config.base_url) is None:
                 raise InputError(f"a limit on cost cannot be kept: {name} has no known price; leave out max_cost")
+        # Last, as a file of SQLite is made by opening it.
+        open_store(self.config.store).close()
 
     def _write(self, run: Run, learned: Learned, went: Turn | None, bench: Bench, started: datetime) -> TrainingResult:
         """The playbook with its stage, the metrics, and, when the run is over, its result."""
@@ -166,10 +189,14 @@ class OfflineTrainer:
         wanted = self.config.target_stage != Stage.SHADOW
         forced = wanted and self.config.force and not passed and learned.finished
         stage = Stage(self.config.target_stage) if passed or forced else Stage.SHADOW
-        moves = tuple(MoveTo(bullet_id=bullet.id, stage=stage) for bullet in learned.playbook.active)
-        staged = learned.playbook.apply(Batch(id=f"{bench.name}/{stage.value}", deltas=moves, at=bench.stamp))
-        playbook = replace(staged, created_at=bench.stamp, training_config=self._trained_with(forced=forced))
-        files.save(playbook, self.config.output_playbook_path)
+        if learned.finished:
+            settled = run.settle(stage, name=bench.name, at=bench.stamp)
+        else:
+            # The run goes on from what it learned, so this is not for its journal.
+            settled = learned.playbook.apply(staged(learned.playbook, stage, id=f"{bench.name}/stopped", at=bench.stamp))
+        playbook = replace(settled, created_at=bench.stamp, training_config=self._trained_with(forced=forced))
+        path = self._spared(playbook)
+        files.save(playbook, path)
         metrics = TrainingMetrics(progress=learned.progress, playbook=playbook, started_at=started, ended_at=app.now())
         write_json(Path(self.config.output_metrics_path), metrics.json())
         result = TrainingResult(
@@ -178,10 +205,10 @@ class OfflineTrainer:
             metrics=metrics,
             finished=learned.finished,
             stage=stage,
-            reason=self._reason(learned, went),
+            reason=self._reason(learned, went) + self._aside(path),
             forced=forced,
             evaluation=went.report if went else None,
-            playbook_path=self.config.output_playbook_path,
+            playbook_path=path,
             metrics_path=self.config.output_metrics_path,
         )
         if learned.finished:
@@ -189,10 +216,30 @@ class OfflineTrainer:
         bench.record(result)
         return result
 
+    def _spared(self, playbook: Playbook) -> str:
+        """Where to write: beside the output, when an empty playbook would take the place of something."""
+        wanted = Path(self.config.output_playbook_path)
+        if playbook.active or not wanted.exists():
+            return str(self.config.output_playbook_path)
+        try:
+            something = bool(files.load(wanted).active)
+        except JourneymanError:
+            something = wanted.stat().st_size > 0
+        return str(wanted.with_name(f"{wanted.stem}.empty{wanted.suffix}") if something else self.config.output_playbook_path)
+
+    def _aside(self, path: str) -> str:
+        wanted = self.config.output_playbook_path
+        return "" if path == wanted else f"; nothing was learned, so {wanted} was left as it was"
+
     def _reason(self, learned: Learned, went: Turn | None) -> str:
         limit = self.config.max_cost
         if not learned.finished and limit is not None:
             cost = learned.progress.cost
+            if calls := learned.progress.unknown_costs:
+                return (
+                    f"stopped after at least ${cost:.4f}: what {calls} of the calls cost is not known, so the limit of "
+                    f"${limit:g} cannot be kept; it can be resumed without one (--max-cost inf)"
+                )
             where = "at" if cost >= limit else "before the evaluation, which would probably go past"
             return f"stopped after ${cost:.4f}, {where} the limit of ${limit:g}; it can be resumed with a higher one"
         return went.reason if went else "not evaluated, so not proven"

@@ -74,7 +74,7 @@ class Bullet:
     support: int = 1
     """How often reflection wrote it, the first time included. Not a vote: writing is not proving."""
     locked: bool = False
-    """Locked by a person: no delta but `Lock(locked=False)` changes it."""
+    """Locked by a person: no delta but `Lock(locked=False)` changes it, and the gate its stage."""
     retired: str = ""
     """Why it is no longer used; empty while it is. A retired bullet stays, so that its id is never used again."""
     provenance: Provenance = Provenance()
@@ -184,6 +184,12 @@ class MoveTo:
     stage: Stage | None = None
     section: str | None = None
     domain: str | None = None
+    by_gate: bool = False
+    """What the gate decided. Holds for a locked bullet too: a person locks the words, and not what they have proven."""
+
+    def __post_init__(self) -> None:
+        if self.by_gate and (self.stage is None or self.section is not None or self.domain is not None):
+            raise PlaybookError(f"a gate cannot move {self.bullet_id} like that; it decides on the stage alone")
 
 
 Delta = Add | Support | Vote | Update | Merge | Retire | Lock | MoveTo
@@ -224,8 +230,8 @@ class Playbook:
 
         Within a batch the order of the deltas does not matter: they are taken kind by kind (add, lock, update, move,
         support, vote, merge, retire), then by bullet. A batch that is part of the playbook already changes nothing. A delta
-        to an unknown bullet does nothing, a locked bullet only changes by being unlocked, and a retired one gains counts and
-        nothing else. Bullets that no delta names are the same objects as before.
+        to an unknown bullet does nothing, a locked bullet only changes by being unlocked or in its stage by the gate, and a
+        retired one gains counts and nothing else. Bullets that no delta names are the same objects as before.
         """
         by_id = {bullet.id: bullet for bullet in self.bullets}
         done = set(self.batches)
@@ -275,12 +281,13 @@ def _merge(by_id: dict[str, Bullet], batch: Batch) -> None:
                 _fold(by_id, delta, batch.at)
             case _:
                 if old := by_id.get(delta.bullet_id):
-                    by_id[old.id] = _with(old, _change(old, delta), batch.at)
+                    by_gate = isinstance(delta, MoveTo) and delta.by_gate
+                    by_id[old.id] = _with(old, _change(old, delta), batch.at, even_locked=by_gate)
 
 
-def _with(old: Bullet, change: dict[str, Any], at: str) -> Bullet:
+def _with(old: Bullet, change: dict[str, Any], at: str, *, even_locked: bool = False) -> Bullet:
     """The bullet after a change, or the very same one if that says nothing new or the bullet is locked."""
-    locked = old.locked and change.get("locked", True)
+    locked = old.locked and change.get("locked", True) and not even_locked
     if locked or all(getattr(old, name) == value for name, value in change.items()):
         return old
     return replace(old, **change, updated_at=at or old.updated_at)

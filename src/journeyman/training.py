@@ -1,7 +1,10 @@
 """What a training run is told, and what it answers."""
 
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterator, KeysView
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from journeyman.errors import InputError
@@ -16,6 +19,27 @@ _COUNTS = (
     *("num_examples", "batch_merge_size", "epochs", "attempts", "concurrency", "held_out", "trials"),
     *("token_budget", "checkpoint_interval", "least_tasks"),
 )
+
+
+_MOST = {"attempts": 100, "trials": 100, "epochs": 1000, "concurrency": 1000}
+"""More is a slip of the finger, and would be dear."""
+_SIZES = ("num_examples", "held_out")
+DESK_TASKS = 100_000
+"""As many as are made in seconds. The desk makes its tasks to order, and has only so many to say."""
+_URLS = ("generator_model", "reflector_model", "base_url")
+_WORDS: dict[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    float | None: "a number",
+}
+
+
+def _is(value: object, kind: Any) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return kind is bool and isinstance(value, bool)
+    return isinstance(value, kind) or (kind in (float, float | None) and isinstance(value, int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +60,7 @@ class TrainingConfig:
     reflector_model: str = ""
     """The generator's when it is not named."""
     base_url: str = ""
-    """Another server for models named without one."""
+    """Another server for models named without one. Runs keep it, so that no secret may stand in it."""
     batch_merge_size: int = 10
     similarity_threshold: float = 0.8
     embedder: str = "hashing"
@@ -56,6 +80,7 @@ class TrainingConfig:
     """`all` attempts or `failures`."""
     token_budget: int = 2000
     max_cost: float | None = None
+    """US dollars; see `LearnConfig.max_cost`."""
     evaluate: bool = True
     held_out: int = 200
     """Held-out tasks of the final evaluation, at most."""
@@ -74,8 +99,28 @@ class TrainingConfig:
     """Path or URL; kept out of the run's files, as it may hold a password."""
 
     def __post_init__(self) -> None:
-        for name, fine, must in (
+        for name, fine, must in chain(self._types(), self._servers(), self._values()):
+            if not fine:
+                shown = "" if name in _URLS else f" is {getattr(self, name)!r}, and"
+                raise InputError(f"{name}{shown} must {must}")
+
+    def _types(self) -> Iterator[tuple[str, bool, str]]:
+        for field in fields(self):
+            if field.type in _WORDS:
+                yield field.name, _is(getattr(self, field.name), field.type), f"be {_WORDS[field.type]}"
+
+    def _servers(self) -> Iterator[tuple[str, bool, str]]:
+        """Runs are kept, with their settings, so a secret in a URL would lie about in many places."""
+        for name in _URLS:
+            bare = re.search(r"://.*[@?#]", getattr(self, name), re.DOTALL) is None
+            yield name, bare, "name a server by its bare URL, without user, password or query; a key goes into OPENAI_API_KEY"
+
+    def _values(self) -> Iterator[tuple[str, bool, str]]:
+        desk = self.dataset_name == "desk"
+        yield from (
             *((name, getattr(self, name) >= 1, "be at least 1") for name in _COUNTS),
+            *((name, getattr(self, name) <= most, f"be at most {most}") for name, most in _MOST.items()),
+            *((name, not desk or getattr(self, name) <= DESK_TASKS, f"be at most {DESK_TASKS} at the desk") for name in _SIZES),
             (
                 "dataset_split",
                 self.dataset_split in ("train", "validation"),
@@ -87,9 +132,7 @@ class TrainingConfig:
             ("max_cost", self.max_cost is None or self.max_cost > 0, "be above 0"),
             ("alpha", 0 < self.alpha < 1, "lie between 0 and 1"),
             ("least_gain", -1 <= self.least_gain <= 1, "lie between -1 and 1"),
-        ):
-            if not fine:
-                raise InputError(f"{name} is {getattr(self, name)!r}, and must {must}")
+        )
 
     @property
     def models(self) -> tuple[str, str]:
@@ -190,7 +233,7 @@ class TrainingResult:
     playbook: Playbook
     metrics: TrainingMetrics
     finished: bool
-    """False when it stopped at `max_cost`; it can be resumed with a higher one."""
+    """False when it stopped because of `max_cost`; it can be resumed with a higher one, or without."""
     stage: Stage
     reason: str
     """The gate's sentence, or why the gate was not asked."""
@@ -204,8 +247,14 @@ class TrainingResult:
         return len(self.playbook.active)
 
     def __getitem__(self, key: str) -> Any:
-        """The documented JSON, or the attribute of that name: `result["metrics"].accuracy` is what older programs write."""
-        return getattr(self, key) if hasattr(self, key) else self.json()[key]
+        """The attribute of that name: `result["metrics"].accuracy` is what older programs write."""
+        if key in self.keys() or key == "playbook":
+            return getattr(self, key)
+        raise KeyError(key)
+
+    def keys(self) -> KeysView[str]:
+        """Those of the documented JSON, so that `dict(result)` works."""
+        return self.json().keys()
 
     def json(self) -> dict[str, Any]:
         return {

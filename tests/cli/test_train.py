@@ -206,6 +206,42 @@ def test_what_cannot_be_used_ends_with_2_before_a_model_is_asked(
     assert not Path(".journeyman").exists()
 
 
+def test_what_the_run_changed_can_be_read_from_its_journal(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(server, "--target-stage", "production") == 0
+    (command,) = [line for line in capsys.readouterr().out.splitlines() if "journeyman playbook log" in line]
+    assert main(["playbook", "log", command.rpartition(" ")[2]]) == 0
+    assert capsys.readouterr().out
+
+
+def test_a_resumed_run_is_not_priced_as_another_one(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "playbook", "--resume", "--dry-run"]) == 2
+    assert "--dry-run prices a new run and --resume goes on with an old one" in capsys.readouterr().err
+
+
+def test_a_dry_run_prices_the_server_that_is_asked(
+    server: LLMServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [
+        "train",
+        "playbook",
+        "--dataset",
+        "custom",
+        "--input",
+        "sums.json",
+        "--model",
+        "openai:gpt-5-mini",
+        "--dry-run",
+        "--json",
+    ]
+    assert main([*listed, "--base-url", server.url]) == 0
+    assert result(capsys)["cost"] is None
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert main(listed) == 0
+    assert result(capsys)["cost"] is None
+    assert main([word for word in listed if word != "--dry-run"] + ["--max-cost", "1"]) == 2
+    assert "has no known price" in capsys.readouterr().err
+
+
 def test_there_must_be_something_to_resume(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "playbook", "--resume"]) == 2
     assert "there is no unfinished run in" in capsys.readouterr().err

@@ -22,6 +22,8 @@ def run(
     settings = configured(options)
     if resume is not None and (initial_playbook or set(options) - {"dataset_name", "max_cost"}):
         raise InputError("--resume goes on under the settings of its run; of the other options only --max-cost may be given")
+    if resume is not None and dry_run:
+        raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
     trainer = OfflineTrainer(settings)
     if dry_run:
         return _priced(trainer, quiet=quiet)
@@ -35,7 +37,7 @@ def run(
             screen.say(f"interrupted; go on with: journeyman train playbook --resume {run.folder.name}")
             raise
     if not quiet:
-        _tell(result)
+        _tell(result, run.journal)
     return result.json()
 
 
@@ -86,7 +88,7 @@ def shares(report: Report) -> str:
     return f"{report.baseline:.1%} without the playbook, {report.candidate:.1%} with it"
 
 
-def _tell(result: TrainingResult) -> None:
+def _tell(result: TrainingResult, journal: Path) -> None:
     """The end of a run, in words."""
     console = Console(highlight=False, soft_wrap=True)
     console.print(
@@ -95,5 +97,6 @@ def _tell(result: TrainingResult) -> None:
     if result.evaluation is not None:
         console.print(f"held-out tasks: {shares(result.evaluation)}")
     console.print(result.reason)
+    console.print(f"Every change is in its journal: journeyman playbook log {journal}")
     if not result.finished:
-        console.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more>")
+        console.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>")

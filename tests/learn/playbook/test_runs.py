@@ -7,9 +7,11 @@ import pytest
 
 from journeyman.errors import InputError, PlaybookError
 from journeyman.learn.playbook import files
+from journeyman.learn.playbook.journal import replay
 from journeyman.learn.playbook.progress import Progress, Tally
 from journeyman.learn.playbook.runs import Run, newest_unfinished, write_json
 from journeyman.playbook import Add, Batch, Bullet, Playbook
+from journeyman.release import Stage
 
 
 def batch(number: int) -> Batch:
@@ -161,6 +163,32 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_json(tmp_path / "x.json", {"a": object()})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_what_the_gate_decided_is_the_last_line_and_no_batch(tmp_path: Path) -> None:
+    run = begun(tmp_path, 2)
+    learned = run.playbook
+    settled = run.settle(Stage.PRODUCTION, name="test", at="then")
+    assert {bullet.stage for bullet in settled.bullets} == {Stage.PRODUCTION}
+    assert replay(run.journal) == settled
+    lines = run.journal.read_bytes()
+    again = Run(tmp_path)
+    assert (again.batches, again.playbook, again.progress) == (2, learned, run.progress)
+    assert again.settle(Stage.PRODUCTION, name="test", at="later") == settled
+    assert run.journal.read_bytes() == lines, "once more is nothing more"
+
+
+def test_another_decision_after_a_kill_holds(tmp_path: Path) -> None:
+    run = begun(tmp_path, 2)
+    for stage in (Stage.PRODUCTION, Stage.SHADOW, Stage.PRODUCTION):
+        assert {bullet.stage for bullet in run.settle(stage, name="test", at="then").bullets} == {stage}
+        assert (Run(tmp_path).batches, Run(tmp_path).playbook) == (2, run.playbook)
+
+
+def test_what_is_at_its_stage_already_needs_no_line(tmp_path: Path) -> None:
+    run = begun(tmp_path, 2)
+    assert run.settle(Stage.SHADOW, name="test", at="then") == run.playbook
+    assert len(run.journal.read_bytes().splitlines()) == 3
 
 
 def test_the_newest_unfinished_run_is_found(tmp_path: Path) -> None:

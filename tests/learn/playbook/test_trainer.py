@@ -108,6 +108,17 @@ def test_the_limit_on_cost_stops_at_the_end_of_a_batch_and_a_higher_one_goes_on(
     assert files.dumps(ended.playbook) == files.dumps(whole.playbook)
 
 
+def test_a_limit_stops_the_run_once_it_is_not_known_what_a_call_cost(tmp_path: Path) -> None:
+    stopped = trained(tmp_path, Pupil(cost=None), sums(20), max_cost=100)
+    assert (stopped.finished, stopped.progress.attempts.attempts, stopped.progress.unknown_costs) == (False, 5, 10)
+    again = Pupil()
+    assert not trained(tmp_path, again, sums(20), max_cost=100).finished
+    assert again.requests == []
+    assert trained(tmp_path, Pupil(), sums(20)).finished
+    last = trained(tmp_path / "last", Pupil(cost=None), sums(5), max_cost=100)
+    assert not last.finished, "whatever comes after the last batch costs too"
+
+
 def test_reflections_that_cannot_be_used_are_counted_and_stop_nothing(tmp_path: Path) -> None:
     def line(request: Request) -> Line | None:
         return "I would rather not." if reflecting(request) and "holds 3 " in request.text else None
@@ -135,10 +146,24 @@ def test_an_attempt_that_breaks_off_is_unknown_and_not_wrong(tmp_path: Path, fai
     assert run.progress.reflector.calls == 19, "nothing is drawn from it"
 
 
-def test_a_batch_of_busy_servers_is_counted_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = trained(tmp_path, Pupil(lambda request: None if request.task_id > "train-004" else ModelBusy("busy")), sums(20))
-    assert run.finished
-    assert run.progress.attempts.unknown == 5
+@pytest.mark.parametrize("failure", [ModelBusy("x could not be reached: is the server running?"), ModelError("no completion")])
+@pytest.mark.parametrize("role", ["generator", "reflector"])
+def test_a_server_that_answers_nothing_stops_the_run_and_it_can_go_on(tmp_path: Path, failure: ModelError, role: str) -> None:
+    dead = Pupil(
+        lambda request: failure if request.task_id > "train-004" and reflecting(request) == (role == "reflector") else None
+    )
+    with pytest.raises(ModelError, match=r"(running\?|completion\.) The run stopped, as a whole batch met with this; mend it"):
+        trained(tmp_path / "a", dead, sums(20))
+    assert Run(tmp_path / "a").batches == 1, "nothing of that batch is merged"
+    ended = trained(tmp_path / "a", Pupil(), sums(20))
+    whole = trained(tmp_path / "b", Pupil(), sums(20))
+    assert files.dumps(ended.playbook) == files.dumps(whole.playbook)
+
+
+def test_a_server_that_is_down_is_no_matter_of_one_task(tmp_path: Path) -> None:
+    down = Pupil(lambda request: ModelBusy("down") if request.task_id > "train-000" else None)
+    with pytest.raises(ModelError, match=r"^down\. The run stopped"):
+        trained(tmp_path, down, sums(3), batch_size=1)
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
@@ -161,8 +186,11 @@ def test_a_refused_reflector_stops_the_run_too(tmp_path: Path) -> None:
 
 
 def test_different_refusals_and_one_alone_are_attempts_like_others(tmp_path: Path) -> None:
-    each = trained(tmp_path / "a", Pupil(lambda r: ModelRefused(f"{r.task_id} is too long")), sums(10))
-    assert (each.finished, each.progress.attempts.unknown) == (True, 10)
+    long = Pupil(lambda r: ModelRefused(f"{r.task_id} is too long") if r.task_id > "train-004" else None)
+    each = trained(tmp_path / "a", long, sums(10))
+    assert (each.finished, each.progress.attempts.unknown) == (True, 5)
+    with pytest.raises(ModelRefused, match=r"train-000 is too long\. The run stopped"):
+        trained(tmp_path / "c", Pupil(lambda r: ModelRefused(f"{r.task_id} is too long")), sums(10))
     last = Pupil(lambda request: ModelRefused("too long") if request.task_id == "train-010" else None)
     alone = trained(tmp_path / "b", last, sums(11))
     assert (alone.finished, alone.progress.attempts.unknown) == (True, 1)

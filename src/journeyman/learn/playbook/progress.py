@@ -36,6 +36,11 @@ class Spent:
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
+    @property
+    def unknown(self) -> int:
+        """Calls of which it is not known what they cost."""
+        return max(self.uncounted, self.unpriced)
+
     def json(self) -> dict[str, Any]:
         """The cost is unknown, and said to be, when a call had no price."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | ({"cost": None} if self.unpriced else {})
@@ -93,6 +98,11 @@ class Progress:
     def cost(self) -> float:
         """US dollars, at least."""
         return self.generator.cost + self.reflector.cost
+
+    @property
+    def unknown_costs(self) -> int:
+        """Calls of which it is not known what they cost: with any, `cost` is a lower bound and no limit can be kept."""
+        return self.generator.unknown + self.reflector.unknown
 
 
 def _add(one: Any, other: Any) -> Any:

@@ -2,7 +2,7 @@
 
 runs/<id>/
     config.json         the settings as resolved, and a digest of the tasks
-    journal.jsonl       every merged batch; its line is the commit
+    journal.jsonl       every merged batch; its line is the commit. At the end what the gate decided
     batches/00012.json  what the batch added to the metrics, written just before its line in the journal
     checkpoints/        the whole playbook, every so many examples, for people and for older tools
     result.json         when it is over
@@ -18,9 +18,10 @@ from pydantic import TypeAdapter
 
 from journeyman.errors import PlaybookError, boundary
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.journal import Journal, replay
+from journeyman.learn.playbook.journal import Entry, Journal, read, replay
 from journeyman.learn.playbook.progress import Progress
-from journeyman.playbook import Batch, Playbook
+from journeyman.playbook import Batch, MoveTo, Playbook
+from journeyman.release import Stage
 
 _PROGRESS = TypeAdapter(Progress)
 
@@ -34,9 +35,12 @@ class Run:
         self.config: Mapping[str, Any] = _read(folder / "config.json")
         self._interval = checkpoint_interval
         self._checkpoints = checkpoints or folder / "checkpoints"
-        self._journal = Journal(folder / "journal.jsonl")
-        self.batches = self._journal.revision
-        """How many are merged."""
+        self._journal = Journal(self.journal)
+        decided = sum(map(_decided, read(self.journal)))
+        self.batches = self._journal.revision - decided
+        """How many are merged. What the gate decided is in the journal too, behind them, and is none."""
+        self.playbook = replay(self.journal, self.batches) if decided else self._journal.playbook
+        """What was learned, before the gate."""
         self.progress = Progress()
         self.refused: frozenset[str] = frozenset()
         """Ids of what was refused, so that it is not considered again."""
@@ -66,13 +70,14 @@ class Run:
         return cls(folder, **options)
 
     @property
-    def playbook(self) -> Playbook:
-        return self._journal.playbook
+    def journal(self) -> Path:
+        """Every revision of its playbook; the last one of a run that is over is what it put out."""
+        return self.folder / "journal.jsonl"
 
     @property
     def initial(self) -> Playbook:
         """What it started from."""
-        return replay(self.folder / "journal.jsonl", 0)
+        return replay(self.journal, 0)
 
     @property
     def finished(self) -> bool:
@@ -82,12 +87,20 @@ class Run:
         """Merge a batch for good. `tasks` is how many are behind the run with it."""
         record = {"tasks": tasks, "refused": sorted(refused), "progress": _PROGRESS.dump_python(progress, mode="json")}
         write_json(self._record(self.batches + 1), record)
-        self._journal.append(batch)
+        self.playbook = self._journal.append(batch)
         self.batches += 1
         before = self._checkpointed
         self._add(record)
         if self._interval and tasks // self._interval > before // self._interval:
             self._checkpoint(tasks)
+
+    def settle(self, stage: Stage, *, name: str, at: str) -> Playbook:
+        """Write what the gate decided of what was learned, and give the playbook with it. Once more changes nothing.
+
+        `name` is of the run, as in the ids of its batches.
+        """
+        batch = staged(self._journal.playbook, stage, id=f"{name}/gate.{self._journal.revision + 1}", at=at)
+        return self._journal.append(batch) if batch.deltas else self._journal.playbook
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write that the run is over, and how it ended."""
@@ -113,6 +126,18 @@ class Run:
 
     def _record(self, number: int) -> Path:
         return self.folder / "batches" / f"{number:05d}.json"
+
+
+def staged(playbook: Playbook, stage: Stage, *, id: str, at: str) -> Batch:
+    """The gate's word on everything that is active, as far as it stands at another stage."""
+    moves = (MoveTo(bullet_id=b.id, stage=stage, by_gate=True) for b in playbook.active if b.stage is not stage)
+    return Batch(id=id, deltas=tuple(moves), at=at)
+
+
+def _decided(entry: Entry) -> bool:
+    """Whether the line is the gate's."""
+    change = entry.change
+    return isinstance(change, Batch) and any(isinstance(delta, MoveTo) and delta.by_gate for delta in change.deltas)
 
 
 def newest_unfinished(runs: Path) -> Path | None:

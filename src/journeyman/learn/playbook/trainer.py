@@ -14,7 +14,7 @@ from typing import Protocol
 
 from journeyman.agents.answer import Answer
 from journeyman.embed.base import Embedder
-from journeyman.errors import ModelRefused, TaskError
+from journeyman.errors import ModelBusy, ModelError, ModelRefused, TaskError
 from journeyman.learn.playbook.attribute import to_retire, votes
 from journeyman.learn.playbook.choose import chooser
 from journeyman.learn.playbook.curate import CurateReport, Curator, Origin
@@ -23,7 +23,7 @@ from journeyman.learn.playbook.reflect import Reflection, reflect
 from journeyman.learn.playbook.runs import Run
 from journeyman.models.base import Model
 from journeyman.playbook import Batch, Insight, Playbook, Retire, Verdict
-from journeyman.rollout import Attempt, attempt_all, refusal
+from journeyman.rollout import Attempt, attempt_all
 from journeyman.score import Experience
 from journeyman.task import Split, Task
 from journeyman.tasks.base import Verifier
@@ -46,7 +46,7 @@ class LearnConfig:
     token_budget: int = 2000
     """Tokens of bullets in a prompt."""
     max_cost: float | None = None
-    """US dollars, after which the run stops at the end of a batch."""
+    """US dollars, after which the run stops at the end of a batch; so it does once the cost of a call is not known."""
     seed: int = 0
 
 
@@ -99,7 +99,7 @@ class Learned:
     playbook: Playbook
     progress: Progress
     finished: bool
-    """False when the cost reached its limit first."""
+    """False when the cost reached its limit first, or was not known any more while there is one."""
 
 
 async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConfig, watcher: Watcher | None = None) -> Learned:
@@ -107,7 +107,8 @@ async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConf
 
     Raises:
         TaskError: A task is held out; no model was asked.
-        ModelRefused: A model said no for good to a whole batch. What was merged before is kept.
+        ModelError: No call of a whole batch was answered; a `ModelRefused` when a model said no for good to all of them.
+            What was merged before is kept.
         PlaybookError: The run's journal is not what was written.
     """
     for task in tasks:
@@ -119,7 +120,7 @@ async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConf
         behind += len(group)
         if number < run.batches:
             continue
-        if config.max_cost is not None and run.progress.cost >= config.max_cost:
+        if config.max_cost is not None and (run.progress.cost >= config.max_cost or run.progress.unknown_costs):
             return Learned(run.playbook, run.progress, finished=False)
         step = _Step(tools, config, watcher, f"{epoch}.{number}")
         started = tools.clock()
@@ -127,7 +128,8 @@ async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConf
         progress = replace(progress, seconds=(tools.clock() - started).total_seconds())
         run.commit(batch, progress, refused, tasks=behind)
         watcher.merged(run.playbook, run.progress, behind)
-    return Learned(run.playbook, run.progress, finished=True)
+    lost = config.max_cost is not None and run.progress.unknown_costs > 0
+    return Learned(run.playbook, run.progress, finished=not lost)
 
 
 def batches(tasks: Sequence[Task], config: LearnConfig) -> Iterator[tuple[int, list[Task]]]:
@@ -153,20 +155,32 @@ class _Step:
         self, tasks: Sequence[Task], playbook: Playbook, refused: frozenset[str]
     ) -> tuple[Batch, Progress, frozenset[str]]:
         attempts = await self._attempt(tasks, playbook)
-        self._stop(refusal(attempts), len(attempts))
+        self._stop([_failure(attempt) for attempt in attempts])
         experiences = [Experience(a.task, a.trace, a.score) for a in attempts]
         reflections = await self._reflect(tasks, experiences, playbook)
-        reasons = {reflection.unusable if reflection.refused else None for reflection in reflections}
-        self._stop(reasons.pop() if len(reasons) == 1 else None, len(reflections))
+        self._stop([_silence(reflection) for reflection in reflections])
         insights = [insight for reflection in reflections for insight in reflection.insights]
         batch, report = self._merge(playbook, experiences, insights, refused)
         refused_now = frozenset(rejection.id for rejection in report.rejected)
         return batch, self._progress(attempts, reflections, report, batch), refused_now
 
-    def _stop(self, reason: str | None, calls: int) -> None:
-        """To go on would cost time or money and teach nothing. A call alone may be refused for what it says itself."""
-        if reason and (calls > 1 or self._id.endswith(".0")):
-            raise ModelRefused(f"{reason}. The run stopped, as a whole batch met with this; mend it, and go on with --resume")
+    def _stop(self, failures: Sequence[ModelError | None]) -> None:
+        """Raise when no call was answered: to go on would cost time or money and teach nothing.
+
+        Calls may fail for what they say themselves: one alone, and several that are refused for different reasons. Then the
+        run goes on, unless it has only begun.
+        """
+        known = [failure for failure in failures if failure is not None]
+        if not known or len(known) < len(failures):
+            return
+        refused = all(isinstance(failure, ModelRefused) for failure in known)
+        reasons = [str(failure) for failure in known]
+        own = (refused and len(set(reasons)) > 1) or (len(known) == 1 and not isinstance(known[0], ModelBusy))
+        if own and not self._id.endswith(".0"):
+            return
+        kind = ModelRefused if refused else ModelError
+        end = "" if reasons[0].endswith(("?", "!", ".")) else "."
+        raise kind(f"{reasons[0]}{end} The run stopped, as a whole batch met with this; mend it, and go on with --resume")
 
     async def _attempt(self, tasks: Sequence[Task], playbook: Playbook) -> list[Attempt]:
         choose = chooser(playbook, self._tools.embedder, budget=self._config.token_budget)
@@ -241,6 +255,22 @@ class _Step:
             generator=Spent.of(call for attempt in attempts for call in attempt.trace.calls),
             reflector=Spent.of(call for reflection in reflections for call in reflection.calls),
         )
+
+
+_FAILURES: dict[str, type[ModelError]] = {kind.__name__: kind for kind in (ModelError, ModelRefused, ModelBusy)}
+
+
+def _failure(attempt: Attempt) -> ModelError | None:
+    """What a model's client raised in an attempt that broke off."""
+    name, _, message = (attempt.trace.error or "").partition(": ")
+    return _FAILURES[name](message) if name in _FAILURES else None
+
+
+def _silence(reflection: Reflection) -> ModelError | None:
+    """Why the reflector did not answer at all."""
+    if not reflection.unusable or reflection.calls:
+        return None
+    return (ModelRefused if reflection.refused else ModelError)(reflection.unusable)
 
 
 def _tally(attempts: Sequence[Attempt]) -> Tally:
