@@ -77,3 +77,18 @@ def test_all_that_is_wrong_is_named_at_once_with_its_line(tmp_path: Path) -> Non
 def test_a_file_that_cannot_be_used_says_why_and_where(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         project(tmp_path, text)
+
+
+@pytest.mark.parametrize("setting", ["generator", "reflector"])
+def test_a_file_names_a_server_only_where_its_key_is_named_too(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(InputError, match=r"a server in a file stands in models\.base_url") as caught:
+        project(tmp_path, f'[models]\n{setting} = "openai:m@https://models.example.com/v1"\n')
+    assert str(caught.value).startswith(f"{tmp_path / 'journeyman.toml'}:2: models.{setting}: a server")
+    for name in ("openai:m@https://api.openai.com/v1", "ollama:m@http://10.0.0.2:11434/v1", "gpt-5-mini", "nothing:such"):
+        assert getattr(project(tmp_path, f'[models]\n{setting} = "{name}"\n').settings.models, setting) == name
+
+
+def test_the_key_of_a_server_is_named_beside_it(tmp_path: Path) -> None:
+    found = project(tmp_path, '[models]\nbase_url = "https://models.example.com/v1"\nkey_env = "THEIR_KEY"\n').settings.models
+    assert (found.base_url, found.key_env) == ("https://models.example.com/v1", "THEIR_KEY")
+    assert Settings().models.key_env == ""

@@ -13,9 +13,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from journeyman.errors import InputError
+from journeyman import models
+from journeyman.errors import InputError, ModelError
 from journeyman.stores.urls import is_url
 
 FILE = "journeyman.toml"
@@ -27,6 +28,21 @@ STORE_VARIABLE = "JOURNEYMAN_STORE"
 _STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _without_server(name: str) -> str:
+    """A key in the environment is the user's, and a file that came with somebody's data must not say where it goes."""
+    try:
+        parsed = models.parse(name)
+    except ModelError:
+        # Said by who asks for the model.
+        return name
+    if parsed.kind == "openai" and parsed.base_url and parsed.base_url.rstrip("/") != models.HOME:
+        raise ValueError("a server in a file stands in models.base_url, and in models.key_env the variable of its key")
+    return name
+
+
+ModelText = Annotated[str, AfterValidator(_without_server)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +61,14 @@ class StoreSettings:
 class ModelSettings:
     """Which models do the work, as after `--model`."""
 
-    generator: str = ""
+    generator: ModelText = ""
     """What attempts the tasks; empty for the data set's own default."""
-    reflector: str = ""
+    reflector: ModelText = ""
     """What draws the lessons; empty for the generator."""
     base_url: str = ""
     """Another server for models that are named without one."""
+    key_env: str = ""
+    """The variable whose value that server is sent as a key. Empty for none: OpenAI's own key goes nowhere else unasked."""
     embedder: str = "hashing"
     """What tells near duplicates apart: `hashing`, or `sentence` with the extra of that name."""
 
@@ -164,7 +182,7 @@ def _sentence(file: Path, text: str, path: tuple[str, ...], message: str, kind: 
     where = f"{file}:{_line(text, path)}"
     name = ".".join(path)
     if kind != "unexpected_keyword_argument":
-        said = message.replace("an object", "a table")
+        said = message.replace("an object", "a table").removeprefix("Value error, ")
         return f"{where}: {name}: {said[:1].lower()}{said[1:]}"
     known = [each.name for each in fields(_owner(path[:-1]))]
     near = get_close_matches(path[-1], known, n=1, cutoff=0.0)

@@ -259,7 +259,9 @@ def test_the_option_names_of_older_systems_work(server: LLMServer, capsys: pytes
 
 
 def test_settings_of_the_project_hold_where_no_option_is_given(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("journeyman.toml").write_text(f'[models]\ngenerator = "openai:pupil@{server.url}"\n[playbook]\nbatch_size = 4\n')
+    Path("journeyman.toml").write_text(
+        f'[models]\ngenerator = "openai:pupil"\nbase_url = "{server.url}"\n[playbook]\nbatch_size = 4\n'
+    )
     assert main(["train", "playbook", "--dataset", "custom", "--input", "sums.json", "--no-evaluate", "--json"]) == 0
     run = Path(".journeyman", "runs", result(capsys)["run_id"])
     assert len(list((run / "batches").iterdir())) == 5

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.models import HOME, load
 from journeyman.models.base import Message, Reply, Request
 from journeyman.models.openai import Ollama, OpenAI
 from tests.support.llm_server import KEY, Answer, LLMServer, completion, error
@@ -200,6 +201,14 @@ async def test_a_key_that_the_server_quotes_is_blotted_out(server: LLMServer, st
     assert "sk-proj" not in str(caught.value)
 
 
+@pytest.mark.parametrize("quoted", ["mykey-abcd****", "mykey-", "mykey-abcd…wxyz", "mykey-abcdefghijklmnop/qrst+uvwxyz"])
+async def test_a_key_of_which_the_server_quotes_the_beginning_is_blotted_out(server: LLMServer, quoted: str) -> None:
+    server.default = lambda body: error(403, f"the key '{quoted}' has no rights here")
+    with pytest.raises(ModelRefused, match=r"the key '\*\*\*' has no rights") as caught:
+        await once(server, api_key="mykey-abcdefghijklmnop/qrst+uvwxyz")
+    assert "mykey" not in str(caught.value)
+
+
 async def test_a_gateway_that_quotes_the_key_with_status_200_is_blotted_out(server: LLMServer) -> None:
     server.answers.append(Answer(body=f'{{"error": {{"message": "bad key {KEY}"}}}}'))
     with pytest.raises(ModelError) as caught:
@@ -335,3 +344,31 @@ async def test_ollama_is_not_sent_a_key_meant_for_somebody_else(server: LLMServe
     await model.close()
     assert KEY not in str(server.headers[0])
     assert Ollama("qwen3:4b").name == "ollama:qwen3:4b"
+
+
+@pytest.mark.parametrize(("key_env", "sent"), [("", None), ("OWN_KEY", "own-key-0123456789"), ("OPENAI_API_KEY", KEY)])
+async def test_a_server_is_sent_the_key_that_is_named_and_no_other(
+    server: LLMServer, monkeypatch: pytest.MonkeyPatch, key_env: str, sent: str | None
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OWN_KEY", "own-key-0123456789")
+    model = load(f"openai:m@{server.url}", key_env=key_env, max_retries=0)
+    await model.complete(ask())
+    await model.close()
+    assert server.headers[0]["authorization"].removeprefix("Bearer ") == (sent or "none")
+
+
+def test_openai_itself_gets_its_key_whoever_named_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelRefused, match="set OPENAI_API_KEY"):
+        OpenAI("m", base_url=f"{HOME}/", key_env="")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert OpenAI("m", base_url=f"{HOME}/", key_env="").name == "openai:m"
+
+
+def test_a_server_far_away_for_which_no_key_is_named_says_where_to_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(ModelRefused, match=r"key_env = .* beside its base_url in journeyman\.toml"):
+        OpenAI("m", base_url="https://models.example.com/v1", key_env="")
+    with pytest.raises(ModelRefused, match="needs a key: set THEIR_KEY"):
+        OpenAI("m", base_url="https://models.example.com/v1", key_env="THEIR_KEY")
+    OpenAI("m", base_url="https://models.example.com/v1")

@@ -25,6 +25,10 @@ _MODELS = {
 }
 """Strings cost nothing until somebody asks."""
 
+HOME = "https://api.openai.com/v1"
+"""OpenAI's own server."""
+KEY = "OPENAI_API_KEY"
+"""The variable that holds the key for it, and for a server that the user names on the spot."""
 OVER_HTTP = frozenset({"ollama", "openai"})
 """Kinds whose names may end in a server's URL, and whose clients take `timeout` and `max_retries`."""
 _EXTRAS = frozenset({"embedded"})
@@ -62,7 +66,11 @@ def parse(name: str) -> ModelName:
 
 
 def load(name: str, **options: object) -> Model:
-    """The client of that name. `options` go to its class: `base_url`, `timeout` and `max_retries` for those over HTTP."""
+    """The client of that name. `options` go to its class: `base_url`, `timeout` and `max_retries` for those over HTTP.
+
+    `openai` also takes `key_env`, the environment variable whose value the server is sent as the key. Without it that is
+    `OPENAI_API_KEY`, so a server that the user did not name needs it: empty, nothing is sent but to OpenAI itself.
+    """
     parsed = parse(name)
     module, cls = _MODELS[parsed.kind]
     if parsed.base_url is not None:

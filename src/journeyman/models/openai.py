@@ -17,12 +17,13 @@ from urllib.parse import urlsplit
 import openai
 
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
-from journeyman.models import completions, prices
+from journeyman.models import HOME, KEY, completions, prices
 from journeyman.models.base import Dialect, Reply, Request
 
 log = logging.getLogger(__name__)
 
-_HOME = "https://api.openai.com/v1"
+_QUOTED = 6
+"""From so many of its first characters on, a quotation of the key is blotted out."""
 _CAPS = ("max_completion_tokens", "max_tokens")
 """Two names for one thing. OpenAI's newest models refuse the second, many servers do not know the first."""
 
@@ -45,21 +46,24 @@ class OpenAI:
         *,
         base_url: str | None = None,
         api_key: str | None = None,
+        key_env: str = KEY,
         timeout: float = 60.0,
         max_retries: int = 2,
     ) -> None:
         self.model = model
-        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or _HOME).rstrip("/")
+        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or HOME).rstrip("/")
         self.timeout = timeout
         """Seconds in which the server must send something."""
         self.max_retries = max_retries
-        self._key = (os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key).strip()
+        self._key_env = key_env or (KEY if self.base_url == HOME else "")
+        """The variable that holds the key; empty when the server is to have none."""
+        self._key = (os.environ.get(self._key_env, "") if api_key is None else api_key).strip()
         self._without: frozenset[str] = frozenset()
         """What this model was found not to take."""
         self._sdk: openai.AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         if api_key is None and not self._key and not _is_local(self.base_url):
-            raise ModelRefused(f"{self.name} needs a key: set OPENAI_API_KEY, or name a server of your own after an @")
+            raise ModelRefused(f"{self.name} needs a key: {self._mend}")
 
     @property
     def name(self) -> str:
@@ -67,7 +71,13 @@ class OpenAI:
 
     @property
     def _home(self) -> str:
-        return _HOME
+        return HOME
+
+    @property
+    def _mend(self) -> str:
+        if not self._key_env:
+            return 'say which it gets, with key_env = "NAME OF A VARIABLE" beside its base_url in journeyman.toml'
+        return f"set {self._key_env}, or name a server of your own after an @"
 
     async def complete(self, request: Request) -> Reply:
         started = time.perf_counter()
@@ -99,7 +109,7 @@ class OpenAI:
         without = self._without
         lasting = set(without)
         while True:
-            call = _call(self.model, request, without, _CAPS if self.base_url == _HOME else _CAPS[::-1])
+            call = _call(self.model, request, without, _CAPS if self.base_url == HOME else _CAPS[::-1])
             try:
                 answer = await self._client().chat.completions.with_raw_response.create(**call)
             except openai.APIStatusError as error:
@@ -126,7 +136,7 @@ class OpenAI:
         return self._sdk
 
     def _cost(self, reply: Reply) -> float | None:
-        provider = "openai" if self.base_url == _HOME else self.base_url
+        provider = "openai" if self.base_url == HOME else self.base_url
         for model in (reply.model, self.model):
             cost = prices.cost(provider, model, reply.input_tokens, reply.output_tokens, reply.cached_tokens)
             if cost is not None:
@@ -137,7 +147,9 @@ class OpenAI:
         status = error.status_code
         if status == 401:
             # The server's own words are not repeated: they often quote the key.
-            return ModelRefused(f"{self.name} refused the key (401): set OPENAI_API_KEY to one that is valid there")
+            return ModelRefused(
+                f"{self.name} refused the key (401): set {self._key_env or 'key_env'} to one that is valid there"
+            )
         said = self._clean(_words(error))
         if error.code == "insufficient_quota":
             return ModelRefused(f"{self.name}: the account has no credit left ({said})")
@@ -147,7 +159,9 @@ class OpenAI:
 
     def _clean(self, text: str) -> str:
         """Without the key, also where a server quotes half of it. Short keys are placeholders, and may be ordinary words."""
-        text = text.replace(self._key, "***") if len(self._key) >= 8 else text
+        if len(self._key) >= 8:
+            text = text.replace(self._key, "***")
+            text = re.sub(rf"{re.escape(self._key[:_QUOTED])}[^\s\"'`,;)}}\]>]*", "***", text)
         return re.sub(r"\b(sk|gsk|pk)-[\w*.-]+|(?<=Bearer )\S+", "***", text)
 
 

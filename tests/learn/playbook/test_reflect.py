@@ -188,5 +188,5 @@ def test_a_long_reply_is_read_at_its_end_and_past_brackets_in_prose() -> None:
 
 
 def test_half_a_character_in_a_reply_is_a_fault_that_the_model_is_told() -> None:
-    with pytest.raises(ValueError, match="insights.0.content"):
+    with pytest.raises(ValueError, match=r"insights\.0\.content"):
         parse('{"insights": [{"content": "Write \\ud800 units."}]}')
