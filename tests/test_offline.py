@@ -353,6 +353,17 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(pupil: Pupil, setting: st
     assert not Path(".journeyman").exists()
 
 
+@pytest.mark.parametrize("url", ["http://me:hush@127.0.0.1/v1", "http://127.0.0.1/v1?api-key=hush"])
+def test_a_secret_in_the_environments_url_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    write_sums(tmp_path / "sums.json")
+    with pytest.raises(InputError, match=r"^OPENAI_BASE_URL must name a server by its bare URL") as caught:
+        train()
+    assert "hush" not in str(caught.value)
+    assert not Path(".journeyman").exists()
+
+
 def test_the_price_is_that_of_the_server_in_the_environment(pupil: Pupil, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(InputError, match="openai:gpt-5-mini has no known price"):

@@ -12,7 +12,7 @@ from journeyman.models.base import Model
 from journeyman.task import Split
 from journeyman.tasks import answers
 from journeyman.tasks.base import Dataset
-from journeyman.training import TrainingConfig
+from journeyman.training import BARE, TrainingConfig, bare
 
 if TYPE_CHECKING:
     from journeyman.models.prices import PerMillion
@@ -30,8 +30,13 @@ def connect(name: str, *, concurrency: int = 10, base_url: str = "") -> Model:
     """A model client by name, with a limit on calls in flight where calls go over a network."""
     from journeyman.models.limit import connect as limited
 
-    if models.parse(name).kind not in models.OVER_HTTP:
+    kind = models.parse(name).kind
+    if kind not in models.OVER_HTTP:
         return models.load(name)
+    surroundings = os.environ.get("OPENAI_BASE_URL", "") if kind == "openai" else ""
+    for what, text in (("a model", name), ("base_url", base_url), ("OPENAI_BASE_URL", surroundings)):
+        if not bare(text):
+            raise InputError(f"{what} must {BARE}")
     return limited(_at(name, base_url), concurrency)
 
 

@@ -123,7 +123,7 @@ class OfflineTrainer:
             raise InputError(f"there is no run {folder.name!r} in {self._runs}; there are: {names}")
         saved = Run(folder)
         if saved.finished:
-            raise InputError(f"the run {folder.name} is over; its playbook is {saved.config['output_playbook_path']}")
+            raise InputError(f"the run {folder.name} is over; its playbook is {saved.result['playbook_path']}")
         self.config = self._taken_over(saved)
         self._dataset = None
         if _digest(self.dataset.tasks) != saved.config["tasks"]:

@@ -36,6 +36,14 @@ _WORDS: dict[Any, str] = {
 }
 
 
+BARE = "name a server by its bare URL, without user, password or query; a key goes into OPENAI_API_KEY"
+
+
+def bare(text: str) -> bool:
+    """Whether no URL in a model's name has room for a secret: names are shown and kept in many places."""
+    return re.search(r"://.*[@?#]", text, re.DOTALL) is None
+
+
 def _is(value: object, kind: Any) -> bool:
     if isinstance(value, bool) or kind is bool:
         return kind is bool and isinstance(value, bool)
@@ -112,8 +120,7 @@ class TrainingConfig:
     def _servers(self) -> Iterator[tuple[str, bool, str]]:
         """Runs are kept, with their settings, so a secret in a URL would lie about in many places."""
         for name in _URLS:
-            bare = re.search(r"://.*[@?#]", getattr(self, name), re.DOTALL) is None
-            yield name, bare, "name a server by its bare URL, without user, password or query; a key goes into OPENAI_API_KEY"
+            yield name, bare(getattr(self, name)), BARE
 
     def _values(self) -> Iterator[tuple[str, bool, str]]:
         desk = self.dataset_name == "desk"

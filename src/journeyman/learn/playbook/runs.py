@@ -83,6 +83,12 @@ class Run:
     def finished(self) -> bool:
         return (self.folder / "result.json").exists()
 
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """How it ended, once it is finished."""
+        found: Mapping[str, Any] = _read(self.folder / "result.json")
+        return found
+
     def commit(self, batch: Batch, progress: Progress, refused: frozenset[str], *, tasks: int) -> None:
         """Merge a batch for good. `tasks` is how many are behind the run with it."""
         record = {"tasks": tasks, "refused": sorted(refused), "progress": _PROGRESS.dump_python(progress, mode="json")}
