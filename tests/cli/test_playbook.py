@@ -9,8 +9,8 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.cli.playbook import _READABLE, _WRITABLE, command
-from journeyman.learn.playbook import files, formats
-from journeyman.playbook import Bullet, Playbook
+from journeyman.learn.playbook import edit, files, formats
+from journeyman.playbook import Batch, Bullet, Lock, Playbook
 from tests.support.playbooks import DATA, unpacked
 
 OSLO = Playbook(
@@ -77,10 +77,10 @@ def test_brackets_in_ids_times_and_names_are_shown_as_they_are(run: Told) -> Non
     files.save(Playbook(bullets=(odd, Bullet(id=":smile:", content="Two.", domain="rome"))), Path("odd.json"))
     out = run("show", "odd.json")
     assert all(part in out for part in ("t[/b]12", "[/c]", "[red]x", "[/d]", "[/e]", ":smile:"))
-    run("lock", "odd.json", "t[/b]12")
-    journal = Path("odd.journal.jsonl")
-    assert journal.is_file()
-    assert "1 lock" in run("log", "odd.json")
+    edit.change(Path("odd.json"), Batch(id="x[/f]", deltas=(Lock(bullet_id="t[/b]12"),), at="[/g]"))
+    out = run("log", "odd.json")
+    assert "x[/f]: 1 lock" in out
+    assert "[/g]" in out
 
 
 def test_show_as_json_holds_the_rows_of_the_file_with_their_conflicts(run: Told) -> None:
