@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from journeyman.agents import prompts
 from journeyman.candidate import BASE
-from journeyman.models.base import Model, Request
+from journeyman.models.base import Model, Reply, Request
 from journeyman.playbook import Bullet
 from journeyman.task import Task
 from journeyman.trace import ModelCall, Step
@@ -38,15 +38,20 @@ class Answer:
             task_id=task.id,
         )
         reply = await self.model.complete(request)
-        yield ModelCall(
-            model=reply.model,
-            prompt=request.text,
-            reply=reply.text,
-            input_tokens=reply.input_tokens,
-            output_tokens=reply.output_tokens,
-            cost=reply.cost,
-            seconds=reply.seconds,
-            finish=reply.finish,
-            shown=tuple(bullet.id for bullet in bullets),
-            cited=prompts.cited(reply.text, bullets),
-        )
+        yield call_of(request, reply, shown=bullets)
+
+
+def call_of(request: Request, reply: Reply, *, shown: Sequence[Bullet] = ()) -> ModelCall:
+    """An exchange with a model as a step of a trace, with the bullets that stood in the prompt and those that were cited."""
+    return ModelCall(
+        model=reply.model,
+        prompt=request.text,
+        reply=reply.text,
+        input_tokens=reply.input_tokens,
+        output_tokens=reply.output_tokens,
+        cost=reply.cost,
+        seconds=reply.seconds,
+        finish=reply.finish,
+        shown=tuple(bullet.id for bullet in shown),
+        cited=prompts.cited(reply.text, shown),
+    )

@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from journeyman.agents.answer import call_of
 from journeyman.agents.prompts import line
 from journeyman.errors import ModelError, ModelRefused
-from journeyman.models.base import Message, Model, Reply, Request
+from journeyman.models.base import Message, Model, Request
 from journeyman.playbook import Bullet, Insight, Verdict
 from journeyman.score import Experience
 from journeyman.trace import ModelCall
@@ -142,7 +143,7 @@ async def reflect(model: Model, group: Sequence[Experience], bullets: Sequence[B
             reply = await model.complete(request)
         except ModelError as error:
             return Reflection(calls=tuple(calls), unusable=str(error), refused=isinstance(error, ModelRefused))
-        calls.append(_call(request, reply))
+        calls.append(call_of(request, reply))
         try:
             return Reflection(insights=_insights(parse(reply.text), group, bullets), calls=tuple(calls))
         except ValueError as error:
@@ -198,7 +199,7 @@ async def _terse(model: Model, group: Sequence[Experience]) -> Reflection:
     except ModelError as error:
         return Reflection(unusable=str(error), refused=isinstance(error, ModelRefused))
     rules = [text.removeprefix("- ").strip() for text in reply.text.splitlines() if text.startswith("- ")]
-    call = _call(request, reply)
+    call = call_of(request, reply)
     if not rules:
         return Reflection(calls=(call,), unusable="no line of the reply is a rule")
     insights = tuple(
@@ -248,16 +249,3 @@ def _insights(found: _Reflection, group: Sequence[Experience], bullets: Sequence
         if tag.id in shown
     ]
     return (*new, *tags)
-
-
-def _call(request: Request, reply: Reply) -> ModelCall:
-    return ModelCall(
-        model=reply.model,
-        prompt=request.text,
-        reply=reply.text,
-        input_tokens=reply.input_tokens,
-        output_tokens=reply.output_tokens,
-        cost=reply.cost,
-        seconds=reply.seconds,
-        finish=reply.finish,
-    )
