@@ -92,3 +92,6 @@ def test_the_key_of_a_server_is_named_beside_it(tmp_path: Path) -> None:
     found = project(tmp_path, '[models]\nbase_url = "https://models.example.com/v1"\nkey_env = "THEIR_KEY"\n').settings.models
     assert (found.base_url, found.key_env) == ("https://models.example.com/v1", "THEIR_KEY")
     assert Settings().models.key_env == ""
+    with pytest.raises(InputError, match=r"journeyman\.toml:2: models\.key_env") as caught:
+        project(tmp_path, '[models]\nkey_env = "sk-the-key-itself"\n')
+    assert "the-key-itself" not in str(caught.value)

@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from journeyman import models, tasks
 from journeyman.errors import InputError, MissingExtra, ModelRefused
@@ -26,21 +26,27 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def connect(name: str, *, concurrency: int = 10, base_url: str = "") -> Model:
-    """A model client by name, with a limit on calls in flight where calls go over a network."""
+def connect(name: str, *, concurrency: int = 10, base_url: str = "", key_env: str = models.KEY) -> Model:
+    """A model client by name, with a limit on calls in flight where calls go over a network.
+
+    The server at `base_url` is sent the value of the variable `key_env` as its key; one that the name itself holds, or
+    OPENAI_BASE_URL, was typed by the user, and is sent OPENAI_API_KEY.
+    """
     from journeyman.models.limit import connect as limited
 
-    kind = models.parse(name).kind
+    parsed = models.parse(name)
+    kind = parsed.kind
     if kind not in models.OVER_HTTP:
         return models.load(name)
     surroundings = os.environ.get("OPENAI_BASE_URL", "") if kind == "openai" else ""
     for what, text in (("a model", name), ("base_url", base_url), ("OPENAI_BASE_URL", surroundings)):
         if not bare(text):
             raise InputError(f"{what} must {BARE}")
-    return limited(_at(name, base_url), concurrency)
+    own: dict[str, Any] = {"key_env": key_env} if kind == "openai" and base_url and parsed.base_url is None else {}
+    return limited(_at(name, base_url), concurrency, **own)
 
 
-def check(name: str, *, base_url: str = "") -> None:
+def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
     """Find what would keep a model from answering, as far as that is known without asking or loading it.
 
     Raises:
@@ -50,7 +56,7 @@ def check(name: str, *, base_url: str = "") -> None:
     parsed = models.parse(name)
     if parsed.kind != "embedded":
         # Connects to nothing yet, but knows whether a key or a file is missing.
-        connect(name, base_url=base_url)
+        connect(name, base_url=base_url, key_env=key_env)
         return
     # Its client takes seconds to load.
     sizes = sorted(path.parent.name for path in _WEIGHTS.glob("*/config.json"))

@@ -67,7 +67,7 @@ class ModelSettings:
     """What draws the lessons; empty for the generator."""
     base_url: str = ""
     """Another server for models that are named without one."""
-    key_env: str = ""
+    key_env: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*)?$")] = ""
     """The variable whose value that server is sent as a key. Empty for none: OpenAI's own key goes nowhere else unasked."""
     embedder: str = "hashing"
     """What tells near duplicates apart: `hashing`, or `sentence` with the extra of that name."""

@@ -153,7 +153,8 @@ class OfflineTrainer:
     async def _finish(self, run: Run) -> TrainingResult:
         started = app.now()
         connected = tuple(
-            app.connect(name, concurrency=self.config.concurrency, base_url=self.config.base_url) for name in self.config.models
+            app.connect(name, concurrency=self.config.concurrency, base_url=self.config.base_url, key_env=self.config.key_env)
+            for name in self.config.models
         )
         try:
             with open_store(self.config.store) as store:
@@ -177,7 +178,7 @@ class OfflineTrainer:
         _ = self.dataset
         embed.load(self.config.embedder)
         for name in self.config.models:
-            app.check(name, base_url=self.config.base_url)
+            app.check(name, base_url=self.config.base_url, key_env=self.config.key_env)
             if self.config.max_cost is not None and app.price(name, base_url=self.config.base_url) is None:
                 raise InputError(f"a limit on cost cannot be kept: {name} has no known price; leave out max_cost")
         # Last, as a file of SQLite is made by opening it.

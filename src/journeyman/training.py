@@ -69,6 +69,8 @@ class TrainingConfig:
     """The generator's when it is not named."""
     base_url: str = ""
     """Another server for models named without one. Runs keep it, so that no secret may stand in it."""
+    key_env: str = "OPENAI_API_KEY"
+    """The environment variable that holds the key for `base_url`; empty when it needs none."""
     batch_merge_size: int = 10
     similarity_threshold: float = 0.8
     embedder: str = "hashing"

@@ -260,7 +260,8 @@ def test_the_option_names_of_older_systems_work(server: LLMServer, capsys: pytes
 
 def test_settings_of_the_project_hold_where_no_option_is_given(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
     Path("journeyman.toml").write_text(
-        f'[models]\ngenerator = "openai:pupil"\nbase_url = "{server.url}"\n[playbook]\nbatch_size = 4\n'
+        f'[models]\ngenerator = "openai:pupil"\nbase_url = "{server.url}"\nkey_env = "OPENAI_API_KEY"\n'
+        "[playbook]\nbatch_size = 4\n"
     )
     assert main(["train", "playbook", "--dataset", "custom", "--input", "sums.json", "--no-evaluate", "--json"]) == 0
     run = Path(".journeyman", "runs", result(capsys)["run_id"])
@@ -272,3 +273,19 @@ def test_no_secret_is_written_into_a_run(server: LLMServer) -> None:
     files = [path for path in Path().rglob("*") if path.is_file()]
     assert len(files) > 8
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_a_server_that_only_a_file_names_is_not_sent_the_users_key(server: LLMServer) -> None:
+    chosen = ("--model", "openai:pupil", "--dataset", "custom", "--input", "sums.json", "--no-evaluate")
+
+    server.key = None
+
+    def sent(key_env: str, *more: str) -> set[str]:
+        server.headers.clear()
+        Path("journeyman.toml").write_text(f'[models]\nbase_url = "{server.url}"\n{key_env}')
+        assert main(["train", "playbook", *chosen, *more]) == 0
+        return {headers["authorization"] for headers in server.headers}
+
+    assert sent("") == {"Bearer none"}
+    assert sent('key_env = "OPENAI_API_KEY"\n') == {f"Bearer {KEY}"}
+    assert sent("", "--base-url", server.url) == {f"Bearer {KEY}"}

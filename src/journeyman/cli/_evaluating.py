@@ -59,7 +59,8 @@ async def _examine(
         )
     name = config.models[0]
     models = [
-        app.connect(n, concurrency=config.concurrency, base_url=config.base_url) for n in ([name, rival] if rival else [name])
+        app.connect(n, concurrency=config.concurrency, base_url=config.base_url, key_env=config.key_env)
+        for n in ([name, rival] if rival else [name])
     ]
     try:
         with open_store(config.store) as store, Screen(2 * config.trials * len(examined.tasks), quiet=quiet) as screen:

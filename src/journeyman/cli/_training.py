@@ -11,6 +11,7 @@ from journeyman import config, estimate
 from journeyman.cli._screen import Screen
 from journeyman.errors import InputError
 from journeyman.examination import Report
+from journeyman.models import KEY
 from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
 from journeyman.release import Stage
 
@@ -49,6 +50,8 @@ def configured(options: Mapping[str, Any]) -> TrainingConfig:
         "generator_model": settings.models.generator,
         "reflector_model": settings.models.reflector,
         "base_url": settings.models.base_url,
+        # A server that the user types is sent the usual key, one that a file names only what the file names.
+        "key_env": KEY if "base_url" in options else settings.models.key_env,
         "embedder": settings.models.embedder,
         "token_budget": settings.playbook.token_budget,
         "similarity_threshold": settings.playbook.similarity_threshold,
