@@ -10,7 +10,7 @@ from journeyman.agents.answer import Answer
 from journeyman.candidate import BASE, Candidate, Kind
 from journeyman.embed.base import Embedder
 from journeyman.embed.cache import Cached
-from journeyman.errors import ModelRefused
+from journeyman.errors import ModelError, ModelRefused
 from journeyman.examination import EvaluateConfig, Report, evaluate_agents
 from journeyman.gate import Gate
 from journeyman.improve import Turn, turn
@@ -217,6 +217,8 @@ class Examination:
         for attempts in (report.baseline_attempts, report.candidate_attempts):
             if reason := refusal(attempts):
                 raise ModelRefused(f"{reason}. Nothing could be examined: every attempt met with this")
+            if attempts and all(attempt.trace.error for attempt in attempts):
+                raise ModelError(f"every attempt at the held-out tasks broke off, the first with {attempts[0].trace.error}")
         if new is not None:
             self.store.add_candidate(new)
         self.store.add_evaluation(
@@ -242,7 +244,7 @@ class Examination:
         at = app.now()
         models = (self.model, self.rival) if self.rival else (self.model,)
         again = "" if all(model.deterministic for model in models) else at.isoformat()
-        return max(self.store.record_look(mark, who, at, again) for mark in landmarks(held_out))
+        return max((self.store.record_look(mark, who, at, again) for mark in landmarks(held_out)), default=1)
 
     def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Answer:
         if candidate is None:

@@ -17,7 +17,7 @@ from journeyman.release import Stage
 
 _COUNTS = (
     *("num_examples", "batch_merge_size", "epochs", "attempts", "concurrency", "held_out", "trials"),
-    *("token_budget", "checkpoint_interval", "least_tasks"),
+    *("token_budget", "min_support", "checkpoint_interval", "least_tasks"),
 )
 
 
@@ -89,6 +89,8 @@ class TrainingConfig:
     reflect_on: str = "all"
     """`all` attempts or `failures`."""
     token_budget: int = 2000
+    min_support: int = 1
+    """Different tasks whose reflection must have written a bullet before it is shown. With 2, no attempt alone makes a rule."""
     max_cost: float | None = None
     """US dollars; see `LearnConfig.max_cost`."""
     evaluate: bool = True
@@ -158,6 +160,7 @@ class TrainingConfig:
             attempts=self.attempts,
             successes=self.reflect_on == "all",
             token_budget=self.token_budget,
+            min_support=self.min_support,
             max_cost=self.max_cost,
             seed=self.seed,
         )

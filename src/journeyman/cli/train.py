@@ -40,6 +40,7 @@ def command() -> None:
 @click.option("--attempts", type=int, help="Attempts at each task; several are compared.  [default: 1]")
 @click.option("--concurrency", type=int, help="Calls at once, fewer while the server is busy.  [default: 10]")
 @click.option("--reflect-on", type=click.Choice(["all", "failures"]), help="[default: all]")
+@click.option("--min-support", type=int, help="Tasks that must teach a bullet before it is shown.  [default: 1]")
 @click.option("--similarity-threshold", type=float, help="Cosine from which two bullets are one.  [default: 0.8]")
 @click.option("--embedder", help="hashing, or sentence (an extra).  [default: hashing]")
 @click.option("--token-budget", type=int, help="Tokens of bullets in a prompt.  [default: 2000]")

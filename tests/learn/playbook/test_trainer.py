@@ -238,3 +238,16 @@ def test_later_epochs_are_shuffled_each_in_its_own_way() -> None:
     orders = [[task.id for task in group] for _, group in batches(sums(20), LearnConfig(batch_size=20, epochs=3))]
     assert len({tuple(order) for order in orders}) == 3
     assert orders[0] == sorted(orders[0])
+
+
+def test_with_min_support_no_single_attempt_makes_a_rule(tmp_path: Path) -> None:
+    once = trained(tmp_path / "once", Pupil(), sums(20))
+    twice = trained(tmp_path / "twice", Pupil(), sums(20), min_support=2)
+    noise = [bullet for bullet in once.playbook.active if len(bullet.provenance.tasks) < 2 and not bullet.helpful]
+    assert all(len(bullet.provenance.tasks) >= 2 or bullet.helpful for bullet in twice.playbook.active)
+    assert RULE in [bullet.content for bullet in twice.playbook.active]
+    lone = trained(tmp_path / "lone", Pupil(), sums(1), min_support=2)
+    assert lone.playbook.bullets
+    assert not lone.playbook.active, "one task is one attempt, whatever it says"
+    assert "fewer than 2 tasks" in lone.playbook.bullets[0].retired
+    assert len(twice.playbook.active) <= len(once.playbook.active) - len(noise)

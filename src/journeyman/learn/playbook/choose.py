@@ -57,7 +57,8 @@ class Chooser:
         return choose
 
 
-def _proven(bullet: Bullet, min_support: int) -> bool:
+def proven(bullet: Bullet, min_support: int) -> bool:
+    """Whether it rests on more than one attempt: on several tasks' reflections, an attempt that went well, or a person."""
     written = len(bullet.provenance.tasks)
     return not written or written >= min_support or bool(bullet.helpful) or bullet.locked
 
@@ -80,10 +81,10 @@ class _Domain:
         if playbook is self._playbook:
             return
         members = [bullet for bullet in playbook.bullets if bullet.domain == self._name]
-        proven = [bullet for bullet in members if not bullet.retired and _proven(bullet, self._min_support)]
-        self._contradictions.follow(proven)
+        candidates = [bullet for bullet in members if not bullet.retired and proven(bullet, self._min_support)]
+        self._contradictions.follow(candidates)
         losers = self._contradictions.losers()
-        self._bullets = tuple(bullet for bullet in proven if bullet.id not in losers)
+        self._bullets = tuple(bullet for bullet in candidates if bullet.id not in losers)
         sizes = [tokens(bullet) for bullet in self._bullets]
         self._fits = sum(sizes) <= self._budget
         if not self._fits:

@@ -16,7 +16,7 @@ from journeyman.agents.answer import Answer
 from journeyman.embed.base import Embedder
 from journeyman.errors import ModelBusy, ModelError, ModelRefused, TaskError
 from journeyman.learn.playbook.attribute import to_retire, votes
-from journeyman.learn.playbook.choose import chooser
+from journeyman.learn.playbook.choose import Chooser, proven
 from journeyman.learn.playbook.curate import CurateReport, Curator, Origin
 from journeyman.learn.playbook.progress import Progress, Spent, Tally
 from journeyman.learn.playbook.reflect import Reflection, reflect
@@ -45,6 +45,8 @@ class LearnConfig:
     """Reflect on attempts that went well, too. The embedded model's reflector reads failures only."""
     token_budget: int = 2000
     """Tokens of bullets in a prompt."""
+    min_support: int = 1
+    """Different tasks whose reflection must have written a bullet before it is shown; what has fewer at the end is retired."""
     max_cost: float | None = None
     """US dollars, after which the run stops at the end of a batch; so it does once the cost of a call is not known."""
     seed: int = 0
@@ -116,13 +118,15 @@ async def learn(tasks: Sequence[Task], run: Run, tools: Tools, config: LearnConf
             raise TaskError(f"{task.id} is held out: nobody may learn from it; train on other tasks")
     watcher = watcher or Unwatched()
     behind = 0
-    for number, (epoch, group) in enumerate(batches(tasks, config)):
+    chosen = Chooser(tools.embedder, budget=config.token_budget, min_support=config.min_support)
+    planned = list(batches(tasks, config))
+    for number, (epoch, group) in enumerate(planned):
         behind += len(group)
         if number < run.batches:
             continue
         if config.max_cost is not None and (run.progress.cost >= config.max_cost or run.progress.unknown_costs):
             return Learned(run.playbook, run.progress, finished=False)
-        step = _Step(tools, config, watcher, f"{epoch}.{number}")
+        step = _Step(tools, config, watcher, f"{epoch}.{number}", chosen, last=number == len(planned) - 1)
         started = tools.clock()
         batch, progress, refused = await step.take(group, run.playbook, run.refused)
         progress = replace(progress, seconds=(tools.clock() - started).total_seconds())
@@ -145,11 +149,13 @@ def batches(tasks: Sequence[Task], config: LearnConfig) -> Iterator[tuple[int, l
 class _Step:
     """One batch."""
 
-    def __init__(self, tools: Tools, config: LearnConfig, watcher: Watcher, id: str) -> None:
+    def __init__(self, tools: Tools, config: LearnConfig, watcher: Watcher, id: str, chosen: Chooser, *, last: bool) -> None:
         self._tools = tools
         self._config = config
         self._watcher = watcher
         self._id = id
+        self._chosen = chosen
+        self._last = last
 
     async def take(
         self, tasks: Sequence[Task], playbook: Playbook, refused: frozenset[str]
@@ -183,7 +189,7 @@ class _Step:
         raise kind(f"{reasons[0]}{end} The run stopped, as a whole batch met with this; mend it, and go on with --resume")
 
     async def _attempt(self, tasks: Sequence[Task], playbook: Playbook) -> list[Attempt]:
-        choose = chooser(playbook, self._tools.embedder, budget=self._config.token_budget)
+        choose = self._chosen.of(playbook)
         tries = [
             attempt_all(
                 Answer(
@@ -233,7 +239,15 @@ class _Step:
             ),
         )
         batch = replace(curated, deltas=(*curated.deltas, *votes(experiences, playbook, insights)))
-        return replace(batch, deltas=(*batch.deltas, *to_retire(playbook.apply(batch)))), report
+        after = playbook.apply(batch)
+        noise = self._noise(after) if self._last else []
+        return replace(batch, deltas=(*batch.deltas, *to_retire(after), *noise)), report
+
+    def _noise(self, playbook: Playbook) -> list[Retire]:
+        """What one attempt alone has said, and nothing has borne out by the end: shown to nobody yet, it must not be later."""
+        least = self._config.min_support
+        reason = f"reflection on fewer than {least} tasks wrote it, and no attempt was credited to it"
+        return [Retire(bullet_id=b.id, reason=reason) for b in playbook.active if not proven(b, least)]
 
     def _progress(
         self, attempts: Sequence[Attempt], reflections: Sequence[Reflection], report: CurateReport, batch: Batch

@@ -38,15 +38,21 @@ def of(data: Any, text: str, where: str) -> Playbook:
 def dumps(playbook: Playbook) -> str:
     """The documented JSON: stable order, indented, so that the difference of two versions reads like a change to a text."""
     known = {"version", "created_at", "training_config", "bullets", "batches"}
+    version = playbook.extra.get("version", VERSION)
+    kept = dict(playbook.extra)
+    if _newer(version):
+        version = VERSION  # not ours to claim; what was said of it stays in `extra`
+    else:
+        kept.pop("version", None)
     data: dict[str, Any] = {
-        "version": playbook.extra.get("version", VERSION),
+        "version": version,
         "created_at": playbook.created_at,
         "training_config": dict(playbook.training_config),
         "bullets": bullets_json(playbook),
     }
     if playbook.batches:
         data["batches"] = sorted(playbook.batches)
-    _put_extra(data, {key: value for key, value in playbook.extra.items() if key != "version"}, known)
+    _put_extra(data, kept, known)
     try:
         # Several times faster than json.dumps, which indents in Python.
         return to_json(data, indent=2).decode() + "\n"
@@ -152,7 +158,7 @@ def _native(data: Any, source: _Source) -> Playbook:
         raise source.refuse('"bullets" is not a list; a playbook file holds a list of bullets there', '"bullets"')
     extra = {key: value for key, value in data.items() if key not in known} | _hidden(data, source)
     version = data.get("version", VERSION)
-    if re.fullmatch(r"v?([2-9]|\d\d+)\.\d+(\.\d+)?", str(version)):
+    if _newer(version):
         raise source.refuse(f"version {version} is newer than this program, which knows {VERSION}; update it", '"version"')
     return Playbook(
         bullets=_bullets(data["bullets"], source),
@@ -161,6 +167,11 @@ def _native(data: Any, source: _Source) -> Playbook:
         training_config=_expect(dict, data.get("training_config") or {}, '"training_config"', source),
         extra=extra if version == VERSION else {"version": version, **extra},
     )
+
+
+def _newer(version: object) -> bool:
+    """Whether only a later program can read a file of that version."""
+    return re.fullmatch(r"v?([2-9]|\d\d+)\.\d+(\.\d+)?", str(version)) is not None
 
 
 def _hidden(data: dict[str, Any], source: _Source) -> dict[str, Any]:
