@@ -9,7 +9,7 @@ import pytest
 from journeyman.app import now
 from journeyman.bench import Examination, candidate_of, held_out_id, keep
 from journeyman.embed import load as embedder
-from journeyman.errors import ModelRefused
+from journeyman.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.playbook import Bullet, Playbook
@@ -86,6 +86,13 @@ def test_a_refusal_of_every_attempt_is_an_error_and_one_of_some_is_not() -> None
         sat(TAUGHT, Playbook(), Pupil(lambda _: ModelRefused("the key is wrong")))
     some = Pupil(lambda request: ModelRefused("no") if request.task_id < "held_out-110" else None)
     assert sat(TAUGHT, Playbook(), some).unknown == 10
+
+
+def test_a_server_that_answers_nothing_is_an_error_and_no_verdict() -> None:
+    store = MemoryStore()
+    with pytest.raises(ModelError, match="no attempt at the held-out tasks was answered: ModelBusy: it is down"):
+        sat(TAUGHT, Playbook(), Pupil(lambda _: ModelBusy("it is down")), store)
+    assert not list(store.evaluations())
 
 
 def test_another_model_may_stand_on_the_other_side() -> None:

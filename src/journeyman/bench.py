@@ -10,7 +10,7 @@ from journeyman.agents.answer import Answer
 from journeyman.candidate import BASE, Candidate, Kind
 from journeyman.embed.base import Embedder
 from journeyman.embed.cache import Cached
-from journeyman.errors import ModelError, ModelRefused
+from journeyman.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.examination import EvaluateConfig, Report, evaluate_agents
 from journeyman.gate import Gate
 from journeyman.improve import Turn, turn
@@ -217,8 +217,8 @@ class Examination:
         for attempts in (report.baseline_attempts, report.candidate_attempts):
             if reason := refusal(attempts):
                 raise ModelRefused(f"{reason}. Nothing could be examined: every attempt met with this")
-            if attempts and all(attempt.trace.error for attempt in attempts):
-                raise ModelError(f"every attempt at the held-out tasks broke off, the first with {attempts[0].trace.error}")
+            if attempts and all((attempt.trace.error or "").startswith(f"{ModelBusy.__name__}: ") for attempt in attempts):
+                raise ModelError(f"no attempt at the held-out tasks was answered: {attempts[0].trace.error}")
         if new is not None:
             self.store.add_candidate(new)
         self.store.add_evaluation(
