@@ -12,7 +12,8 @@ from journeyman.embed import load as embedder
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
-from journeyman.playbook import Bullet, Playbook
+from journeyman.playbook import Batch, Bullet, MoveTo, Playbook, Vote
+from journeyman.release import Stage
 from journeyman.stores import MemoryStore, RunRecord
 from journeyman.task import Split
 from journeyman.tasks.answers import Exact
@@ -114,6 +115,14 @@ def test_an_empty_playbook_is_no_candidate() -> None:
     assert candidate_of(Playbook()) is None
     retired = Playbook(bullets=(Bullet(id="b-1", content=RULE, retired="harmful"),))
     assert candidate_of(retired) is None
+
+
+def test_a_playbook_stays_the_same_candidate_when_it_is_released() -> None:
+    moved = MoveTo(bullet_id="b-1", stage=Stage.PRODUCTION, by_gate=True)
+    released = TAUGHT.apply(Batch(id="run/gate.3", deltas=(moved,), at="2026-11-21T00:00:00+00:00"))
+    assert candidate_of(replace(released, created_at="today", training_config={"dataset": "sums"})) == candidate_of(TAUGHT)
+    voted = TAUGHT.apply(Batch(id="run/0", deltas=(Vote(bullet_id="b-1", helpful=1),)))
+    assert candidate_of(voted) != candidate_of(TAUGHT), "votes decide what is shown"
 
 
 def test_held_out_tasks_are_known_by_what_they_are() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from journeyman import DatasetLoader, OfflineTrainer, PlaybookStage, TrainingConfig, create_offline_trainer
+from journeyman.bench import candidate_of
 from journeyman.errors import InputError, JourneymanError, ModelRefused, TaskError
 from journeyman.learn.playbook import files
 from journeyman.playbook import Bullet, Playbook
@@ -152,6 +153,37 @@ def test_force_goes_there_and_is_recorded(pupil: Pupil) -> None:
     assert playbook()["training_config"]["forced"] is True
     kept = json.loads(Path(".journeyman", "runs", result.run_id, "result.json").read_text())
     assert kept["forced"] is True
+
+
+@pytest.mark.parametrize(
+    ("taught", "settings", "stages"),
+    [
+        (True, {}, [("shadow", False)]),
+        (True, {"target_stage": "production"}, [("shadow", False), ("canary", False), ("production", False)]),
+        (False, {"target_stage": "production"}, []),
+        (False, {"target_stage": "production", "force": True}, [("shadow", True), ("canary", True), ("production", True)]),
+        (
+            True,
+            {"target_stage": "production", "force": True, "evaluate": False},
+            [("shadow", True), ("canary", True), ("production", True)],
+        ),
+        (True, {"evaluate": False}, []),
+    ],
+)
+def test_the_release_of_what_passed_or_was_forced_is_kept(
+    pupil: Pupil, taught: bool, settings: dict[str, Any], stages: list[tuple[str, bool]]
+) -> None:
+    if not taught:
+        learned_nothing(pupil)
+    result = train(**settings)
+    with open_store(".journeyman/journeyman.db") as store:
+        releases = list(store.releases())
+        assert [(move.stage, move.forced) for release in releases for move in release.moves] == stages
+        for release in releases:
+            assert result.run_id in release.moves[0].reason
+            candidate, written = store.candidate(release.candidate_id), files.load("playbooks/offline_trained.json")
+            assert candidate is not None
+            assert candidate == candidate_of(written), "the file is the candidate that the gate has seen"
 
 
 def test_what_needed_no_force_was_not_forced(pupil: Pupil) -> None:

@@ -85,24 +85,15 @@ class Bench:
         return learned[0], self.went
 
     def record(self, result: TrainingResult) -> None:
-        """Keep how it ended."""
-        state = RunState.FINISHED if result.finished else RunState.STOPPED
-        self.store.mark_run(self.run.folder.name, state, app.now(), result.json())
-
-    def _released(self, result: TrainingResult) -> Release | None:
-        """The release of what passed, or was forced, as far as it was to go; another run of the same changes nothing."""
+        """Keep how it ended, and the release of what passed or was forced. Once more changes nothing."""
         passed = self.went is not None and self.went.release is not None
         candidate = self.went.candidate if self.went else candidate_of(result.playbook)
-        if candidate is None or not (passed or result.forced):
-            return None
-        if (kept := self.store.release(candidate.id)) is not None:
-            return kept
-        reason, at = f"{result.reason} ({result.run_id})", app.now()
-        release = Release(candidate_id=candidate.id, moves=(Move(Stage.SHADOW, reason, at, forced=result.forced),))
-        if result.stage is Stage.PRODUCTION:
-            release = release.to(Stage.CANARY, "held-out tasks stand in for live traffic", at, forced=result.forced)
-            release = release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=result.forced)
-        return release
+        if candidate is not None and (passed or result.forced):
+            self.store.add_candidate(candidate)
+            if self.store.release(candidate.id) is None:
+                self.store.add_release(_release(candidate, result))
+        state = RunState.FINISHED if result.finished else RunState.STOPPED
+        self.store.mark_run(self.run.folder.name, state, app.now(), result.json())
 
     def _affordable(self, learned: Learned) -> bool:
         """Whether the evaluation keeps within the limit too: its calls are like those of the training."""
@@ -139,6 +130,16 @@ class Bench:
         report = await examination.sit(playbook, self.run.initial, id=self.run.folder.name, done=self.watcher.evaluated)
         keep(self.store, self.run.folder.name, (*report.baseline_attempts, *report.candidate_attempts))
         return report
+
+
+def _release(candidate: Candidate, result: TrainingResult) -> Release:
+    """As far as it was to go."""
+    reason, at, forced = f"{result.reason} ({result.run_id})", app.now(), result.forced
+    release = Release(candidate_id=candidate.id, moves=(Move(Stage.SHADOW, reason, at, forced=forced),))
+    if result.stage is Stage.PRODUCTION:
+        release = release.to(Stage.CANARY, "held-out tasks stand in for live traffic", at, forced=forced)
+        release = release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=forced)
+    return release
 
 
 class _Keeping:
@@ -238,12 +239,13 @@ class Examination:
     def _look(self, held_out: Sequence[Task], who: str) -> int:
         """Count a look, before it is made: whoever breaks off after a glance has looked. Which one it is, from 1.
 
-        The same candidate on deterministic models gives the same result again, so that is no new look; on others it is another
-        chance to be lucky.
+        To do the very same on deterministic models gives the same result again, and is no new look; anything else is another
+        chance to be lucky: more of the tasks, another model, more trials, another budget.
         """
         at = app.now()
         models = (self.model, self.rival) if self.rival else (self.model,)
-        again = "" if all(model.deterministic for model in models) else at.isoformat()
+        same = [held_out_id(self.dataset), *(model.name for model in models), str(self.trials), str(self.token_budget)]
+        again = "/".join(same) if all(model.deterministic for model in models) else at.isoformat()
         return max((self.store.record_look(mark, who, at, again) for mark in landmarks(held_out)), default=1)
 
     def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Answer:
@@ -254,8 +256,15 @@ class Examination:
 
 
 def candidate_of(playbook: Playbook) -> Candidate | None:
-    """A playbook as something that can be evaluated and released; `None` when it has no bullets, for that is no candidate."""
-    return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(playbook)) if playbook.active else None
+    """A playbook as something that can be evaluated and released; `None` when it has no bullets, for that is no candidate.
+
+    How far it was released, when and by which run are left out: what the gate let pass is the candidate that the gate saw.
+    """
+    if not playbook.active:
+        return None
+    bullets = tuple(replace(bullet, stage=Stage.SHADOW, updated_at="") for bullet in playbook.bullets)
+    content = replace(playbook, bullets=bullets, batches=frozenset(), created_at="", training_config={})
+    return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(content))
 
 
 def landmarks(held_out: Sequence[Task]) -> list[str]:

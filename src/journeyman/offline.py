@@ -212,9 +212,10 @@ class OfflineTrainer:
             playbook_path=path,
             metrics_path=self.config.output_metrics_path,
         )
-        if learned.finished:
-            run.finish(result.json())
         bench.record(result)
+        if learned.finished:
+            # Last: a run that is killed before is gone on with, and records what is not recorded yet.
+            run.finish(result.json())
         return result
 
     def _spared(self, playbook: Playbook) -> str:
