@@ -80,8 +80,9 @@ def _decide(
         return Decision(False, f"{tasks} held-out tasks were compared, and {gate.least_tasks} are needed")
     alpha = spent(gate.alpha, evaluation.looks + 1)
     low, high = interval(evaluation.differences, alpha)
+    kind = "any-time interval" if isinstance(gate, BetterAtAnyTime) else "interval"
     found = (
-        f"gain {gain:+.3f} on {tasks} tasks, {_percent(1 - alpha)} interval {low:+.3f} to {high:+.3f}{_look(evaluation.looks)}"
+        f"gain {gain:+.3f} on {tasks} tasks, {_percent(1 - alpha)} {kind} {low:+.3f} to {high:+.3f}{_look(evaluation.looks)}"
     )
     if low > gate.least_gain:
         return Decision(True, f"{found}; {evaluation.wins} better, {evaluation.losses} worse")

@@ -13,7 +13,7 @@ from journeyman import app, embed
 from journeyman.bench import Examination
 from journeyman.cli._screen import Screen
 from journeyman.cli._shared import console
-from journeyman.cli._training import configured
+from journeyman.cli._training import configured, warn_of_few
 from journeyman.errors import InputError
 from journeyman.examination import Report, result_lines, results
 from journeyman.learn.playbook import files
@@ -57,6 +57,7 @@ async def _examine(
         raise InputError(
             f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
         )
+    warn_of_few(len(examined.tasks), config.least_tasks)
     name = config.models[0]
     models = [
         app.connect(n, concurrency=config.concurrency, base_url=config.base_url, key_env=config.key_env)

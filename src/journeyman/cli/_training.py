@@ -9,11 +9,13 @@ from rich.table import Table
 
 from journeyman import config, estimate
 from journeyman.cli._screen import Screen
+from journeyman.cli._shared import console
 from journeyman.errors import InputError
 from journeyman.examination import Report
 from journeyman.models import KEY
 from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
 from journeyman.release import Stage
+from journeyman.task import Split
 
 
 def run(
@@ -26,9 +28,11 @@ def run(
     if resume is not None and dry_run:
         raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
     trainer = OfflineTrainer(settings)
-    if dry_run:
+    run = None if dry_run else trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
+    if trainer.config.evaluate:
+        warn_of_few(len(trainer.dataset.split(Split.HELD_OUT)), trainer.config.least_tasks)
+    if run is None:
         return _priced(trainer, quiet=quiet)
-    run = trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
     with Screen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen
         screen.say(f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}")
@@ -68,6 +72,17 @@ def configured(options: Mapping[str, Any]) -> TrainingConfig:
     return TrainingConfig(**{**inherited, **given})
 
 
+def warn_of_few(held_out: int, least: int) -> None:
+    """Say before anything is spent that the gate will not be able to decide."""
+    if held_out < least:
+        console().print(
+            f"{held_out} held-out tasks, and the gate needs {least}: nothing can pass. "
+            "Give a file with --held-out-input, or more questions.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 def _priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
     found = estimate.report(trainer.plan())
     if quiet:
@@ -77,10 +92,10 @@ def _priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
         cost = "unknown" if part["cost"] is None else f"${part['cost']:.4f}"
         numbers = (f"{part[key]:,}" for key in ("calls", "input_tokens", "output_tokens"))
         table.add_row(part["role"], part["model"], *numbers, cost)
-    console = Console()
-    console.print(table)
+    out = Console(highlight=False, soft_wrap=True)
+    out.print(table)
     total = "unknown: a model has no known price" if found["cost"] is None else f"about ${found['cost']:.4f}"
-    console.print(f"In all {total}. Nothing was sent.", highlight=False)
+    out.print(f"In all {total}. Nothing was sent.")
     return found
 
 
@@ -93,13 +108,18 @@ def shares(report: Report) -> str:
 
 def _tell(result: TrainingResult, journal: Path) -> None:
     """The end of a run, in words."""
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(
+    out = Console(highlight=False, soft_wrap=True, markup=False)
+    out.print(
         f"{result.playbook_size} bullets in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
     )
     if result.evaluation is not None:
-        console.print(f"held-out tasks: {shares(result.evaluation)}")
-    console.print(result.reason)
-    console.print(f"Every change is in its journal: journeyman playbook log {journal}")
+        out.print(f"held-out tasks: {shares(result.evaluation)}")
+    if result.evaluation is not None:
+        out.print(f"{'passed' if result.evaluation.passed else 'not passed'}: {result.reason}")
+        if result.evaluation.passed and result.stage is Stage.SHADOW:
+            out.print("It stays in shadow; --target-stage production lets what passes go there.")
+    else:
+        out.print(result.reason)
+    out.print(f"Every change is in its journal: journeyman playbook log {journal}")
     if not result.finished:
-        console.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>")
+        out.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>")

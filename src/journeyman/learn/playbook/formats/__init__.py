@@ -52,7 +52,9 @@ def recognise(text: str, where: str = "the playbook") -> str:
         return recognise_json(json_of(text, where), where)
     if re.search(r"<memory_item>|<cheatsheet>", text):
         return "cheatsheet"
-    if re.search(r"^##(?!#)|^[ \t]*(?:[-*] )?\[[^\]\s]+\]\s*\S", text, re.MULTILINE):
+    # A bullet says something on the line of its id, and is no link; a playbook without bullets is headings alone.
+    bullet = re.search(r"^[ \t]*(?:[-*] )?\[[^\]\s]+\][ \t]*[^\s(\[]", text, re.MULTILINE)
+    if bullet or all(not line.strip() or re.match(r"##(?!#)", line) for line in text.lstrip("\ufeff").splitlines()):
         return "ace"
     raise PlaybookError(f"{where}:1: no playbook is recognised here; what can be read is {', '.join(READABLE)}")
 
