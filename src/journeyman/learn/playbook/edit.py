@@ -91,7 +91,14 @@ def _known(path: Path, journal: Journal) -> bool:
 def _journal(path: Path) -> Path:
     journal = journal_of(path)
     if not journal.exists():
-        raise InputError(f"{path} has no journal ({journal} is not there); one begins with the first change by a command")
+        playbook = files.load(path)
+        runs = sorted({bullet.provenance.run for bullet in playbook.bullets if bullet.provenance.run})
+        own = (
+            f"; what training did to it is in the journals of its runs: .journeyman/runs/*-{runs[-1]}/journal.jsonl"
+            if runs
+            else ""
+        )
+        raise InputError(f"{path} has no journal of changes by commands; one begins with the first such change{own}")
     return journal
 
 

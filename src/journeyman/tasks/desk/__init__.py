@@ -30,6 +30,8 @@ def load(domain: str, *, sizes: Mapping[Split, int] = SIZES, seed: int = 0) -> D
     Raises:
         InputError: There is no such shop.
     """
+    if not domain:
+        raise InputError(f"the desk needs the name of a shop, such as --domain oslo; there are {', '.join(SHOPS)}")
     if domain not in SHOPS:
         raise InputError(f"no shop {domain!r} at the desk; there are {', '.join(SHOPS)}")
     tasks = [task for split, size in sizes.items() for task in _tasks(domain, split, size, seed)]
