@@ -4,6 +4,8 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -72,6 +74,25 @@ async def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(model: Mod
     together = [reply.text for reply in await ask(model, hot)]
     assert len(set(together)) > 1
     assert (await model.complete(hot[3])).text == together[3]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_decoded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def decode(group: Sequence[Request]) -> list[Reply]:
+        begun.append(len(group))
+        time.sleep(0.05)
+        return [Reply(text="", model="")] * len(group)
+
+    monkeypatch.setattr("journeyman.models.embedded.BATCH", 4)
+    monkeypatch.setattr(model, "_decode", decode)
+    asking = asyncio.create_task(ask(model, requests(told=False)))
+    while not begun:
+        await asyncio.sleep(0.001)
+    asking.cancel()
+    await asyncio.wait([asking])
+    await model.close()
+    assert begun == [4]
 
 
 async def test_text_from_outside_its_world_is_answered_and_not_an_error(model: Model) -> None:

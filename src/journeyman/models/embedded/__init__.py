@@ -87,6 +87,9 @@ class Embedded:
                 await self._answer(ready[start : start + BATCH])
 
     async def _answer(self, group: Sequence[_Waiting]) -> None:
+        if all(waiting.reply.done() for waiting in group):
+            # Nobody waits any more, as after Ctrl-C: whoever closes the model would wait for all the rest.
+            return
         try:
             replies = await asyncio.to_thread(self._decode, [waiting.request for waiting in group])
         except Exception as error:  # noqa: BLE001 - the boundary to torch: whoever waits must be told
