@@ -75,6 +75,11 @@ def test_leaving_out_some_tasks_is_no_way_to_look_anew() -> None:
     assert sat(BLANK, Playbook(), store=store, dataset=fresh).evaluation.looks == 0
 
 
+def test_another_baseline_is_another_chance_and_counts() -> None:
+    store = MemoryStore()
+    assert [sat(TAUGHT, against, store=store).evaluation.looks for against in (Playbook(), BLANK, Playbook())] == [0, 1, 0]
+
+
 def test_on_a_model_that_varies_the_same_candidate_looks_again_each_time_and_each_is_kept() -> None:
     store, pupil = MemoryStore(), Pupil()
     pupil.deterministic = False

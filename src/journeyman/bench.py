@@ -199,7 +199,7 @@ class Examination:
         examined = held_out_id(self.dataset)
         new, old = candidate_of(playbook), candidate_of(against)
         who = (new.id if new else BASE) + (f"@{self.model.name}" if self.rival else "")
-        look = self._look(held_out, who)
+        look = self._look(held_out, who, old.id if old else BASE)
         finished: list[Attempt] = []
 
         def count(attempt: Attempt) -> None:
@@ -236,15 +236,16 @@ class Examination:
         )
         return report
 
-    def _look(self, held_out: Sequence[Task], who: str) -> int:
+    def _look(self, held_out: Sequence[Task], who: str, against: str) -> int:
         """Count a look, before it is made: whoever breaks off after a glance has looked. Which one it is, from 1.
 
         To do the very same on deterministic models gives the same result again, and is no new look; anything else is another
-        chance to be lucky: more of the tasks, another model, more trials, another budget.
+        chance to be lucky: another baseline, more of the tasks, another model, more trials, another budget.
         """
         at = app.now()
         models = (self.model, self.rival) if self.rival else (self.model,)
-        same = [held_out_id(self.dataset), *(model.name for model in models), str(self.trials), str(self.token_budget)]
+        names = (self.embedder.name, *(model.name for model in models))
+        same = [against, held_out_id(self.dataset), *names, str(self.trials), str(self.token_budget)]
         again = "/".join(same) if all(model.deterministic for model in models) else at.isoformat()
         return max((self.store.record_look(mark, who, at, again) for mark in landmarks(held_out)), default=1)
 
