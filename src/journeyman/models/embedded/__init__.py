@@ -153,7 +153,7 @@ class _Sampled(LogitsProcessor):  # type: ignore[misc]  # transformers is untype
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._rows = [
-            (row, request.temperature, np.random.default_rng([request.seed or 0, *request.text.encode()]))
+            (row, request.temperature, np.random.default_rng([(request.seed or 0) % 2**63, *request.text.encode()]))
             for row, request in enumerate(requests)
             if request.temperature
         ]
