@@ -3,7 +3,6 @@
 import os
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from journeyman import models, tasks
@@ -59,15 +58,12 @@ def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
         connect(name, base_url=base_url, key_env=key_env)
         return
     # Its client takes seconds to load.
-    sizes = sorted(path.parent.name for path in _WEIGHTS.glob("*/config.json"))
+    sizes = models.embedded_sizes()
     if (parsed.rest or "base") not in sizes:
         raise ModelRefused(f"no embedded model {parsed.rest!r}; there are: {', '.join(sizes) or 'none installed'}")
     for library in ("torch", "transformers"):
         if find_spec(library) is None:
             raise MissingExtra(f"{library} is missing: pip install 'journeyman[embedded]'")
-
-
-_WEIGHTS = Path(models.__file__).parent / "embedded" / "weights"
 
 
 def price(name: str, *, base_url: str = "") -> "PerMillion | None":

@@ -5,11 +5,12 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 from journeyman.errors import JourneymanError
+from journeyman.models import embedded_sizes
 
 PYTHON = (3, 11)
 KEYS = {
@@ -89,9 +90,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _weights() -> Iterator[Check]:
-    folder = resources.files("journeyman") / "models" / "embedded" / "weights"
-    sizes = sorted(each.name for each in folder.iterdir() if (each / "config.json").is_file()) if folder.is_dir() else []
-    if sizes:
+    if sizes := embedded_sizes():
         yield Check(group="embedded model", name="weights", state="ok", detail=", ".join(sizes))
     else:
         mend = "install journeyman again; to train them: python -m journeyman.pretrain"

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 
 from journeyman.errors import MissingExtra, ModelError
 from journeyman.models.base import Model
@@ -37,6 +38,15 @@ _NEED_MORE = {
     "openai": "a model, as in openai:gpt-5-mini",
     "recorded": "a file, as in recorded:outputs.jsonl",
 }
+
+
+WEIGHTS = Path(__file__).parent / "embedded" / "weights"
+"""Where the embedded model's sizes lie, a folder each. Here, as its client takes seconds to load."""
+
+
+def embedded_sizes() -> tuple[str, ...]:
+    """The sizes of the embedded model that are installed."""
+    return tuple(sorted(path.parent.name for path in WEIGHTS.glob("*/config.json")))
 
 
 @dataclass(frozen=True, slots=True)

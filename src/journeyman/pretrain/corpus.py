@@ -90,7 +90,7 @@ def _lessons(evidence: list[str], house: House) -> list[str]:
 
 
 def _applies(convention: Convention, order: Order) -> bool:
-    value = getattr(order, {"sku": "item", "amount": "amount"}.get(convention.field, convention.field))
+    value = getattr(order, {"sku": "item"}.get(convention.field, convention.field))
     return value is not None
 
 

@@ -16,9 +16,9 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokeniz
 from transformers.utils import logging
 
 from journeyman.errors import ModelError, ModelRefused
+from journeyman.models import WEIGHTS, embedded_sizes
 from journeyman.models.base import Dialect, Reply, Request
 
-WEIGHTS = Path(__file__).parent / "weights"
 BATCH = 64
 """Prompts decoded together."""
 REPLY_TOKENS = 96
@@ -43,7 +43,7 @@ class Embedded:
         self.size = size or "base"
         folder = weights or WEIGHTS / self.size
         if not (folder / "config.json").is_file():
-            sizes = ", ".join(sorted(path.parent.name for path in WEIGHTS.glob("*/config.json"))) or "none installed"
+            sizes = ", ".join(embedded_sizes()) or "none installed"
             raise ModelRefused(f"no embedded model {self.size!r}; there are: {sizes}")
         logging.set_verbosity_error()
         logging.disable_progress_bar()
