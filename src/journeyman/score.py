@@ -1,6 +1,5 @@
 """What an attempt was worth."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from journeyman.errors import TaskError
@@ -40,13 +39,6 @@ class Score:
     def evidence(self) -> str:
         """What the verifiers found, a line each."""
         return "\n".join(reward.evidence for reward in self.rewards if reward.evidence)
-
-
-def mean(scores: Iterable[Score]) -> tuple[float | None, int]:
-    """The mean of the known totals, and how many were unknown: report both or neither."""
-    totals = [score.total for score in scores]
-    known = [total for total in totals if total is not None]
-    return (sum(known) / len(known) if known else None), len(totals) - len(known)
 
 
 @dataclass(frozen=True, slots=True)
