@@ -59,5 +59,5 @@ $(VENV)/.embedded: pyproject.toml $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(PIP) --editable '.[dev,embedded,postgres]'
+	$(PIP) --editable '.[dev,code,embedded,plot,postgres,service]'
 	@touch $@

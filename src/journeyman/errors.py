@@ -7,6 +7,7 @@
     ├── ModelError     a model could not be reached, or its answer could not be used
     │   ├── ModelRefused   the server said no for good: wrong key, bad request, unknown model
     │   └── ModelBusy      rate limit, overload or time-out: the same call may succeed later
+    ├── SandboxError   code could not be run (code that ran and failed is a result)
     ├── PlaybookError  a playbook, journal or delta that cannot be what it says it is
     ├── StoreError     the store refused, or holds what it should not
     ├── ReleaseError   a step the release table does not allow
@@ -51,6 +52,10 @@ class ModelBusy(ModelError):
         super().__init__(message)
         self.retry_after = retry_after
         """Seconds the server asked for, when it did."""
+
+
+class SandboxError(JourneymanError):
+    """Code could not be run. Code that ran and failed is a result and no error."""
 
 
 class PlaybookError(JourneymanError):

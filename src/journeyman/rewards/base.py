@@ -1,0 +1,40 @@
+"""What a reward is: a small class that looks at what an agent did and gives a verdict that can be checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from journeyman.score import Reward
+from journeyman.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardResult:
+    """One verdict on one trace."""
+
+    score: float | None
+    """0 to 1, or `None` when it could not tell: unknown is not zero."""
+    is_binary: bool = False
+    """Whether only 0 and 1 (and unknown) can come out."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What was found, JSON; under "evidence" one sentence, as an API's error would say it."""
+
+    def named(self, name: str, weight: float) -> Reward:
+        """The verdict as it stands in a score."""
+        return Reward(name=name, value=self.score, evidence=str(self.details.get("evidence", "")), weight=weight)
+
+
+class RewardFunction(Protocol):
+    """One kind of verdict. Looks at what the agent did, not at what it says of itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weight(self) -> float: ...
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the same trace may be scored otherwise, so that kept scores are not mistaken for new ones."""
+
+    def compute(self, trace: Trace) -> RewardResult: ...

@@ -1,0 +1,1 @@
+"""What runs code that nobody trusts."""
