@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from journeyman import app, embed
-from journeyman.agents.answer import Answer
+from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.candidate import BASE, Candidate, Kind
 from journeyman.embed.base import Embedder
 from journeyman.embed.cache import Cached
@@ -23,7 +23,7 @@ from journeyman.learn.playbook.trainer import Learned, Tools, Watcher, learn
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
 from journeyman.release import Move, Release, Stage
-from journeyman.rollout import Attempt, refusal
+from journeyman.rollout import Agent, Attempt, refusal
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Split, Task
 from journeyman.tasks.base import Dataset
@@ -46,6 +46,8 @@ class Bench:
         self.run = run
         self.dataset = dataset
         self.generator, self.reflector = models
+        self.agent: MakeAgent = Answer
+        """Who attempts the tasks. Another may take its place before the run."""
         self.store = store
         self.watcher = _Keeping(store, run.folder.name, watcher)
         self.name = str(run.config["name"])
@@ -114,6 +116,7 @@ class Bench:
             clock=app.now,
             stamp=lambda: self.stamp,
             name=self.name,
+            agent=self.agent,
         )
         return await learn(self.dataset.split(Split.TRAIN), self.run, tools, self.config.learning, self.watcher)
 
@@ -126,6 +129,7 @@ class Bench:
             gate=self.config.gate,
             trials=self.config.trials,
             token_budget=self.config.token_budget,
+            agent=self.agent,
         )
         report = await examination.sit(playbook, self.run.initial, id=self.run.folder.name, done=self.watcher.evaluated)
         keep(self.store, self.run.folder.name, (*report.baseline_attempts, *report.candidate_attempts))
@@ -182,6 +186,8 @@ class Examination:
     token_budget: int = 2000
     rival: Model | None = None
     """The baseline's model, where it is another one."""
+    agent: MakeAgent = Answer
+    """Who attempts the tasks, on both sides."""
 
     async def sit(
         self, playbook: Playbook, against: Playbook, *, id: str, done: Callable[[int, int], None] = lambda _, __: None
@@ -249,11 +255,11 @@ class Examination:
         again = "/".join(same) if all(model.deterministic for model in models) else at.isoformat()
         return max((self.store.record_look(mark, who, at, again) for mark in landmarks(held_out)), default=1)
 
-    def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Answer:
+    def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Agent:
         if candidate is None:
-            return Answer(model=model)
+            return self.agent(model=model)
         choose = chooser(playbook, self.embedder, budget=self.token_budget)
-        return Answer(model=model, choose=choose, candidate_id=candidate.id)
+        return self.agent(model=model, choose=choose, candidate_id=candidate.id)
 
 
 def candidate_of(playbook: Playbook) -> Candidate | None:

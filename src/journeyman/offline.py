@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman import app, embed, estimate
+from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.bench import Bench
 from journeyman.errors import InputError, JourneymanError, PlaybookError, TaskError
 from journeyman.improve import Turn
@@ -54,6 +55,7 @@ class OfflineTrainer:
         self._custom_examples: Sequence[Task] | None = None
         """Training tasks to use instead of the data set's, as older programs set them."""
         self._dataset: Dataset | None = None
+        self._agent: MakeAgent = Answer
 
     def train(self, initial_playbook_path: str | Path | None = None) -> TrainingResult:
         """Train from the beginning, or from an existing playbook.
@@ -137,12 +139,12 @@ class OfflineTrainer:
         saved = run.config if isinstance(run.config, Mapping) else {}
         if not all(isinstance(saved.get(key), str) for key in ("name", "tasks")):
             raise PlaybookError(f"{path} is not what was written; restore it, or begin a new run")
-        known = {field.name for field in fields(TrainingConfig)}
+        known = {field.name for field in fields(self.config)}
         kept: dict[str, Any] = {"project": self.config.project, "store": self.config.store}
         if self._limit is not None:
             kept["max_cost"] = self.config.max_cost
         try:
-            return TrainingConfig(**{**{key: value for key, value in saved.items() if key in known}, **kept})
+            return type(self.config)(**{**{key: value for key, value in saved.items() if key in known}, **kept})
         except InputError as error:
             raise InputError(f"{path}: {error}; restore the file, or begin a new run") from None
 
@@ -159,6 +161,7 @@ class OfflineTrainer:
         try:
             with open_store(self.config.store) as store:
                 bench = Bench(self.config, run, self.dataset, connected, store, self.watcher)
+                bench.agent = self._agent
                 with bench.marked():
                     learned, went = await bench.go_round()
                     return self._write(run, learned, went, bench, started)

@@ -2,15 +2,31 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from journeyman.agents import prompts
 from journeyman.candidate import BASE
 from journeyman.models.base import Model, Reply, Request
 from journeyman.playbook import Bullet
+from journeyman.rollout import Agent
 from journeyman.task import Task
 from journeyman.trace import ModelCall, Step
 
 Choose = Callable[[Task], Sequence[Bullet]]
+
+
+class MakeAgent(Protocol):
+    """How a learner or an examination comes by an agent: `Answer` itself is one, and so is `partial(Coder, workshop=…)`."""
+
+    def __call__(
+        self,
+        *,
+        model: Model,
+        choose: Choose = ...,
+        candidate_id: str = ...,
+        temperature: float | None = ...,
+        seed: int | None = ...,
+    ) -> Agent: ...
 
 
 def nothing(_: Task) -> Sequence[Bullet]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from journeyman.agents.answer import Answer
+from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.embed.base import Embedder
 from journeyman.errors import ModelBusy, ModelError, ModelRefused, TaskError
 from journeyman.learn.playbook.attribute import to_retire, votes
@@ -92,6 +92,8 @@ class Tools:
     """ISO 8601, for bullets. A constant one makes runs on a deterministic model equal to the byte."""
     name: str = ""
     """Stands in the provenance of every bullet."""
+    agent: MakeAgent = Answer
+    """Who attempts the tasks, with the generator as its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class _Step:
         choose = self._chosen.of(playbook)
         tries = [
             attempt_all(
-                Answer(
+                self._tools.agent(
                     model=self._tools.generator,
                     choose=choose,
                     candidate_id=f"{self._tools.name}@{self._id}",
