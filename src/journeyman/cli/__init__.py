@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "compare": "Say whether B is really better than A, from anybody's results.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
+    "sandbox": "Run code behind walls, and try to break out of them.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
