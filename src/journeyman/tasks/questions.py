@@ -104,7 +104,7 @@ def split_named(name: str) -> Split:
 def _dataset(name: str, open_: Sequence[_Question], held_out: Sequence[_Question], *, verifier: Verifier, seed: int) -> Dataset:
     """Put every question into its split. Equal questions are one, and none is on both sides of the fence."""
     shares = {**SHARES, Split.HELD_OUT: 0} if held_out else SHARES
-    placed = [replace(question, split=question.split or _share(question.content, shares, seed)) for question in _unique(open_)]
+    placed = [replace(question, split=question.split or share(question.content, shares, seed)) for question in _unique(open_)]
     placed += [replace(question, split=Split.HELD_OUT) for question in _unique(held_out)]
     _refuse_leaks(placed)
     tasks = [replace(question.task, split=question.split or Split.TRAIN) for question in placed]
@@ -112,7 +112,7 @@ def _dataset(name: str, open_: Sequence[_Question], held_out: Sequence[_Question
     return Dataset(name=name, tasks=tuple(tasks), verifier=verifier)
 
 
-def _share(content: str, shares: Mapping[Split, int], seed: int) -> Split:
+def share(content: str, shares: Mapping[Split, int], seed: int) -> Split:
     """By the content's hash: the same question is in the same split, whatever else the file holds."""
     digest = hashlib.sha256(f"{seed}\n{content}".encode()).digest()
     at = int.from_bytes(digest[:8]) % sum(shares.values())
