@@ -1,1 +1,35 @@
-"""What runs code that nobody trusts."""
+"""What runs code that nobody trusts: a table of names, so that none is imported before somebody says it."""
+
+import logging
+from importlib import import_module
+
+from journeyman.errors import InputError
+from journeyman.sandbox.base import Sandbox
+
+_SANDBOXES = {
+    "bubblewrap": ("journeyman.sandbox.bubblewrap", "Bubblewrap"),
+    "landlock": ("journeyman.sandbox.landlock", "Landlock"),
+    "unsafe-local": ("journeyman.sandbox.unsafe", "Unsafe"),
+}
+_SERVICE = ("journeyman.sandbox.http", "HttpSandbox")
+
+_log = logging.getLogger(__name__)
+
+
+def load(name: str = "bubblewrap") -> Sandbox:
+    """A sandbox by its name, or the client of a service by its URL. Nothing is started yet.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    if name.startswith(("http://", "https://")):
+        module, cls = _SERVICE
+        service: Sandbox = getattr(import_module(module), cls)(name)
+        return service
+    if name not in _SANDBOXES:
+        raise InputError(f"no sandbox {name!r}; there are {', '.join(sorted(_SANDBOXES))}, and the URL of a service")
+    if name == "unsafe-local":
+        _log.warning("unsafe-local has no walls: the code that runs can do whatever you can do")
+    module, cls = _SANDBOXES[name]
+    sandbox: Sandbox = getattr(import_module(module), cls)()
+    return sandbox

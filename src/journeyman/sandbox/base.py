@@ -98,8 +98,9 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended by itself with exit code 0. Says nothing about what it did."""
-        return self.exit_code == 0 and self.limit is None
+        """Whether it ended by itself with exit code 0. Says nothing about what it did. Who was refused more of something and
+        coped is fine, so `limit` does not count; whoever was stopped has no exit code."""
+        return self.exit_code == 0
 
 
 class Session(Protocol):

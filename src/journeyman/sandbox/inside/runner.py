@@ -1,0 +1,194 @@
+"""Runs the code in a process that was forked for it, as `python main.py` would."""
+
+import ast
+import atexit
+import builtins
+import errno
+import gc
+import io
+import linecache
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from . import toolbox
+
+HINTS = {
+    errno.ENOSPC: "disk",
+    errno.EFBIG: "file_size",
+    errno.EMFILE: "open_files",
+    errno.EAGAIN: "processes",
+    errno.ENOMEM: "memory",
+}
+"""What an uncaught error says about the limit that caused it. The warden takes it for what it is: word from the code."""
+
+
+def run(job: Mapping[str, Any], line: toolbox.Line) -> NoReturn:
+    """Run a job in the working folder and end the process with its exit code."""
+    own_modules = set(sys.modules)
+    _fresh_streams()
+    _reseed()
+    toolbox.install(line, job["tools"])
+    match job["kind"]:
+        case "command":
+            _execute_command(job)
+        case "pytest":
+            code = _pytest(job["main"], job["arguments"])
+        case "session":
+            code = _session(line)
+        case _:
+            code = _python(job["main"], job["arguments"], line)
+    _farewell(code, own_modules)
+
+
+def command(job: Mapping[str, Any]) -> list[str]:
+    """What to execute, found on the path as it is within the walls.
+
+    Raises:
+        LookupError: None of the interpreters is there.
+    """
+    for program, *options in job["commands"]:
+        if (found := shutil.which(program)) is not None:
+            return [found, *options, job["main"], *job["arguments"]]
+    raise LookupError(f"{' or '.join(each[0] for each in job['commands'])} is not installed on {os.environ['PATH']}")
+
+
+def _execute_command(job: Mapping[str, Any]) -> NoReturn:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    words = command(job)
+    os.execv(words[0], words)  # noqa: S606 - no shell is wanted between
+
+
+def _fresh_streams() -> None:
+    """Streams of this process's own: what the parent's hold belongs to the parent."""
+    for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        buffered = open(fd, f"{mode}b", closefd=False)  # noqa: SIM115 - lives as long as the process
+        errors = "backslashreplace" if name == "stderr" else "surrogateescape"
+        stream = io.TextIOWrapper(buffered, encoding="utf-8", errors=errors, line_buffering=name == "stderr")
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _reseed() -> None:
+    """A fork has its parent's chance, and every run would draw the same."""
+    if "random" in sys.modules:
+        sys.modules["random"].seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _main_module(path: str) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __file__=path, __annotations__={}, __cached__=None)
+    main.__doc__ = None
+    sys.modules["__main__"] = main
+    sys.path.insert(0, os.getcwd())
+    return main
+
+
+def _python(name: str, arguments: list[str], line: toolbox.Line) -> int:
+    path = os.path.join(os.getcwd(), name)
+    sys.argv[:] = [name, *arguments]
+    main = _main_module(path)
+    try:
+        with open(path, "rb") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, main.__dict__)  # noqa: S102 - what this program is for
+    except BaseException as error:  # noqa: BLE001 - the interpreter's own boundary
+        return _ended(error, line)
+    return 0
+
+
+def _pytest(name: str, arguments: list[str]) -> int:
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    import pytest
+
+    sys.argv[:] = ["pytest", name, *arguments]
+    sys.path.insert(0, os.getcwd())
+    return int(pytest.main(["-p", "no:cacheprovider", *arguments, name]))
+
+
+def _session(line: toolbox.Line) -> int:
+    """Execute what comes until the line is closed."""
+    namespace = _main_module("<session>").__dict__
+    del namespace["__file__"]
+    count = 0
+    while True:
+        try:
+            heard = line.hear()
+        except (EOFError, OSError):
+            return 0
+        count += 1
+        toolbox.install(line, heard["tools"])
+        try:
+            _execute(heard["code"], f"<call {count}>", namespace)
+            code = 0
+        except BaseException as error:  # noqa: BLE001 - the interpreter's own boundary
+            code = _ended(error, line)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        line.say({"done": code})
+
+
+def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    tree = ast.parse(source, name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(_compiled(tree, name), namespace)  # noqa: S102 - what this program is for
+    if isinstance(last, ast.Expr):
+        sys.displayhook(eval(_compiled(ast.Expression(last.value), name), namespace))  # noqa: S307
+
+
+def _compiled(tree: ast.Module | ast.Expression, name: str) -> CodeType:
+    code: CodeType = compile(tree, name, "eval" if isinstance(tree, ast.Expression) else "exec", dont_inherit=True)
+    return code
+
+
+def _ended(error: BaseException, line: toolbox.Line) -> int:
+    """The exit code of a program that ended so, after it was said on stderr."""
+    if isinstance(error, SystemExit):
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 0xFF
+        print(error.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+        return 1
+    error.__traceback__ = _of_the_code(error.__traceback__)
+    sys.excepthook(type(error), error, error.__traceback__)
+    hint = "memory" if isinstance(error, MemoryError) else HINTS.get(getattr(error, "errno", None) or 0)
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        hint = "processes"
+    if hint:
+        line.say({"hint": hint})
+    return 1
+
+
+def _of_the_code(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without the frames of this file."""
+    while trace and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _farewell(code: int, own_modules: set[str]) -> NoReturn:
+    """End as the interpreter does: threads, exit handlers, the code's own objects (a file left open is written), streams.
+
+    Not by leaving `main`: taking down the many warm modules would cost more than the run.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for name in ["__main__", *(set(sys.modules) - own_modules)]:
+        module = sys.modules.get(name)
+        if name == "__main__" or str(getattr(module, "__file__", None)).startswith(os.getcwd()):
+            vars(module).clear()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            code = code or 120
+    os._exit(code)
