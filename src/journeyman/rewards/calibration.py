@@ -1,0 +1,196 @@
+"""How well numbers between 0 and 1 say what labels say, with intervals, and how to make them say it better.
+
+Attempts at one task resemble each other, so every interval resamples whole groups (tasks), not single attempts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats, Floats], float]
+"""Of scores and labels, in one order; NaN where it is not defined."""
+
+ISOTONIC_FROM = 1000
+"""Labels from which isotonic regression is no longer worse than Platt's (Niculescu-Mizil and Caruana, ICML 2005)."""
+_RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    def json(self) -> dict[str, float]:
+        return {"value": round(self.value, 6), "low": round(self.low, 6), "high": round(self.high, 6)}
+
+
+def auc(scores: Floats, labels: Floats) -> float:
+    """The chance that a success has a higher score than a failure, ties counting half. NaN with one kind of label only."""
+    positive = labels > 0.5
+    yes, no = int(positive.sum()), int((~positive).sum())
+    if not yes or not no:
+        return float("nan")
+    ranks = stats.rankdata(scores)
+    return float((ranks[positive].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def brier(probabilities: Floats, labels: Floats) -> float:
+    """The mean squared distance of probability and label: 0 is perfect, 0.25 is a coin."""
+    return float(np.mean((probabilities - labels) ** 2))
+
+
+def ece(probabilities: Floats, labels: Floats, bins: int = 10) -> float:
+    """The expected calibration error: |mean probability - share of successes|, over bins of equally many, in their proportions.
+
+    Equally filled bins, since probabilities of a weak predictor crowd together (Nixon et al., Measuring Calibration in Deep
+    Learning, 2019). Some error is chance: about 0.4 · sqrt(bins / n) of it for a perfect predictor around one half.
+    """
+    order = np.argsort(probabilities, kind="stable")
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    return float(sum(len(part) * abs(probabilities[part].mean() - labels[part].mean()) for part in parts) / len(order))
+
+
+def agreement(scores: Floats, labels: Floats) -> float:
+    """The share on which verdict (from one half on) and label are the same."""
+    return float(np.mean((scores >= 0.5) == (labels >= 0.5)))
+
+
+def kappa(scores: Floats, labels: Floats) -> float:
+    """Cohen's: agreement beyond chance; 0 is chance, 1 is perfect. NaN when both always say the same one thing."""
+    said, true = scores >= 0.5, labels >= 0.5
+    chance = said.mean() * true.mean() + (1 - said.mean()) * (1 - true.mean())
+    return float((agreement(scores, labels) - chance) / (1 - chance)) if chance < 1 else float("nan")
+
+
+def estimate(
+    statistic: Statistic, scores: Floats, labels: Floats, groups: Sequence[str], *, inflated: bool = False, seed: int = 0
+) -> Estimate:
+    """The statistic with its percentile interval over 1,000 resamplings of groups. (NaN, NaN) where none defined it.
+
+    Of one that resampling inflates, as it does a calibration error, the interval is moved back by as much, to 0 at the least.
+    """
+    members: dict[str, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
+    places = [np.array(found) for _, found in sorted(members.items())]
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(_RESAMPLES):
+        drawn = np.concatenate([places[group] for group in rng.integers(len(places), size=len(places))])
+        value = statistic(scores[drawn], labels[drawn])
+        if not np.isnan(value):
+            found.append(value)
+    low, high = np.quantile(found, [0.025, 0.975]) if found else (float("nan"), float("nan"))
+    value = statistic(scores, labels)
+    if inflated and found:
+        bias = float(np.mean(found)) - value
+        low, high = max(0.0, low - bias), max(0.0, high - bias)
+    return Estimate(value, float(low), float(high))
+
+
+class Calibrator(Protocol):
+    """From a score to the probability of a success."""
+
+    def __call__(self, scores: Floats) -> Floats: ...
+
+    def json(self) -> dict[str, Any]:
+        """As a JSON object that `calibrator` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Platt:
+    """The logistic function of slope · score + offset."""
+
+    slope: float
+    offset: float
+
+    def __call__(self, scores: Floats) -> Floats:
+        return sigmoid(self.slope * scores + self.offset)
+
+    def json(self) -> dict[str, Any]:
+        return {"kind": "platt", "slope": self.slope, "offset": self.offset}
+
+
+@dataclass(frozen=True, slots=True)
+class Isotonic:
+    """Straight lines between points that never fall."""
+
+    scores: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __call__(self, scores: Floats) -> Floats:
+        return np.interp(scores, self.scores, self.probabilities)
+
+    def json(self) -> dict[str, Any]:
+        return {"kind": "isotonic", "scores": list(self.scores), "probabilities": list(self.probabilities)}
+
+
+def sigmoid(values: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(values, -500, 500))), np.float64)
+
+
+def calibrated(scores: Floats, labels: Floats) -> Calibrator:
+    """The calibrator that fits: isotonic from 1,000 labels on, Platt's below."""
+    return _isotonic(scores, labels) if len(labels) >= ISOTONIC_FROM else platt(scores, labels)
+
+
+def platt(scores: Floats, labels: Floats) -> Platt:
+    """By maximum likelihood on targets drawn in a little from 0 and 1 (Platt, Probabilities for SV Machines, 1999).
+
+    The slope is never negative: a score that points the wrong way calibrates to a constant, and is not turned round.
+    """
+    yes, no = labels.sum(), len(labels) - labels.sum()
+    targets = np.where(labels > 0.5, (yes + 1) / (yes + 2), 1 / (no + 2))
+
+    def loss(parameters: Floats) -> float:
+        logits = parameters[0] * scores + parameters[1]
+        return float(np.mean(np.logaddexp(0, logits) - targets * logits))
+
+    start = np.array([1.0, np.log((yes + 1) / (no + 1))])
+    found = optimize.minimize(loss, start, method="L-BFGS-B", bounds=[(0, 1e3), (-1e3, 1e3)])
+    return Platt(float(found.x[0]), float(found.x[1]))
+
+
+def _isotonic(scores: Floats, labels: Floats) -> Isotonic:
+    points, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    means = np.bincount(inverse, labels) / counts
+    fitted = optimize.isotonic_regression(means, weights=counts).x
+    return Isotonic(tuple(map(float, points)), tuple(map(float, fitted)))
+
+
+def calibrator(data: Mapping[str, Any]) -> Calibrator:
+    """What `json` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is not that.
+    """
+    if data["kind"] == "platt":
+        return Platt(_finite(data["slope"]), _finite(data["offset"]))
+    if data["kind"] != "isotonic":
+        raise ValueError(f"no calibrator {data['kind']!r}")
+    scores, probabilities = (tuple(_finite(value) for value in data[name]) for name in ("scores", "probabilities"))
+    sound = (
+        len(scores) == len(probabilities) > 0
+        and sorted(scores) == list(scores)
+        and sorted(probabilities) == list(probabilities)
+    )
+    if not sound:
+        raise ValueError("the points of an isotonic calibrator must be as many, and must not fall")
+    return Isotonic(scores, probabilities)
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
