@@ -102,3 +102,16 @@ def spent(alpha: float, look: int) -> float:
     through more often than `alpha`.
     """
     return alpha / look**2
+
+
+def pass_at_k(samples: int, passed: int, k: int) -> float:
+    """The chance that one of `k` samples passes, drawn from `samples` of which `passed` do: 1 - C(n-c, k) / C(n, k).
+
+    The unbiased estimator of Chen et al., "Evaluating Large Language Models Trained on Code" (arXiv 2107.03374, 2021),
+    multiplied out as they do.
+    """
+    if not 0 <= passed <= samples or not 1 <= k <= samples:
+        raise ValueError(f"{k} of {samples} samples cannot be drawn, or {passed} of them cannot pass")
+    if samples - passed < k:
+        return 1.0
+    return float(1.0 - np.prod(1.0 - k / np.arange(samples - passed + 1, samples + 1)))

@@ -1,0 +1,155 @@
+"""The checker's end: runs the tests, which hold the expected values, against handles on the candidate's names.
+
+No code of the candidate ever runs here. What it answers arrives as data.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .handle import Handle, may_speak
+from .peer import CannotCross, Gone, Peer
+
+_PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}
+
+
+class Checker(Peer):
+    """Lends only what the tests hand over themselves, and shows nothing of it but its public side."""
+
+    def __init__(self, exchange: Callable[[str], str], own: Sequence[str]) -> None:
+        super().__init__(exchange)
+        self._own = frozenset(own)
+        self._importer = self._find("mine", [0, "function", []])
+        self.could_not_cross: str | None = None
+        """What the tests wanted to hand over and could not: then this way cannot tell."""
+
+    def name(self, module: str, name: str = "") -> Any:
+        """What the candidate has under a name. A class that the tests name may say itself what it is equal to."""
+        found = self.ask("call", self._importer, module, name)
+        if isinstance(found, Handle) and name[:1].isupper():
+            may_speak(found)
+        return found
+
+    def ask(self, operation: str, *args: Any, **named: Any) -> Any:
+        try:
+            return super().ask(operation, *args, **named)
+        except CannotCross as error:
+            self.could_not_cross = str(error)
+            raise
+
+    def lendable(self, value: Any) -> bool:
+        return isinstance(value, _PASSED_ON) or hasattr(type(value), "__next__") or self._is_own(value)
+
+    def may(self, operation: str, args: list[Any]) -> bool:
+        if operation not in _PUBLIC:
+            return False
+        if operation in ("get", "set"):
+            return self._is_own(args[0]) and isinstance(args[1], str) and not args[1].startswith("_")
+        return operation in ("call", "next", "iter") or self._is_own(args[0])
+
+    def _is_own(self, value: Any) -> bool:
+        kind = value if isinstance(value, type) else type(value)
+        return kind.__module__ in self._own
+
+    def say(self, text: str) -> None:
+        sys.stdout.write(text)
+
+
+class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes `import` find the candidate's modules, after everything that is really here."""
+
+    def __init__(self, checker: Checker, names: Sequence[str]) -> None:
+        self._checker, self._names = checker, frozenset(names)
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] not in self._names:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        checker, name = self._checker, module.__name__
+        checker.name(name)
+
+        def resolve(attribute: str) -> Any:
+            if attribute.startswith("__"):
+                raise AttributeError(attribute)
+            try:
+                return checker.name(name, attribute)
+            except NameError as error:
+                raise AttributeError(str(error)) from None
+
+        module.__getattr__ = resolve  # type: ignore[method-assign]
+
+
+def start(exchange: Callable[[str], str], *, modules: Sequence[str], own: Sequence[str]) -> Checker:
+    """Meet the candidate. From then on its modules can be imported here."""
+    checker = Checker(exchange, own)
+    sys.meta_path.append(_Modules(checker, modules))
+    return checker
+
+
+def run_module(checker: Checker, name: str) -> str:
+    """Import a module whose statements are the tests; the report, as JSON."""
+    report: dict[str, Any] = {"tests": 1, "passed": 0, "failures": []}
+    try:
+        importlib.import_module(name)
+        report["passed"] = 1
+    except Gone as gone:
+        report["failures"] = [f"the code ended: {gone}"]
+    except BaseException as error:  # noqa: BLE001 - the boundary: a test may raise anything
+        report["failures"] = [_told(error)]
+    return json.dumps(report | {"could_not_cross": checker.could_not_cross})
+
+
+def run_pytest(checker: Checker, file: str) -> str:
+    """Run a file of tests with pytest; the report, as JSON."""
+    import pytest
+
+    counted = _Counted()
+    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={Path.cwd()}", file]
+    code = pytest.main(options, plugins=[counted])
+    report = {"tests": counted.tests, "passed": counted.passed if code == 0 else min(counted.passed, counted.tests - 1)}
+    return json.dumps(report | {"failures": counted.failures, "could_not_cross": checker.could_not_cross})
+
+
+class _Counted:
+    """A plug-in that keeps what became of each test. Skipped and expected to fail is neither passed nor failed."""
+
+    def __init__(self) -> None:
+        self.tests = self.passed = 0
+        self.failures: list[str] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failures.append(f"{report.nodeid}: {_crash(report)}")
+        if report.when == "call" and not report.skipped:
+            self.tests += 1
+            self.passed += report.passed
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.tests += 1
+            self.failures.append(f"{report.nodeid}: {str(report.longrepr)[-500:]}")
+
+
+def _crash(report: Any) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash else report.longrepr)[:500]
+
+
+def _told(error: BaseException) -> str:
+    """The line of the tests that failed, and why."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "_journeyman" not in frame.filename]
+    line = frames[-1].line if frames else ""
+    return f"{line}: {type(error).__name__}: {error}"[:500].removesuffix(": ")

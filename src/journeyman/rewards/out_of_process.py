@@ -1,0 +1,169 @@
+"""Tests that the code they test cannot reach: the checker in one sandbox, the candidate in another, and data between them.
+
+The tests and the values they expect never enter the candidate's process, so it can neither read them nor touch what decides.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import SandboxError
+from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
+
+_PACKAGE = "_journeyman"
+_INSIDE = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in Path(__file__).with_name("inside").glob("*.py")}
+_CANDIDATE = f"from {_PACKAGE}.candidate import serve\nserve(lambda message: tools.exchange(message))\n"
+_MOST_WAITING = 64
+_FAREWELL_SECONDS = 1.0
+_TIME = ("cpu", "wall")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """What is run against a candidate. Written by the task's author."""
+
+    file: str
+    """The module of tests, with its ending."""
+    files: Mapping[str, bytes]
+    """That one, and what it needs that is not the candidate's, by relative path."""
+    runner: str = "module"
+    """Or "pytest"."""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Modules whose objects the candidate may use by their public names."""
+        return tuple(name.removesuffix(".py").replace("/", ".") for name in self.files if name.endswith(".py"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the tests said."""
+
+    passed: bool | None
+    """`None` when this could not be told."""
+    evidence: str
+    tests: int | None = None
+    tests_passed: int | None = None
+    timed_out: bool = False
+    needs_one_process: bool = False
+    """Whether it could not be told because the tests hand the code something that cannot leave their process."""
+    outcome: Outcome | None = None
+    """Of the run in which the code was; `None` when it was ended after its last answer."""
+
+
+class _Line:
+    """The wire between the two ends. Each has one tool, with which it gives a message and waits for the next."""
+
+    def __init__(self) -> None:
+        self._to_checker: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self._to_candidate: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self._ended = asyncio.Event()
+        self._gone = ""
+        self.report: dict[str, Any] | None = None
+
+    async def candidate_says(self, arguments: Mapping[str, Any]) -> str:
+        message = str(arguments["0"])
+        if message:
+            await self._to_checker.put(message)
+        return await self._to_candidate.get()
+
+    async def checker_says(self, arguments: Mapping[str, Any]) -> str:
+        if not self._ended.is_set():
+            await self._to_candidate.put(str(arguments["0"]))
+        answer = asyncio.ensure_future(self._to_checker.get())
+        end = asyncio.ensure_future(self._ended.wait())
+        await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED)
+        end.cancel()
+        if answer.done():
+            return answer.result()
+        answer.cancel()
+        return json.dumps({"gone": self._gone})
+
+    async def checker_reports(self, arguments: Mapping[str, Any]) -> None:
+        self.report = json.loads(arguments["0"])
+
+    def candidate_ended(self, why: str) -> None:
+        self._gone = why
+        self._ended.set()
+
+    def farewell(self) -> None:
+        """Let the candidate go, unless it is busy."""
+        if not self._to_candidate.full():
+            self._to_candidate.put_nowait("{}")
+
+
+async def examine(
+    sandbox: Sandbox, tests: Tests, *, files: Mapping[str, bytes], modules: Sequence[str], limits: Limits
+) -> Verdict:
+    """Run tests against the candidate's files.
+
+    Args:
+        modules: The top-level modules among `files` that the tests may import.
+        limits: Of the candidate. The tests themselves may take a little longer.
+    """
+    line = _Line()
+    candidate = asyncio.create_task(_candidate(sandbox, line, files, limits))
+    try:
+        checked = await _checker(sandbox, line, tests, modules, limits)
+        line.farewell()
+        ended = candidate.done() or line.report is None
+        await asyncio.wait((candidate,), timeout=limits.wall_seconds if ended else _FAREWELL_SECONDS)
+        outcome = candidate.result() if candidate.done() else None
+    except SandboxError as error:
+        return Verdict(passed=None, evidence=str(error))
+    finally:
+        candidate.cancel()
+        await asyncio.gather(candidate, return_exceptions=True)
+    return _verdict(line.report, checked, outcome if ended else None)
+
+
+async def _candidate(sandbox: Sandbox, line: _Line, files: Mapping[str, bytes], limits: Limits) -> Outcome:
+    why = "the sandbox failed"
+    try:
+        program = Program(code=_CANDIDATE, files={**files, **_INSIDE}, limits=limits)
+        outcome = await sandbox.run(program, tools={"exchange": line.candidate_says})
+        why = ended_by(outcome)
+    finally:
+        line.candidate_ended(why)
+    return outcome
+
+
+async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, modules: Sequence[str], limits: Limits) -> Outcome:
+    target = tests.file if tests.runner == "pytest" else tests.file.removesuffix(".py")
+    code = (
+        f"from {_PACKAGE} import checker\n"
+        f"met = checker.start(lambda m: tools.exchange(m), modules={list(modules)!r}, own={list(tests.own)!r})\n"
+        f"tools.report(checker.run_{tests.runner}(met, {target!r}))\n"
+    )
+    longer = replace(limits, wall_seconds=limits.wall_seconds + 10, cpu_seconds=limits.cpu_seconds + 10)
+    program = Program(code=code, files={**tests.files, **_INSIDE}, limits=longer)
+    return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
+
+
+def _verdict(report: dict[str, Any] | None, checked: Outcome, outcome: Outcome | None) -> Verdict:
+    if outcome is not None:
+        found = f"the code ended before its tests did: {ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
+        return Verdict(passed=False, evidence=found, timed_out=outcome.limit in _TIME, outcome=outcome)
+    if report is None:
+        found = f"the tests ended before they were through: {ended_by(checked)}\n{checked.stderr[-500:]}".strip()
+        return Verdict(passed=None, evidence=found)
+    if report["could_not_cross"]:
+        return Verdict(passed=None, needs_one_process=True, evidence=report["could_not_cross"])
+    tests, good = int(report["tests"]), int(report["passed"])
+    evidence = "; ".join(report["failures"][:5]) or ("no test ran" if not tests else f"{good} of {tests} passed")
+    return Verdict(
+        passed=checked.ok and tests > 0 and good == tests and not report["failures"],
+        evidence=evidence,
+        tests=tests,
+        tests_passed=good,
+    )
+
+
+def ended_by(outcome: Outcome) -> str:
+    """How a run ended, in a few words."""
+    if outcome.limit:
+        return f"{outcome.limit} limit"
+    return outcome.signal or f"exit code {outcome.exit_code}"

@@ -1,0 +1,274 @@
+"""Programming tasks with tests, in the formats of HumanEval and MBPP, and samples of models that tried them.
+
+Parsing alone: what runs them is `rewards.unit_tests`.
+
+A task is a row with `task_id` (or `name`) and either `prompt`, `entry_point` and `test`, as HumanEval has them, or `text` (or
+`prompt`) and `test_list`, with `test_setup_code`, `test_imports` and `challenge_test_list`, as MBPP has them. A sample is a row
+with `task_id` and what the model wrote: `completion` goes on where the prompt ends, `solution` stands alone. Both come as JSON
+lines or one JSON list, gzipped or not. Everything that is wrong with a file is said at once.
+"""
+
+import ast
+import builtins
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import InputError, TaskError
+from journeyman.task import Split, Task
+from journeyman.tasks import rows
+from journeyman.tasks.questions import SHARES, share
+
+MODULE = "solution"
+"""What the module of the answer is called, where tests import from it."""
+INSTRUCTIONS = (
+    "Answer with the whole Python program in one ```python block. It is imported and tested, so it must not ask for input."
+)
+
+_IDS = ("task_id", "name", "id")
+_CONTINUED = ("completion", "completions")
+_ALONE = ("solution", "generation", "generations", "samples", "code", "output")
+_BLOCK = re.compile(r"^```[ \t]*(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeTests:
+    """What a solution must pass: what stands in `Task.answer`."""
+
+    test: str
+    """Python that raises when the solution is wrong. It names what it tests as if that stood above it."""
+    entry_point: str = ""
+    """The function that `check` of `test` is called with; empty when the tests call it themselves."""
+    prompt: str = ""
+    """The beginning of the program that a completion goes on with; empty when the question is plain words."""
+
+    def json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def module(self) -> str:
+        """The tests as a module that imports what it tests from `solution`."""
+        given = _given(self.prompt, self.entry_point)
+        called = f"check({self.entry_point})" if self.entry_point else ""
+        body = "\n".join((given, self.test, called))
+        try:
+            tree = ast.parse(body)
+        except SyntaxError as error:
+            raise TaskError(f"the tests are no Python: {error}") from None
+        free = sorted(_free(tree))
+        modules = [name for name in free if name in sys.stdlib_module_names and _is_base(tree, name)]
+        tested = [name for name in free if name not in modules]
+        imports = [f"import {name}" for name in modules] + [f"from {MODULE} import {name}" for name in tested]
+        return "\n".join((*imports, body, ""))
+
+    def program(self, text: str, *, continues: bool) -> str:
+        """The module `solution` that an answer makes: after the prompt, or alone with the prompt's imports."""
+        if continues:
+            return self.prompt + text
+        if self.entry_point and self.prompt and self.entry_point not in _defined(text):
+            return self.prompt + text
+        return f"{_imports(self.prompt)}\n{text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What a model wrote for a task."""
+
+    task_id: str
+    text: str
+    continues: bool
+    """Whether it goes on where the prompt ends."""
+
+
+def tests_of(task: Task) -> CodeTests:
+    """What a task's answer holds.
+
+    Raises:
+        TaskError: It is no task of this kind.
+    """
+    try:
+        return CodeTests(**json.loads(task.answer))
+    except (ValueError, TypeError):
+        raise TaskError(f"{task.id} is no programming task: its answer holds no tests") from None
+
+
+def answer(reply: str) -> str:
+    """The program in a reply: its last block of code, or all of it where it has none."""
+    blocks = _BLOCK.findall(reply)
+    return str(blocks[-1]) if blocks else reply
+
+
+def read_tasks(path: Path | str, *, domain: str = "code") -> tuple[Task, ...]:
+    """The tasks of a file in the order they stand in, all of one split: see `split`.
+
+    Raises:
+        InputError: Something is wrong with the file; every fault with its line.
+    """
+    bad = rows.Complaints("these tasks cannot be used")
+    found: dict[str, Task] = {}
+    for row in rows.read(path, bad):
+        task = _task(row, bad, domain)
+        if task is not None and task.id in found:
+            bad.add(row.where, f"{task.id} was there before")
+        elif task is not None:
+            found[task.id] = task
+    bad.check()
+    if not found:
+        raise InputError(f"{path} holds no tasks")
+    return tuple(found.values())
+
+
+def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
+    """The samples of a file for these tasks, in order. A row may hold a list of them; one without an id is found by its prompt.
+
+    Raises:
+        InputError: Something is wrong with the file; every fault with its line.
+    """
+    bad = rows.Complaints("these samples cannot be used")
+    by_prompt = {tests_of(task).prompt.strip(): task.id for task in tasks}
+    known = {task.id for task in tasks}
+    found: list[Sample] = []
+    for row in rows.read(path, bad):
+        id = _id(row.value) or by_prompt.get(str(row.value.get("prompt")).strip(), "")
+        if id not in known:
+            bad.add(row.where, f"no task {id!r} in the file of tasks" if id else "no task_id; every sample needs one")
+            continue
+        found += _samples(row, id, bad)
+    bad.check()
+    if not found:
+        raise InputError(f"{path} holds no samples")
+    return tuple(found)
+
+
+def load(input: str, held_out: str = "", *, seed: int = 0, domain: str = "code") -> tuple[Task, ...]:
+    """Tasks in their splits: those of `held_out` are held out, others are shared out by a hash of the question."""
+    shares = {**SHARES, Split.HELD_OUT: 0} if held_out else SHARES
+    inside = read_tasks(input, domain=domain) if input else ()
+    outside = read_tasks(held_out, domain=domain) if held_out else ()
+    if both := {task.id for task in inside} & {task.id for task in outside}:
+        raise InputError(f"{', '.join(sorted(both)[:5])} are both in {input} and held out in {held_out}; a task must be in one")
+    shared = [replace(task, split=share(task.question, shares, seed)) for task in inside]
+    return (*shared, *(replace(task, split=Split.HELD_OUT) for task in outside))
+
+
+def _task(row: rows.Row, bad: rows.Complaints, domain: str) -> Task | None:
+    value, id = row.value, _id(row.value)
+    if not id:
+        bad.add(row.where, "no task_id; every task needs one")
+        return None
+    made = _mbpp(value) if "test_list" in value else _humaneval(value)
+    if isinstance(made, str):
+        bad.add(row.where, made)
+        return None
+    question, tests = made
+    try:
+        tests.module()
+    except TaskError as error:
+        bad.add(row.where, str(error))
+        return None
+    return Task(id=id, question=question, answer=tests.json(), domain=domain, instructions=INSTRUCTIONS)
+
+
+def _humaneval(value: Mapping[str, Any]) -> tuple[str, CodeTests] | str:
+    prompt, entry, test = value.get("prompt"), value.get("entry_point"), value.get("test")
+    if not (isinstance(prompt, str) and isinstance(entry, str) and isinstance(test, str) and test.strip()):
+        return "neither prompt, entry_point and test, nor text and test_list; a task needs one or the other"
+    entry = entry.strip()
+    if not entry.isidentifier():
+        return f"entry_point is {entry!r}, and must be the name of a function"
+    return prompt, CodeTests(test=test, entry_point=entry, prompt=prompt)
+
+
+def _mbpp(value: Mapping[str, Any]) -> tuple[str, CodeTests] | str:
+    text = value.get("text", value.get("prompt"))
+    if not isinstance(text, str):
+        return "no text; every task needs what is asked"
+    lists = [value.get(key) or [] for key in ("test_imports", "test_list", "challenge_test_list")]
+    if not lists[1] or not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lists):
+        return "test_list must be a list of lines of Python, and not empty"
+    setup = value.get("test_setup_code") or ""
+    lines = [*lists[0], str(setup), *lists[1], *lists[2]]
+    example = lists[1][0]
+    return f"{text}\nIt must pass, for example: {example}", CodeTests(test="\n".join(lines).replace("\r\n", "\n"))
+
+
+def _samples(row: rows.Row, id: str, bad: rows.Complaints) -> Iterator[Sample]:
+    key = next((key for key in (*_CONTINUED, *_ALONE) if row.value.get(key) is not None), "")
+    if not key:
+        bad.add(row.where, "no completion and no solution; every sample needs one")
+        return
+    texts = row.value[key] if isinstance(row.value[key], list) else [row.value[key]]
+    for text in texts:
+        if isinstance(text, str):
+            yield Sample(task_id=id, text=text, continues=key in _CONTINUED)
+        else:
+            bad.add(row.where, f"{key} is no text")
+
+
+def _id(value: Mapping[str, Any]) -> str:
+    found = next((value[key] for key in _IDS if value.get(key) is not None), "")
+    return str(found) if isinstance(found, str | int) else ""
+
+
+def _parsed(text: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _defined(text: str) -> set[str]:
+    """Names that the top level of a program binds; all of a text that is no Python, by the look of it."""
+    body = _parsed(text)
+    if not body:
+        return set(re.findall(r"^(?:def|class|async def)\s+(\w+)", text, re.MULTILINE)) | set(
+            re.findall(r"^(\w+)\s*=", text, re.MULTILINE)
+        )
+    return _bound(ast.Module(body=body, type_ignores=[]))
+
+
+def _imports(prompt: str) -> str:
+    return "\n".join(ast.unparse(node) for node in _parsed(prompt) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+def _given(prompt: str, entry_point: str) -> str:
+    """What the prompt defines beside the function that is asked for: the tests may use it, as the task's author wrote it."""
+    kept = [
+        node
+        for node in _parsed(prompt)
+        if not (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == entry_point)
+        and not isinstance(node, ast.Expr)
+    ]
+    return "\n".join(ast.unparse(node) for node in kept)
+
+
+def _bound(tree: ast.AST) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
+
+
+def _free(tree: ast.AST) -> set[str]:
+    """Names that are used and bound nowhere."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return used - _bound(tree) - set(dir(builtins)) - {"__name__", "__file__"}
+
+
+def _is_base(tree: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
+        for node in ast.walk(tree)
+    )
