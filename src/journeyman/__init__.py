@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from journeyman.playbook import Playbook as Playbook
     from journeyman.release import Release as Release
     from journeyman.release import Stage as Stage
+    from journeyman.rewards.base import RewardFunction as RewardFunction
+    from journeyman.rewards.base import RewardResult as RewardResult
+    from journeyman.rewards.code_execution import CodeExecutionReward as CodeExecutionReward
+    from journeyman.rewards.completion import TaskCompletionReward as TaskCompletionReward
+    from journeyman.rewards.efficiency import EfficiencyReward as EfficiencyReward
+    from journeyman.rewards.engine import RewardEngine as RewardEngine
+    from journeyman.rewards.form import FormatComplianceReward as FormatComplianceReward
+    from journeyman.rewards.syntax import SyntaxValidationReward as SyntaxValidationReward
+    from journeyman.rewards.tools import ToolSuccessReward as ToolSuccessReward
     from journeyman.rollout import Agent as Agent
     from journeyman.rollout import attempt as attempt
     from journeyman.score import Experience as Experience
@@ -54,6 +63,14 @@ _HOMES = {
     "offline": ("OfflineTrainer", "create_offline_trainer"),
     "playbook": ("Bullet", "Insight", "Playbook"),
     "release": ("Release", "Stage"),
+    "rewards.base": ("RewardFunction", "RewardResult"),
+    "rewards.code_execution": ("CodeExecutionReward",),
+    "rewards.completion": ("TaskCompletionReward",),
+    "rewards.efficiency": ("EfficiencyReward",),
+    "rewards.engine": ("RewardEngine",),
+    "rewards.form": ("FormatComplianceReward",),
+    "rewards.syntax": ("SyntaxValidationReward",),
+    "rewards.tools": ("ToolSuccessReward",),
     "rollout": ("Agent", "attempt"),
     "score": ("Experience", "Reward", "Score"),
     "task": ("Split", "Task"),

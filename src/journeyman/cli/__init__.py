@@ -18,6 +18,7 @@ COMMANDS = {
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "compare": "Say whether B is really better than A, from anybody's results.",
+    "score": "Score what agents did, from files of traces, a store, or one answer.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",

@@ -1,0 +1,196 @@
+"""The work behind `journeyman score`, apart from its options."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from journeyman import rewards, sandbox, scoring, workers
+from journeyman.capture.base import NO_TIME
+from journeyman.capture.jsonl import parse
+from journeyman.cli._shared import console
+from journeyman.errors import InputError, TraceError
+from journeyman.learn.playbook.files import check_writable, write_text
+from journeyman.rewards import answers
+from journeyman.rewards.base import RewardFunction
+from journeyman.rewards.engine import RewardEngine, Verdicts
+from journeyman.sandbox.base import Sandbox
+from journeyman.stores import open_store
+from journeyman.task import Task
+from journeyman.trace import ModelCall, Trace
+
+CACHE = Path(".journeyman/scores.db")
+_REPLY = ("output", "reply", "answer", "response", "text")
+_TASK = frozenset({"id", "question", "answer", "check", "domain", "instructions"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Makes a sandbox by name, in whichever process it is needed."""
+
+    name: str
+
+    def __call__(self) -> Sandbox:
+        return sandbox.load(self.name)
+
+
+def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
+    """Score what the options name; the summary, and the exit code. Tables go to stdout, progress to stderr."""
+    paths, store = given["traces"], given["store"]
+    single = given["task_path"] or given["output_path"]
+    if sum(map(bool, (paths, store, single))) != 1:
+        raise InputError("name what is to be scored: files of traces, --store, or --task with --output; one of the three")
+    with ExitStack() as stack:
+        if single:
+            return _one(given, stack, quiet=quiet)
+        engine = stack.enter_context(closing(_engine(given, [])))
+        return _many(given, engine, stack, quiet=quiet), 0
+
+
+def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, quiet: bool) -> dict[str, Any]:
+    out: Path | None = given["out"]
+    if out is not None:
+        check_writable(out)
+    traces = _stored(given["store"]) if given["store"] else [one.trace for one in scoring.read_traces(given["traces"])]
+    if not traces:
+        raise InputError("there are no traces to score")
+    cache = None if given["no_cache"] else stack.enter_context(scoring.cached(CACHE))
+    pool = stack.enter_context(workers.load(given["workers"]))
+    bar = stack.enter_context(_bar(quiet))
+    task = bar.add_task("scoring", total=len(traces))
+    began = time.monotonic()
+    verdicts = scoring.score_all(
+        traces, engine, workers=pool, cache=cache, by_task=True, done=lambda more: bar.advance(task, more)
+    )
+    found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
+    if out is not None:
+        rows = [scoring.report(trace, one, engine.label(one)) for trace, one in zip(traces, verdicts, strict=True)]
+        write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    bar.stop()
+    if not quiet:
+        _tell(found)
+    _warn(found)
+    return found
+
+
+def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[dict[str, Any], int]:
+    if not (given["task_path"] and given["output_path"]):
+        raise InputError("one answer needs both: --task task.json and --output output.json")
+    task, check = _task(given["task_path"])
+    trace = _output(given["output_path"], task)
+    own = [answers.AnswerReward(answers.load(check), [task])] if task.answer else []
+    engine = stack.enter_context(closing(_engine(given, own)))
+    verdicts = engine.verdicts(trace)
+    label = engine.label(verdicts)
+    if not quiet:
+        _tell_one(verdicts, label)
+    return scoring.report(trace, verdicts, label), 1 if label is False else 0
+
+
+def _engine(given: Mapping[str, Any], own: Sequence[RewardFunction]) -> RewardEngine:
+    where = "unsafe-local" if given["unsafe_local"] else given["sandbox"]
+    options: dict[str, dict[str, Any]] = {"efficiency": {"tokens": given["tokens"], "calls": given["calls"]}}
+    if where:
+        options["code_execution"] = {"sandbox": _Open(where)}
+    names = given["rewards"].split(",") if given["rewards"] else rewards.DEFAULTS
+    return RewardEngine([*own, *(rewards.load(name, **options.get(name.strip().replace("-", "_"), {})) for name in names)])
+
+
+def _stored(url: str) -> list[Trace]:
+    if "://" not in url and not Path(url).exists():
+        raise InputError(f"there is no store at {url}; name one: --store URL")
+    with open_store(url) as store:
+        return [attempt.trace for attempt in store.attempts()]
+
+
+def _task(path: Path) -> tuple[Task, str]:
+    """The task of a JSON file, and the name of the check that goes with it."""
+    given = _json(path)
+    if not isinstance(given, dict):
+        raise InputError(f"{path}: a task is a JSON object with question, answer and check")
+    strange = sorted(set(given) - _TASK)
+    if strange:
+        raise InputError(f"{path}: a task has no field {strange[0]!r}; there are {', '.join(sorted(_TASK))}")
+    answer = given.get("answer", "")
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    task = Task(id=str(given.get("id", path.stem)), question=str(given.get("question", "")), answer=text)
+    return task, str(given.get("check", "exact"))
+
+
+def _output(path: Path, task: Task) -> Trace:
+    """What an agent gave, as a trace: it is one or a transcript, an object or string of JSON that holds the reply, or text."""
+    given = _json(path) if path.suffix == ".json" else _text(path)
+    if isinstance(given, dict) and {"steps", "messages", "traj"} & set(given):
+        try:
+            return parse({"task_id": task.id, **given} if "messages" in given else given, name=task.id).trace
+        except TraceError as error:
+            raise InputError(f"{path}: {error}") from None
+    reply = next((given[key] for key in _REPLY if key in given), None) if isinstance(given, dict) else given
+    if not isinstance(reply, str):
+        raise InputError(f"{path}: no reply in it; give a text, a trace, or an object with one of {', '.join(_REPLY)}")
+    call = ModelCall(model="", prompt=task.question, reply=reply)
+    return Trace(id=task.id, task_id=task.id, candidate_id="base", started_at=NO_TIME, steps=(call,))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} could not be read: {error}") from None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+
+
+def _bar(quiet: bool) -> Progress:
+    screen = Console(stderr=True, quiet=quiet)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=screen,
+        disable=quiet or not screen.is_terminal,
+    )
+
+
+def _tell(found: Mapping[str, Any]) -> None:
+    table = Table("reward", "weight", "mean", "known", "unknown")
+    for name, row in found["rewards"].items():
+        table.add_row(name, f"{row['weight']:g}", _number(row["mean"]), str(row["known"]), str(row["unknown"]))
+    table.add_row("together", "", _number(found["mean"]), str(found["known"]), str(found["unknown"]), style="bold")
+    out = Console(highlight=False, soft_wrap=True, markup=False)
+    out.print(table)
+    good, bad, open_ = found["good"], found["bad"], found["unlabelled"]
+    out.print(f"{found['traces']} traces: {good} good, {bad} bad, {open_} undecided")
+
+
+def _tell_one(verdicts: Verdicts, label: bool | None) -> None:
+    table = Table("reward", "weight", "score", "evidence")
+    for name, result in verdicts.results.items():
+        table.add_row(name, f"{verdicts.weights[name]:g}", _number(result.score), str(result.details.get("evidence", "")))
+    out = Console(highlight=False, soft_wrap=True, markup=False)
+    out.print(table)
+    word = {True: "good", False: "bad", None: "undecided"}[label]
+    out.print(f"{word}: {_number(verdicts.combined)}")
+
+
+def _warn(found: Mapping[str, Any]) -> None:
+    for name, row in found["rewards"].items():
+        if row["unreachable"]:
+            console().print(f"{name}: {row['unreachable']} verdicts could not be reached because the sandbox failed", markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"

@@ -1,0 +1,73 @@
+"""The code in a reply: fenced blocks, as Markdown has them."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from journeyman.trace import Trace
+
+_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
+_WORD = re.compile(r"[\w+#-]+")
+
+_LANGUAGES = {
+    "py": "python", "python3": "python", "ipython": "python", "pycon": "python",
+    "sh": "shell", "bash": "shell", "console": "shell", "shell-session": "shell", "zsh": "shell",
+    "js": "javascript", "node": "javascript", "mjs": "javascript", "nodejs": "javascript",
+}  # fmt: skip
+_PROMPT = {"python": re.compile(r"^(?:>>>|\.\.\.)(?: |$)"), "shell": re.compile(r"^\$ ")}
+"""What stands before typed lines where a whole session is shown, with what was printed between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One piece of code."""
+
+    language: str
+    """In small letters, the usual short names made long ("py" is python, "bash" shell); empty where none was named."""
+    code: str
+
+
+def blocks(text: str) -> tuple[Block, ...]:
+    """Every fenced block, in order. One that is not closed ends with the text, as in CommonMark.
+
+    Of a session with prompts only what was typed is kept.
+    """
+    found: list[Block] = []
+    fence, indent, language, lines = "", "", "", list[str]()
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if not fence and mark:
+            indent, fence, language = mark[1], mark[2], _language(mark[3])
+        elif fence and mark and mark[2].startswith(fence) and not mark[3].strip():
+            found.append(_block(language, lines))
+            fence, lines = "", []
+        elif fence:
+            # A block in a list is indented with it.
+            lines.append(line.removeprefix(indent))
+    if fence:
+        found.append(_block(language, lines))
+    return tuple(found)
+
+
+def last_blocks(trace: Trace, languages: Collection[str]) -> tuple[Block, ...]:
+    """The blocks in these languages of the last reply that holds any: what came before was a draft."""
+    for call in reversed(trace.calls):
+        # Most replies of an agent hold no code at all.
+        if "```" in call.reply or "~~~" in call.reply:
+            found = tuple(block for block in blocks(call.reply) if block.language in languages and block.code.strip())
+            if found:
+                return found
+    return ()
+
+
+def _language(info: str) -> str:
+    word = _WORD.search(info)
+    name = word[0].lower() if word else ""
+    return _LANGUAGES.get(name, name)
+
+
+def _block(language: str, lines: list[str]) -> Block:
+    prompt = _PROMPT.get(language)
+    if prompt and any(prompt.match(line) for line in lines[:1]):
+        lines = [prompt.sub("", line) for line in lines if prompt.match(line)]
+    return Block(language, "".join(f"{line}\n" for line in lines))

@@ -1,0 +1,144 @@
+"""Does the code run?"""
+
+import ast
+import secrets
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from journeyman.errors import SandboxError
+from journeyman.rewards.base import RewardResult
+from journeyman.rewards.blocking import Blocking
+from journeyman.rewards.blocks import Block, last_blocks
+from journeyman.rewards.verdict import UNREACHABLE, binary, short, unknown, version
+from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
+from journeyman.trace import Trace
+
+LIMITS = Limits(cpu_seconds=5.0, wall_seconds=10.0)
+LANGUAGES = ("python", "shell", "javascript")
+_LEAVE = {"exit", "quit", "_exit", "abort", "execv", "execve", "execvp"}
+
+
+def strongest() -> Sandbox:
+    """The sandbox that is taken where none is handed in."""
+    from journeyman import sandbox
+
+    return sandbox.load()
+
+
+class CodeExecutionReward:
+    """1 when the code blocks of the last reply that holds any run to their end without an error; binary.
+
+    Blocks of one language are one program, in their order, since later ones build upon earlier ones. That code runs does not
+    say that it is right: unit tests say that. Code that leaves before its last line, such as by an early `sys.exit(0)`, has
+    not run to its end. Unknown without code, with code that does nothing, and when the sandbox fails.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox | Callable[[], Sandbox] = strongest,
+        *,
+        weight: float = 2.0,
+        limits: Limits = LIMITS,
+        languages: Sequence[str] = LANGUAGES,
+        name: str = "code_execution",
+    ) -> None:
+        """Nothing is begun before the first code comes.
+
+        Args:
+            sandbox: Where code runs, or what makes it. To score in several processes it must be able to be pickled.
+            limits: Of each program.
+        """
+        self.name, self.weight, self.limits, self.languages = name, weight, limits, tuple(languages)
+        self._sandbox = Blocking(sandbox if callable(sandbox) else _Given(sandbox))
+
+    @property
+    def version(self) -> str:
+        return version(1, self.limits, self.languages)
+
+    def compute(self, trace: Trace) -> RewardResult:
+        programs = _programs(last_blocks(trace, self.languages))
+        if not programs:
+            return unknown("no code block in a language that can be run")
+        levels = set()
+        for language, code in programs:
+            token = secrets.token_hex(8) if language == "python" and _stays(code) else ""
+            program = Program(code=f"{code}\nprint('\\n{token}')\n" if token else code, language=language, limits=self.limits)
+            try:
+                outcome = self._sandbox.run(program)
+            except SandboxError as error:
+                return unknown(f"the sandbox failed: {error}", **{UNREACHABLE: True})
+            levels.add(str(outcome.level))
+            fault = _fault(outcome, token)
+            if fault:
+                return binary(False, f"the {language} code {fault}", level=str(outcome.level), language=language)
+        ran = ", ".join(language for language, _ in programs)
+        return binary(True, f"the code ran to its end ({ran})", level=", ".join(sorted(levels)), programs=len(programs))
+
+    def close(self) -> None:
+        """End the sandbox."""
+        self._sandbox.close()
+
+
+class _Given:
+    """A sandbox that is there already, in the place of one to be made."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def __call__(self) -> Sandbox:
+        return self._sandbox
+
+
+def _programs(blocks: Sequence[Block]) -> list[tuple[str, str]]:
+    """One program for each language that has code which does something."""
+    by_language = groupby(sorted(blocks, key=lambda block: block.language), key=lambda block: block.language)
+    programs = [(language, "\n".join(block.code for block in group)) for language, group in by_language]
+    return [(language, code) for language, code in programs if language != "python" or not _idle(code)]
+
+
+def _parsed(code: str) -> list[ast.stmt]:
+    """Its statements; none where it is no Python."""
+    try:
+        return ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _idle(code: str) -> bool:
+    """Whether it is Python of which nothing can be seen to work: comments, constants, `pass` and leaving."""
+    body = _parsed(code)
+    return bool(body or not code.strip()) and all(
+        isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and (isinstance(line.value, ast.Constant) or _leaves(line)))
+        for line in body
+    )
+
+
+def _stays(code: str) -> bool:
+    """Whether the end of the code is reached when all goes well: its last statement does not leave by itself."""
+    body = _parsed(code)
+    return bool(body) and not _leaves(body[-1])
+
+
+def _leaves(line: ast.stmt) -> bool:
+    calls = (node.func for node in ast.walk(line) if isinstance(node, ast.Call))
+    names = {
+        call.attr if isinstance(call, ast.Attribute) else call.id
+        for call in calls
+        if isinstance(call, ast.Attribute | ast.Name)
+    }
+    raised = any(isinstance(node, ast.Name) and node.id == "SystemExit" for node in ast.walk(line))
+    return raised or bool(names & _LEAVE)
+
+
+def _fault(outcome: Outcome, token: str) -> str:
+    """What went wrong, or nothing."""
+    if outcome.limit not in (None, "output"):
+        return f"was stopped at its limit of {outcome.limit}"
+    if outcome.signal is not None:
+        return f"was ended by {outcome.signal}"
+    if outcome.exit_code != 0:
+        last = outcome.stderr.strip().splitlines()[-1:] or ["it said nothing on stderr"]
+        return f"failed with exit code {outcome.exit_code}: {short(last[0], 200)}"
+    if token and token not in outcome.stdout:
+        return "left before its last line"
+    return ""

@@ -1,0 +1,163 @@
+"""Many verdicts become one number, one label, or the advantages of a group."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Protocol, runtime_checkable
+
+from journeyman.errors import InputError
+from journeyman.rewards.base import RewardFunction, RewardResult
+from journeyman.score import Score
+from journeyman.trace import Trace
+
+FORM = frozenset({"syntax_validation", "format_compliance"})
+"""Binary rewards that look at the form of an answer, and decide nothing by themselves."""
+_SPREAD = 1e-9
+
+
+@runtime_checkable
+class GroupReward(Protocol):
+    """A reward that measures an attempt by others at the same task."""
+
+    def for_group(self, traces: Sequence[Trace]) -> RewardFunction:
+        """The reward with what it needs to know of the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What every reward said of one trace."""
+
+    trace_id: str
+    results: Mapping[str, RewardResult]
+    """By the reward's name."""
+    weights: Mapping[str, float]
+
+    @property
+    def score(self) -> Score:
+        """The verdicts as rewards with their weights and evidence, the unknown ones as well."""
+        return Score(
+            trace_id=self.trace_id,
+            rewards=tuple(result.named(name, self.weights[name]) for name, result in self.results.items()),
+        )
+
+    @property
+    def combined(self) -> float | None:
+        """The weighted mean over the rewards that could tell, 0 to 1; unknown when none of weight could."""
+        known = [(result.score, self.weights[name]) for name, result in self.results.items() if result.score is not None]
+        weight = sum(part for _, part in known)
+        return sum(score * part for score, part in known) / weight if weight > 0 else None
+
+
+class RewardEngine:
+    """Combines rewards.
+
+    Unlike `Score.total`, which is unknown as soon as one reward is, the combined number is taken over the rewards that could
+    tell: an answer without code has nothing to execute, and is not the less known for it.
+    """
+
+    def __init__(
+        self,
+        rewards: Iterable[RewardFunction] | None = None,
+        *,
+        threshold: float = 0.5,
+        decisive: Collection[str] | None = None,
+    ) -> None:
+        """Put an engine together.
+
+        Args:
+            rewards: The default ones, where nothing is said: `rewards.DEFAULTS`, each with its own weight.
+            threshold: The least combined score of a good attempt.
+            decisive: The rewards that decide about the label. Every binary one except those about form, where nothing is said.
+
+        Raises:
+            InputError: Two rewards have one name, or a weight is below 0.
+        """
+        if rewards is None:
+            from journeyman.rewards import defaults
+
+            rewards = defaults()
+        self.rewards = tuple(rewards)
+        self.threshold = threshold
+        self.decisive = None if decisive is None else frozenset(decisive)
+        names = [reward.name for reward in self.rewards]
+        for name in sorted(set(names)):
+            if names.count(name) > 1:
+                raise InputError(f"two rewards are called {name!r}; give one of them another name")
+        for reward in self.rewards:
+            if not reward.weight >= 0:
+                raise InputError(f"the reward {reward.name!r} has the weight {reward.weight}; weights are 0 or more")
+
+    def for_group(self, traces: Sequence[Trace]) -> "RewardEngine":
+        """The same engine, with rewards that measure each attempt by these attempts at the same task."""
+        rewards = [reward.for_group(traces) if isinstance(reward, GroupReward) else reward for reward in self.rewards]
+        return RewardEngine(rewards, threshold=self.threshold, decisive=self.decisive)
+
+    def verdicts(self, trace: Trace) -> Verdicts:
+        """What every reward says, with its details."""
+        return self.gathered(trace, {reward.name: reward.compute(trace) for reward in self.rewards})
+
+    def gathered(self, trace: Trace, results: Mapping[str, RewardResult]) -> Verdicts:
+        """Verdicts that were computed before."""
+        return Verdicts(trace.id, results, {reward.name: reward.weight for reward in self.rewards})
+
+    def score(self, trace: Trace) -> Score:
+        """Every reward with its evidence, the unknown ones as well."""
+        return self.verdicts(trace).score
+
+    def compute_combined(self, trace: Trace) -> float | None:
+        """The weighted mean over the rewards that could tell, 0 to 1; unknown when none could."""
+        return self.verdicts(trace).combined
+
+    def compute_for_group(self, traces: Sequence[Trace]) -> list[float | None]:
+        """The combined scores of several attempts at one task as advantages: mean 0, standard deviation 1 (of the population).
+
+        As in GRPO (Shao et al., arXiv 2402.03300). A group without spread teaches nothing and gives zeros. An attempt whose
+        score is unknown stays unknown, and the others are compared without it.
+        """
+        engine = self.for_group(traces)
+        return normalised([engine.compute_combined(trace) for trace in traces])
+
+    def get_binary_label(self, trace: Trace) -> bool | None:
+        """Whether the attempt is one to learn from, for KTO; see `label`."""
+        return self.label(self.verdicts(trace))
+
+    def label(self, verdicts: Verdicts) -> bool | None:
+        """Whether the attempt was a good one: no decisive reward is 0, and the combined score reaches the threshold.
+
+        Unknown when no decisive reward could tell: good form alone is no success.
+        """
+        deciding = [
+            result.score
+            for name, result in verdicts.results.items()
+            if result.score is not None and (name in self.decisive if self.decisive is not None else _decides(name, result))
+        ]
+        combined = verdicts.combined
+        if not deciding or combined is None:
+            return None
+        return 0.0 not in deciding and combined >= self.threshold
+
+    def close(self) -> None:
+        """End what rewards have begun, such as a sandbox."""
+        for reward in self.rewards:
+            if isinstance(reward, _Closing):
+                reward.close()
+
+
+@runtime_checkable
+class _Closing(Protocol):
+    def close(self) -> None: ...
+
+
+def normalised(scores: Sequence[float | None]) -> list[float | None]:
+    """Each known score less their mean, over their standard deviation; zeros where they do not differ."""
+    known = [score for score in scores if score is not None]
+    if not known:
+        return list(scores)
+    mean, spread = fmean(known), pstdev(known)
+    if spread < _SPREAD:
+        return [None if score is None else 0.0 for score in scores]
+    return [None if score is None else (score - mean) / spread for score in scores]
+
+
+def _decides(name: str, result: RewardResult) -> bool:
+    return result.is_binary and name not in FORM

@@ -1,0 +1,226 @@
+"""Scoring many traces: in parallel, and each only once."""
+
+import hashlib
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from journeyman.capture.base import Recorded
+from journeyman.capture.jsonl import line, parse
+from journeyman.errors import StoreError, TraceError, boundary
+from journeyman.rewards.base import RewardFunction, RewardResult
+from journeyman.rewards.engine import RewardEngine, Verdicts
+from journeyman.rewards.verdict import UNREACHABLE
+from journeyman.tasks.rows import Complaints, read
+from journeyman.trace import Trace
+from journeyman.workers import Here, Workers
+
+_CHUNK = 64
+"""Traces that cross to a worker together."""
+
+Results = dict[str, RewardResult]
+"""By the reward's name."""
+
+
+def read_traces(paths: Iterable[Path | str]) -> list[Recorded]:
+    """The traces of files of JSON lines or JSON lists, gzipped or not, in the formats of `capture.jsonl`.
+
+    Raises:
+        InputError: A file cannot be read, or lines in it are no traces; all of them are named at once.
+    """
+    bad = Complaints("these lines are no traces, and nothing was scored; mend or remove them")
+    found = []
+    for path in paths:
+        for row in read(path, bad):
+            try:
+                found.append(parse(row.value, name=row.where))
+            except TraceError as error:
+                bad.add(row.where, str(error))
+    bad.check()
+    return found
+
+
+class ScoreCache:
+    """What rewards said before, in a file of SQLite: by the content of the trace and the version of the reward.
+
+    May be used by several processes at once. It may be deleted at any time: all it costs is to score again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            StoreError: It cannot be opened, or is something else.
+        """
+        self.path = path
+        with boundary(StoreError, f"the cache of scores {path} cannot be used; delete it"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+            self._db.execute(
+                "create table if not exists verdict (trace blob, reward text, result text, primary key (trace, reward)) "
+                "without rowid"
+            )
+
+    def get(self, trace: bytes, rewards: Sequence[RewardFunction]) -> Results:
+        """What is known of a trace, by its digest."""
+        known = dict(self._db.execute("select reward, result from verdict where trace = ?", (trace,)))
+        return {reward.name: _result(known[key]) for reward in rewards if (key := _key(reward)) in known}
+
+    def add(self, found: Iterable[tuple[bytes, RewardFunction, RewardResult]]) -> None:
+        """Keep verdicts, all or none. One that a failure kept from being reached is not kept: it may be reached next time."""
+        rows = [
+            (trace, _key(reward), json.dumps([result.score, result.is_binary, dict(result.details)]))
+            for trace, reward, result in found
+            if not result.details.get(UNREACHABLE)
+        ]
+        self._db.execute("begin immediate")
+        self._db.executemany("insert or replace into verdict values (?, ?, ?)", rows)
+        self._db.execute("commit")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Some traces for one engine."""
+
+    engine: RewardEngine
+    places: tuple[int, ...]
+    """Where they stand among all of them."""
+    traces: tuple[Trace, ...]
+    digests: tuple[bytes, ...]
+    known: tuple[Results, ...]
+
+    @property
+    def work(self) -> list[tuple[Trace, tuple[RewardFunction, ...]]]:
+        """What is left to be asked."""
+        return [
+            (trace, tuple(reward for reward in self.engine.rewards if reward.name not in known))
+            for trace, known in zip(self.traces, self.known, strict=True)
+        ]
+
+
+def score_all(
+    traces: Sequence[Trace],
+    engine: RewardEngine,
+    *,
+    workers: Workers | None = None,
+    cache: ScoreCache | None = None,
+    by_task: bool = False,
+    done: Callable[[int], None] = lambda _: None,
+) -> list[Verdicts]:
+    """What every reward says of every trace, in the order of the traces.
+
+    Args:
+        workers: Who computes it; this process, where nothing is said.
+        cache: Verdicts that are kept, and need not be computed.
+        by_task: Several attempts at one task are a group, for the rewards that measure an attempt by the others.
+        done: Told how many more are scored, for a progress bar.
+    """
+    found: list[Verdicts | None] = [None] * len(traces)
+    waiting: list[_Job] = []
+
+    def jobs() -> Iterator[list[tuple[Trace, tuple[RewardFunction, ...]]]]:
+        for job in _jobs(traces, engine, cache, by_task):
+            waiting.append(job)
+            yield job.work
+
+    for computed in (workers or Here()).map(_compute, jobs()):
+        job = waiting.pop(0)
+        if cache is not None:
+            cache.add(_new(job, computed))
+        for place, trace, known, new in zip(job.places, job.traces, job.known, computed, strict=True):
+            found[place] = job.engine.gathered(trace, {r.name: {**known, **new}[r.name] for r in job.engine.rewards})
+        done(len(job.places))
+    return [verdicts for verdicts in found if verdicts is not None]
+
+
+def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | None, by_task: bool) -> Iterator[_Job]:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, trace in enumerate(traces):
+        groups[trace.task_id if by_task else ""].append(place)
+    for places in groups.values():
+        group = engine.for_group([traces[place] for place in places]) if by_task and len(places) > 1 else engine
+        rest = iter(places)
+        while some := tuple(islice(rest, _CHUNK)):
+            digests = tuple(digest(traces[place]) for place in some) if cache is not None else ()
+            known = tuple(cache.get(name, group.rewards) for name in digests) if cache is not None else tuple({} for _ in some)
+            yield _Job(group, some, tuple(traces[place] for place in some), digests, known)
+
+
+def _compute(work: list[tuple[Trace, tuple[RewardFunction, ...]]]) -> list[Results]:
+    return [{reward.name: reward.compute(trace) for reward in rewards} for trace, rewards in work]
+
+
+def _new(job: _Job, computed: Sequence[Results]) -> Iterator[tuple[bytes, RewardFunction, RewardResult]]:
+    rewards = {reward.name: reward for reward in job.engine.rewards}
+    for name, results in zip(job.digests, computed, strict=True):
+        for reward, result in results.items():
+            yield name, rewards[reward], result
+
+
+def digest(trace: Trace) -> bytes:
+    """The same for the same content."""
+    return hashlib.blake2b(line(trace).encode(), digest_size=16).digest()
+
+
+def _key(reward: RewardFunction) -> str:
+    return f"{reward.name} {reward.version}"
+
+
+def _result(text: str) -> RewardResult:
+    score, is_binary, details = json.loads(text)
+    return RewardResult(score=score, is_binary=is_binary, details=details)
+
+
+def cached(path: Path) -> "closing[ScoreCache]":
+    """The cache at a path, for a `with`."""
+    return closing(ScoreCache(path))
+
+
+def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any]:
+    """The mean of each reward and of all together, each with how many traces it could not tell about."""
+    labels = [engine.label(one) for one in verdicts]
+    return {
+        "traces": len(verdicts),
+        **_mean([one.combined for one in verdicts]),
+        "good": labels.count(True),
+        "bad": labels.count(False),
+        "unlabelled": labels.count(None),
+        "rewards": {
+            reward.name: {
+                **_mean([one.results[reward.name].score for one in verdicts]),
+                "weight": reward.weight,
+                "unreachable": sum(bool(one.results[reward.name].details.get(UNREACHABLE)) for one in verdicts),
+            }
+            for reward in engine.rewards
+        },
+    }
+
+
+def _mean(scores: Sequence[float | None]) -> Mapping[str, float | int | None]:
+    known = [score for score in scores if score is not None]
+    return {"mean": sum(known) / len(known) if known else None, "known": len(known), "unknown": len(scores) - len(known)}
+
+
+def report(trace: Trace, verdicts: Verdicts, label: bool | None) -> dict[str, Any]:
+    """One trace's verdicts as a row of JSON; `journeyman compare` reads files of them."""
+    return {
+        "trace_id": trace.id,
+        "task_id": trace.task_id,
+        "score": verdicts.combined,
+        "label": label,
+        "rewards": {
+            name: {"score": result.score, "binary": result.is_binary, "weight": verdicts.weights[name], **result.details}
+            for name, result in verdicts.results.items()
+        },
+    }
