@@ -61,7 +61,9 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
     metavar="PATH",
     help="A file, or a folder with all that is in it, that lies in the working folder. May be given again.",
 )
-@click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Such as cpu_seconds=5 or memory=256M. Again for more.")
+@click.option(
+    "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Such as cpu_seconds=5 or memory=256M. Again for more."
+)
 @_SANDBOX
 @click.option("--unsafe-local", is_flag=True, help="Without walls, as you: for code that you wrote yourself.")
 @json_option
@@ -86,3 +88,71 @@ def run(ctx: click.Context, as_json: bool, **options: object) -> None:
             click.echo(f"journeyman: stopped by the limit on {outcome.limit}", err=True)
     emit(_sandboxing.as_json(outcome), as_json=as_json)
     ctx.exit(_sandboxing.exit_code(outcome))
+
+
+@command.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8002, show_default=True, help="Where to listen; 0 is any free one."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--workers",
+    "--concurrency",
+    "concurrency",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Executions at once.  [default: the cores]",
+)
+@click.option("--queue", type=click.IntRange(0), metavar="N", help="Requests that may wait; one more gets 503.  [default: 256]")
+@click.option("--per-client", type=click.IntRange(1), metavar="N", help="Requests of one client at once.  [default: 64]")
+@click.option("--sessions", type=click.IntRange(1), metavar="N", help="Sessions alive at once.  [default: 64]")
+@click.option(
+    "--idle-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="End sessions idle for so long.  [default: 600]",
+)
+@click.option(
+    "--tool-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="How long code waits for a tool.  [default: 60]",
+)
+@click.option("--max-request", type=click.IntRange(1), metavar="BYTES", help="The largest body.  [default: 16777216]")
+@click.option(
+    "--max-limit",
+    "max_limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What a caller may ask for, such as memory=4G. Again for more.",
+)
+@click.option(
+    "--callback-host",
+    "callback_hosts",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where tool calls may be posted to. Again for more.",
+)
+@click.option(
+    "--token-env",
+    metavar="VAR",
+    help="The environment variable that holds the bearer token; several, with blanks between, are several clients.",
+)
+@click.option(
+    "--allow-anyone", is_flag=True, help="Listen beyond this machine without a token: whoever reaches the port runs code."
+)
+@_SANDBOX
+@json_option
+def serve(as_json: bool, **options: object) -> None:
+    """Run code for others over HTTP, until it is told to stop.
+
+    SIGTERM and Ctrl-C: nothing new is taken, and what runs is finished. With --json, one line when it is ready.
+
+    \b
+    Examples:
+      journeyman sandbox serve --port 8002
+      journeyman sandbox serve --port 8002 --token-env CODE_TOKEN --concurrency 8
+    """
+    from journeyman.cli import _serving
+
+    _serving.serve(_serving.Wish(**options), as_json=as_json)  # type: ignore[arg-type]

@@ -1,0 +1,117 @@
+"""What `journeyman sandbox serve` does."""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import click
+
+from journeyman import sandbox
+from journeyman.cli._shared import emit
+from journeyman.errors import InputError, MissingExtra
+from journeyman.sandbox.base import Level, Limits
+from journeyman.sandbox.service.config import MOST, ServiceConfig
+
+try:
+    from journeyman.sandbox.service.serve import listen
+    from journeyman.sandbox.service.serve import serve as serve_until_told
+except ModuleNotFoundError as error:
+    raise MissingExtra(f"the code service needs {error.name}: pip install 'journeyman[service]'") from error
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The options as they were typed; `None` is the service's own default."""
+
+    port: int
+    host: str
+    concurrency: int | None
+    queue: int | None
+    per_client: int | None
+    sessions: int | None
+    idle_seconds: float | None
+    tool_seconds: float | None
+    max_request: int | None
+    max_limits: Sequence[str]
+    callback_hosts: Sequence[str]
+    token_env: str | None
+    allow_anyone: bool
+    name: str
+
+    def config(self) -> ServiceConfig:
+        """Raises `InputError` for what cannot be meant, or is not safe."""
+        asked: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("concurrency", "queue", "per_client", "sessions", "idle_seconds", "tool_seconds", "max_request")
+            if getattr(self, name) is not None
+        }
+        tokens = tokens_in(self.token_env) if self.token_env else ()
+        if not tokens and not self.allow_anyone and not is_loopback(self.host):
+            raise InputError(
+                f"{self.host} can be reached by others, who could run code here: name a token with --token-env, or say "
+                "--allow-anyone"
+            )
+        return ServiceConfig(
+            **asked, tokens=tokens, most=most(self.max_limits), callback_hosts=frozenset(map(place, self.callback_hosts))
+        )
+
+
+def serve(wish: Wish, *, as_json: bool) -> None:
+    """Serve until told to stop."""
+    config = wish.config()
+    box = sandbox.load("bubblewrap" if wish.name == "auto" else wish.name)
+    bound = listen(wish.host, wish.port)
+    host, port = bound.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def ready(level: Level) -> None:
+        click.echo(f"journeyman: code runs at {url} (walls: {level})", err=True)
+        emit({"url": url, "level": {"name": level.name, "holds": level.holds, "lacks": level.lacks}}, as_json=as_json)
+
+    serve_until_told(box, config, bound, ready)
+
+
+def tokens_in(variable: str) -> tuple[str, ...]:
+    """The tokens in an environment variable. They are in nothing that is said."""
+    tokens = tuple(os.environ.get(variable, "").split())
+    if not tokens:
+        raise InputError(f"the environment variable {variable} of --token-env is empty: put the token there")
+    if not all(token.isascii() and len(token) >= 16 for token in tokens):
+        raise InputError(f"a token in {variable} is too short: use 16 ASCII characters or more, as of `openssl rand -hex 16`")
+    return tokens
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def place(text: str) -> str:
+    """`host:port`, as callbacks are compared."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise InputError(f"--callback-host {text}: should be host:port, such as tools.example.org:443")
+    return f"{host.lower()}:{int(port)}"
+
+
+def most(given: Sequence[str]) -> Limits:
+    """The operator's bounds on what callers ask for."""
+    known = {field.name: field.type for field in fields(Limits)}
+    changed: dict[str, Any] = {}
+    for one in given:
+        name, _, text = one.partition("=")
+        unit = _UNITS.get(text[-1:].upper(), 1)
+        try:
+            value = float(text[:-1] if unit > 1 else text) * unit
+        except ValueError:
+            value = 0.0
+        if name not in known or not 0 < value < float("inf"):
+            raise InputError(f"--max-limit {one}: should be NAME=VALUE with one of {', '.join(known)}, such as memory=4G")
+        changed[name] = value if name.endswith("seconds") else int(value)
+    return replace(MOST, **changed)

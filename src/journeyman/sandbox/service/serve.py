@@ -1,0 +1,101 @@
+"""The service as a process: it listens, and stops in order when it is told to."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from journeyman.errors import InputError
+from journeyman.sandbox.base import Level, Sandbox
+from journeyman.sandbox.service.app import Service
+from journeyman.sandbox.service.config import ServiceConfig
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than our client keeps an idle connection, so that it never writes into one that is being closed."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Port 0 is any that is free.
+
+    Raises:
+        InputError: The port is taken, or the address is none of this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        # With the protocol named asyncio turns off Nagle's algorithm, which would add 40 ms to every answer.
+        bound = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port or --host"
+        ) from error
+    return bound
+
+
+def serve(sandbox: Sandbox, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
+    """Serve until SIGTERM or SIGINT: take nothing new, finish what runs, end. A second signal ends what runs, too.
+
+    Args:
+        ready: Called once the walls are tested and callers can come.
+
+    Raises:
+        SandboxError: The sandbox cannot be started.
+    """
+    asyncio.run(_serve(sandbox, config, bound, ready))
+
+
+async def _serve(sandbox: Sandbox, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
+    service = Service(sandbox, config)
+    try:
+        await sandbox.start()
+        await _Server(service, lambda: ready(sandbox.level)).serve(sockets=[bound])
+    finally:
+        bound.close()
+        await service.close()
+
+
+class _Server(uvicorn.Server):
+    """Goes on listening while it stops: values of tools that running code waits for still have to come in."""
+
+    def __init__(self, service: Service, ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                service.app(),
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                # An address that a caller writes into a header is no address.
+                proxy_headers=False,
+                ws="none",
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self._service = service
+        self._ready = ready
+        self._told_at: float | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not kept for uvicorn to raise again at the end: to stop when told to is to end well.
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+        else:
+            self.should_exit = self.force_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        gate = self._service.gate
+        if self._told_at is not None:
+            if not gate.draining:
+                gate.drain()
+            late = time.monotonic() - self._told_at > self._service.config.most.wall_seconds + 5
+            self.should_exit = self.should_exit or gate.empty or late
+        return await super().on_tick(counter)
