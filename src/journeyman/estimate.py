@@ -49,6 +49,10 @@ class Plan:
     token_budget: int
     base_url: str = ""
     """Another server for models that are named without one."""
+    calls: int = 1
+    """Calls of one attempt, at most; each sees the replies before it."""
+    reply: int = REPLY
+    """Tokens of one reply."""
 
 
 def parts(plan: Plan) -> list[Part]:
@@ -56,23 +60,26 @@ def parts(plan: Plan) -> list[Part]:
     train = [task for task in plan.tasks if task.split is Split.TRAIN]
     held_out = [task for task in plan.tasks if task.split is Split.HELD_OUT]
     bullets = int(plan.token_budget * BULLETS)
-    tries = plan.epochs * plan.attempts
+    tries = plan.epochs * plan.attempts * plan.calls
     prompt = sum(_prompt(task) for task in train)
-    looks = 2 * plan.trials
+    looks = 2 * plan.trials * plan.calls
+    seen = plan.reply * (plan.calls - 1) // 2
     return [
         Part(
             role="generator",
             model=plan.generator,
             calls=len(train) * tries,
-            input_tokens=(prompt + bullets * len(train)) * tries,
-            output_tokens=REPLY * len(train) * tries,
+            input_tokens=(prompt + (bullets + seen) * len(train)) * tries,
+            output_tokens=plan.reply * len(train) * tries,
             base_url=plan.base_url,
         ),
         Part(
             role="reflector",
             model=plan.reflector,
             calls=len(train) * plan.epochs,
-            input_tokens=(prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + REPLY * plan.attempts) * len(train))
+            input_tokens=(
+                prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + plan.reply * plan.attempts) * len(train)
+            )
             * plan.epochs,
             output_tokens=REFLECTION * len(train) * plan.epochs,
             base_url=plan.base_url,
@@ -81,8 +88,8 @@ def parts(plan: Plan) -> list[Part]:
             role="evaluation",
             model=plan.generator,
             calls=len(held_out) * looks,
-            input_tokens=(sum(_prompt(task) for task in held_out) + bullets * len(held_out) // 2) * looks,
-            output_tokens=REPLY * len(held_out) * looks,
+            input_tokens=(sum(_prompt(task) for task in held_out) + (bullets // 2 + seen) * len(held_out)) * looks,
+            output_tokens=plan.reply * len(held_out) * looks,
             base_url=plan.base_url,
         ),
     ]

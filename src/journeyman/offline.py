@@ -103,7 +103,7 @@ class OfflineTrainer:
         """
         initial = files.load(initial_playbook_path) if initial_playbook_path else Playbook()
         self._check()
-        config = {**self.config.json(), "tasks": _digest(self.dataset.tasks), "initial": files.digest(initial)}
+        config = {**self.config.json(), "tasks": self._digest(), "initial": files.digest(initial)}
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
         spoken = re.sub(r"[^\w.-]+", "-", self.config.domain)[:40].strip("-.")
@@ -128,7 +128,7 @@ class OfflineTrainer:
             raise InputError(f"the run {folder.name} is over; its playbook is {saved.result['playbook_path']}")
         self.config = self._taken_over(saved)
         self._dataset = None
-        if _digest(self.dataset.tasks) != saved.config["tasks"]:
+        if self._digest() != saved.config["tasks"]:
             raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
         self._check()
         return Run(folder, checkpoint_interval=self._interval)
@@ -283,6 +283,10 @@ class OfflineTrainer:
         rest = [task for task in found.split(Split.HELD_OUT) if _words(task) not in known]
         learned = (replace(task, split=Split.TRAIN) for task in examples)
         return replace(found, tasks=(*learned, *rest[: self.config.held_out]))
+
+    def _digest(self) -> str:
+        """Of what is asked and what is right: a run is not gone on with on other tasks."""
+        return _digest(self.dataset.tasks)
 
     @property
     def _runs(self) -> Path:
