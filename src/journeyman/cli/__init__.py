@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "compare": "Say whether B is really better than A, from anybody's results.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
+    "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",

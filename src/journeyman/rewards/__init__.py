@@ -7,6 +7,7 @@ task_completion      the attempt came to its end, and did what was asked for whe
 efficiency           tokens and calls against a budget or the group's median (soft, 0.5)
 format_compliance    no XML, plain text, or JSON (binary, 1.0)
 learned:FILE         learned from labels (soft, 1.0)
+development          the components for agents that develop software, together (soft, 1.0)
 """
 
 from collections.abc import Collection
@@ -26,6 +27,7 @@ _REWARDS = {
     "efficiency": ("journeyman.rewards.efficiency", "EfficiencyReward"),
     "format_compliance": ("journeyman.rewards.form", "FormatComplianceReward"),
     "learned": ("journeyman.rewards.learned", "LearnedReward"),
+    "development": ("journeyman.rewards.development", "DevelopmentReward"),
 }
 """Strings cost nothing until somebody asks."""
 
