@@ -1,6 +1,7 @@
 """The work behind `journeyman rewards`, apart from its options."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,8 @@ from journeyman.tasks.rows import Complaints, Row, read
 from journeyman.trace import Trace
 
 _LABELS = ("label", "success")
+_NAMED = 5
+"""Rows with the same fault that are named one by one."""
 _Made = TypeVar("_Made")
 
 
@@ -61,6 +64,8 @@ def fit(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     output: Path | None = given["output"]
     if output is not None:
         check_writable(output)
+    if not given["labels"] and given["target"] == "label" and _is_scored(given["scores"][0]):
+        raise InputError(f"the labels in {given['scores'][0]} are the rewards' own; give the true ones: --labels FILE")
     labels = _labels(given["labels"], given["target"]) if given["labels"] else None
     complaint = "these rows are no scores with labels, and nothing was fitted; mend or remove them"
     found = list(_gathered(given["scores"], complaint, partial(_scored, labels=labels, target=given["target"])))
@@ -94,13 +99,18 @@ def judged(paths: Iterable[Path], *, quiet: bool) -> dict[str, Any]:
 def _gathered(paths: Iterable[Path], complaint: str, made: Callable[[Row], _Made]) -> Iterator[_Made]:
     """What `made` makes of each row; all rows that it refuses are named at once."""
     bad = Complaints(complaint)
-    found = []
+    found, faults = [], Counter[str]()
     for path in paths:
         for row in read(path, bad):
             try:
                 found.append(made(row))
             except (InputError, TraceError) as error:
-                bad.add(row.where, str(error))
+                faults[str(error)] += 1
+                if faults[str(error)] <= _NAMED:
+                    bad.add(row.where, str(error))
+    for fault, count in faults.items():
+        if count > _NAMED:
+            bad.found.append(f"and in {count - _NAMED} more rows: {fault}")
     bad.check()
     yield from found
 
@@ -139,11 +149,13 @@ def _scored(row: Row, *, labels: Mapping[str, float] | None, target: str) -> tup
     return weights.Scored(values=values, label=label, group=str(row.value.get("task_id", trace_id))), defaults
 
 
+def _is_scored(path: Path) -> bool:
+    """Whether `journeyman score` wrote it: what it calls the label follows from the rewards."""
+    first = next(iter(read(path, Complaints(""))), None)
+    return first is not None and "score" in first.value and "rewards" in first.value
+
+
 def _own_label(value: Mapping[str, Any], target: str) -> float:
-    if target == "label" and "score" in value:
-        raise InputError(
-            'its "label" is what the rewards themselves said; give the true ones with --labels, or name another field'
-        )
     if target not in value:
         raise InputError(f"no {target!r}; name the field with --target, or give --labels")
     return _number(value[target], target)

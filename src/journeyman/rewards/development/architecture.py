@@ -36,7 +36,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How far the changed code keeps to the profile, 0 to 1, by the formula above."""
+    """How far the changed code keeps to a profile of sizes and shapes."""
 
     profile: Profile = V2
     soft: bool = True

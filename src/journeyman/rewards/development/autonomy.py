@@ -19,7 +19,7 @@ ASKING = frozenset({"ask", "ask_user", "ask_human", "ask_question", "request_cla
 
 @dataclass(frozen=True, slots=True)
 class Autonomy:
-    """Questions asked, decisions taken and retries, 0 to 1, by the formula above."""
+    """How much it did by itself: decisions taken, questions asked, failures overcome."""
 
     asking: frozenset[str] = ASKING
     name: str = "autonomy"

@@ -32,7 +32,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentEfficiency:
-    """Time, memory, tokens and calls against a budget, 0 to 1, by the formula above."""
+    """Time, memory, tokens and calls against a budget."""
 
     budget: Budget = Budget()
     name: str = "efficiency"

@@ -3,6 +3,7 @@
     functionality = 0.6 · passed + 0.2 · coverage + 0.2 · edge cases passed       over those that are known
 
 Without the share of passed checks nothing is told: coverage alone says that code ran, not that it is right.
+That no test passed is a critical fault.
 """
 
 import ast
@@ -20,7 +21,7 @@ PARTS = {"passed": 0.6, "coverage": 0.2, "edge_cases": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Functionality:
-    """Whether it does what was asked, 0 to 1, by the formula above. None of the checks passed is a critical fault."""
+    """Whether it does what was asked: tests passed, coverage and edge cases."""
 
     name: str = "functionality"
 

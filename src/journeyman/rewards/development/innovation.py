@@ -18,7 +18,7 @@ _RUN = 5
 
 @dataclass(frozen=True, slots=True)
 class Innovation:
-    """Distance from earlier solutions, 0 to 1, by the formula above; worth nothing when it does not work."""
+    """How far it is from earlier solutions. Off by default: it can be gamed."""
 
     name: str = "innovation"
 

@@ -4,7 +4,7 @@
     learning = passed · (1 - invented / cited)                                            else
 
 A citation is the model's own word, so it can only cost: ids that were cited and never shown are invented. That a bullet was
-shown is recorded by the platform.
+shown is recorded by the platform. In the first form ½ is a playbook that changed nothing.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from journeyman.rewards.development.work import Work, unknown
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """What the playbook was worth to this attempt, 0 to 1, by the formula above: ½ is a playbook that changed nothing."""
+    """What the bullets that were shown were worth to this attempt."""
 
     name: str = "learning"
 

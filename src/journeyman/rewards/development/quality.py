@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeQuality:
-    """How well the changed files are written, 0 to 1, by the formula above."""
+    """How well the changed files are written: lint, complexity, maintainability and security."""
 
     name: str = "code_quality"
 
