@@ -1,22 +1,66 @@
 """Checks that must pass: shell commands and files of tests, run on what an agent wrote.
 
-They run on a fresh copy that the agent's code has never touched, with the check's own files laid over it.
+Tests run where the agent's code is not: it lives in another sandbox and is asked for values. Where tests need its files, or
+hand it something that cannot leave their process, both run in one, and the tests must also be able to fail. Every check has a
+fresh copy, with the check's own files laid over it.
 """
 
 import ast
 import asyncio
-import re
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from journeyman.errors import SandboxError
+from journeyman.rewards.one_process import examine_together
+from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, ended_by, examine
+from journeyman.rewards.sabotage import tests_in
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 
 LIMITS = Limits(cpu_seconds=20.0, wall_seconds=30.0)
 """For one check."""
 
-_SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped|xfailed|xpassed|deselected)")
+_FILE = "test_check.py"
+_NEEDS_FILES = frozenset(
+    {
+        "open",
+        "Path",
+        "pathlib",
+        "tmp_path",
+        "tmpdir",
+        "tmp_path_factory",
+        "monkeypatch",
+        "mocker",
+        "mock",
+        "patch",
+        "capfd",
+        "subprocess",
+        "importlib",
+        "runpy",
+        "inspect",
+        "os",
+        "shutil",
+        "glob",
+        "sqlite3",
+        "sys",
+        "reload",
+        "threading",
+        "caplog",
+    }
+)
+"""Names in tests that speak of more than values: of files, processes, or the inside of the code."""
+_TAKES_OVER = (
+    "sitecustomize.py",
+    "usercustomize.py",
+    "conftest.py",
+    "pytest.py",
+    "unittest.py",
+    "_pytest",
+    "pytest",
+    "unittest",
+)
+"""What changes, from the working folder, how programs in it run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +79,14 @@ class CheckResult:
 
     check: Check
     passed: bool | None
-    """`None` when it could not be told, because the sandbox failed."""
+    """`None` when it could not be told."""
     tests: int | None
     """How many tests there are; `None` for a shell check, and where they could not be counted."""
     tests_passed: int | None
     evidence: str
-    """One sentence, and the end of what was printed where it failed. A reflector reads this."""
+    """What was found and in which way. A reflector reads this."""
     outcome: Outcome | None
-    """Of the run itself; `None` when the sandbox failed."""
+    """Of a run in which the agent's code was; `None` when the sandbox failed, or the code was ended after its last answer."""
 
 
 async def run_checks(
@@ -53,49 +97,67 @@ async def run_checks(
     setup: str = "",
     limits: Limits = LIMITS,
 ) -> tuple[CheckResult, ...]:
-    """Run every check on a copy of its own of `files`, at once; the results in the order of the checks.
+    """Run every check on a copy of its own of `files`, all at once; the results in the order of the checks.
 
     Args:
         files: What the agent wrote, by relative path.
         setup: A shell script by the task's author that is run in each copy before its check.
     """
-    return tuple(await asyncio.gather(*(_run(sandbox, check, files, setup, limits) for check in checks)))
+    kept = {path: data for path, data in files.items() if path.partition("/")[0] not in _TAKES_OVER}
+    candidate = Candidate(files=kept, limits=limits, setup=setup)
+    return tuple(await asyncio.gather(*(_run(sandbox, check, candidate) for check in checks)))
 
 
-async def _run(sandbox: Sandbox, check: Check, files: Mapping[str, bytes], setup: str, limits: Limits) -> CheckResult:
-    try:
-        outcome = await sandbox.run(_program(check, files, setup, limits))
-    except SandboxError as error:
-        return CheckResult(check=check, passed=None, tests=None, tests_passed=None, evidence=str(error), outcome=None)
-    tests, good = (None, None) if check.kind == "shell" else _counted(check.text, outcome)
-    passed = outcome.ok and tests == good and tests != 0
+async def _run(sandbox: Sandbox, check: Check, candidate: Candidate) -> CheckResult:
+    verdict = await (_shell if check.kind == "shell" else _pytest)(sandbox, check.text, candidate)
+    word = {True: "passed", False: "failed", None: "could not be told"}[verdict.passed]
     return CheckResult(
-        check=check, passed=passed, tests=tests, tests_passed=good, evidence=_evidence(check, passed, outcome), outcome=outcome
+        check=check,
+        passed=verdict.passed,
+        tests=verdict.tests,
+        tests_passed=verdict.tests_passed,
+        evidence=f"{check.name}: {word}: {verdict.evidence}",
+        outcome=verdict.outcome,
     )
 
 
-def _program(check: Check, files: Mapping[str, bytes], setup: str, limits: Limits) -> Program:
-    if check.kind == "shell":
-        return Program(language="shell", code=f"{setup}\n{check.text}", files=files, limits=limits)
-    laid = {**files, "test_check.py": check.text.encode()}
-    options = "-q -p no:cacheprovider --noconftest -c /dev/null --rootdir=. test_check.py"
-    return Program(language="shell", code=f"{setup}\npython -m pytest {options}", files=laid, limits=limits)
+async def _pytest(sandbox: Sandbox, text: str, candidate: Candidate) -> Verdict:
+    try:
+        names = tests_in(text)
+        apart = not _NEEDS_FILES & _names(ast.parse(text))
+    except SyntaxError as error:
+        return Verdict(passed=None, evidence=f"the tests are no Python: {error}")
+    if not names:
+        return Verdict(passed=None, evidence="the file holds no tests")
+    if apart:
+        verdict = await examine(sandbox, Tests(file=_FILE, files={_FILE: text.encode()}, runner="pytest"), candidate)
+        if not verdict.needs_one_process:
+            return verdict
+    # The code must not be able to know what is drawn.
+    return await examine_together(sandbox, text, candidate, file=_FILE, chance=random.SystemRandom())
 
 
-def _counted(text: str, outcome: Outcome) -> tuple[int | None, int | None]:
-    """How many tests ran and how many passed, by pytest's own summary, and at least as many as stand in the file."""
-    counts = {word: int(number) for number, word in _SUMMARY.findall(outcome.stdout.rstrip().rpartition("\n")[2])}
-    if not counts:
-        return None, None
-    written = sum(
-        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
-        for node in ast.walk(ast.parse(text))
-    )
-    return max(written, sum(counts.values())), counts.get("passed", 0)
+async def _shell(sandbox: Sandbox, text: str, candidate: Candidate) -> Verdict:
+    # In braces it is read whole before anything runs: the code cannot write the rest of it anew.
+    script = f"{{\n{candidate.setup}\n(\n{text}\n)\nexit $?\n}}\n"
+    try:
+        outcome = await sandbox.run(Program(language="shell", code=script, files=candidate.files, limits=candidate.limits))
+    except SandboxError as error:
+        return Verdict(passed=None, evidence=str(error))
+    printed = f"{outcome.stdout}{outcome.stderr}"[-2000:].strip()
+    evidence = "exit code 0" if outcome.ok else f"{ended_by(outcome)}\n{printed}".strip()
+    return Verdict(passed=outcome.ok, evidence=evidence, outcome=outcome)
 
 
-def _evidence(check: Check, passed: bool, outcome: Outcome) -> str:
-    if passed:
-        return f"{check.name}: passed"
-    why = f"{outcome.limit} limit" if outcome.limit else outcome.signal or f"exit code {outcome.exit_code}"
-    return f"{check.name}: failed ({why})\n{(outcome.stdout + outcome.stderr)[-2000:].strip()}".rstrip()
+def _names(tree: ast.AST) -> set[str]:
+    """Everything that is named in it: variables, attributes, modules and parameters."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.arg(arg=name):
+                found.add(name)
+            case ast.alias(name=name):
+                found.update(name.split("."))
+            case ast.ImportFrom(module=str(name)):
+                found.update(name.split("."))
+    return found

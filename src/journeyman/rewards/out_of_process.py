@@ -5,7 +5,7 @@ The tests and the values they expect never enter the candidate's process, so it 
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 from journeyman.errors import SandboxError
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 
-_PACKAGE = "_journeyman"
-_INSIDE = {f"{_PACKAGE}/{path.name}": path.read_bytes() for path in Path(__file__).with_name("inside").glob("*.py")}
-_CANDIDATE = f"from {_PACKAGE}.candidate import serve\nserve(lambda message: tools.exchange(message))\n"
+PACKAGE = "_journeyman"
+"""What `inside` is called inside."""
+INSIDE = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in Path(__file__).with_name("inside").glob("*.py")}
+_CANDIDATE = f"from {PACKAGE}.candidate import serve\nserve(lambda message: tools.exchange(message))\n"
 _MOST_WAITING = 64
 _FAREWELL_SECONDS = 1.0
-_TIME = ("cpu", "wall")
+TIME = ("cpu", "wall")
+"""Limits that a program hits which only takes too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,24 @@ class Tests:
     def own(self) -> tuple[str, ...]:
         """Modules whose objects the candidate may use by their public names."""
         return tuple(name.removesuffix(".py").replace("/", ".") for name in self.files if name.endswith(".py"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What is tested: files that nobody trusts."""
+
+    files: Mapping[str, bytes]
+    """By relative path."""
+    limits: Limits
+    """For all tests together. What runs the tests may itself take a little longer."""
+    setup: str = ""
+    """A shell script by the task's author, run in the folder before."""
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The top-level modules among the files, for the tests to import."""
+        tops = {path.partition("/")[0] for path in self.files if path.endswith(".py")}
+        return frozenset(top.removesuffix(".py") for top in tops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,35 +115,29 @@ class _Line:
             self._to_candidate.put_nowait("{}")
 
 
-async def examine(
-    sandbox: Sandbox, tests: Tests, *, files: Mapping[str, bytes], modules: Sequence[str], limits: Limits
-) -> Verdict:
-    """Run tests against the candidate's files.
-
-    Args:
-        modules: The top-level modules among `files` that the tests may import.
-        limits: Of the candidate. The tests themselves may take a little longer.
-    """
+async def examine(sandbox: Sandbox, tests: Tests, candidate: Candidate) -> Verdict:
+    """Run tests against a candidate."""
     line = _Line()
-    candidate = asyncio.create_task(_candidate(sandbox, line, files, limits))
+    running = asyncio.create_task(_candidate(sandbox, line, candidate))
     try:
-        checked = await _checker(sandbox, line, tests, modules, limits)
+        checked = await _checker(sandbox, line, tests, candidate)
+        ended = running.done() or line.report is None
         line.farewell()
-        ended = candidate.done() or line.report is None
-        await asyncio.wait((candidate,), timeout=limits.wall_seconds if ended else _FAREWELL_SECONDS)
-        outcome = candidate.result() if candidate.done() else None
+        await asyncio.wait((running,), timeout=candidate.limits.wall_seconds if ended else _FAREWELL_SECONDS)
+        outcome = running.result() if ended and running.done() else None
     except SandboxError as error:
         return Verdict(passed=None, evidence=str(error))
     finally:
-        candidate.cancel()
-        await asyncio.gather(candidate, return_exceptions=True)
-    return _verdict(line.report, checked, outcome if ended else None)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return _verdict(line.report, checked, outcome)
 
 
-async def _candidate(sandbox: Sandbox, line: _Line, files: Mapping[str, bytes], limits: Limits) -> Outcome:
+async def _candidate(sandbox: Sandbox, line: _Line, candidate: Candidate) -> Outcome:
     why = "the sandbox failed"
     try:
-        program = Program(code=_CANDIDATE, files={**files, **_INSIDE}, limits=limits)
+        code = prepared(candidate.setup) + _CANDIDATE
+        program = Program(code=code, files={**candidate.files, **INSIDE}, limits=candidate.limits)
         outcome = await sandbox.run(program, tools={"exchange": line.candidate_says})
         why = ended_by(outcome)
     finally:
@@ -131,22 +145,23 @@ async def _candidate(sandbox: Sandbox, line: _Line, files: Mapping[str, bytes], 
     return outcome
 
 
-async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, modules: Sequence[str], limits: Limits) -> Outcome:
+async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, candidate: Candidate) -> Outcome:
     target = tests.file if tests.runner == "pytest" else tests.file.removesuffix(".py")
     code = (
-        f"from {_PACKAGE} import checker\n"
-        f"met = checker.start(lambda m: tools.exchange(m), modules={list(modules)!r}, own={list(tests.own)!r})\n"
+        f"from {PACKAGE} import checker\n"
+        f"met = checker.start(lambda m: tools.exchange(m), modules={sorted(candidate.modules)!r}, own={tests.own!r})\n"
         f"tools.report(checker.run_{tests.runner}(met, {target!r}))\n"
     )
+    limits = candidate.limits
     longer = replace(limits, wall_seconds=limits.wall_seconds + 10, cpu_seconds=limits.cpu_seconds + 10)
-    program = Program(code=code, files={**tests.files, **_INSIDE}, limits=longer)
+    program = Program(code=code, files={**tests.files, **INSIDE}, limits=longer)
     return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
 
 
 def _verdict(report: dict[str, Any] | None, checked: Outcome, outcome: Outcome | None) -> Verdict:
     if outcome is not None:
         found = f"the code ended before its tests did: {ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
-        return Verdict(passed=False, evidence=found, timed_out=outcome.limit in _TIME, outcome=outcome)
+        return Verdict(passed=False, evidence=found, timed_out=outcome.limit in TIME, outcome=outcome)
     if report is None:
         found = f"the tests ended before they were through: {ended_by(checked)}\n{checked.stderr[-500:]}".strip()
         return Verdict(passed=None, evidence=found)
@@ -160,6 +175,11 @@ def _verdict(report: dict[str, Any] | None, checked: Outcome, outcome: Outcome |
         tests=tests,
         tests_passed=good,
     )
+
+
+def prepared(setup: str) -> str:
+    """Python that runs the author's set-up, or nothing."""
+    return f"import subprocess\nsubprocess.run(['sh', '-ec', {setup!r}], check=True)\n" if setup.strip() else ""
 
 
 def ended_by(outcome: Outcome) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from journeyman.errors import TaskError
-from journeyman.rewards.out_of_process import Tests, Verdict, examine
+from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, examine
 from journeyman.sandbox.base import Limits, Sandbox
 from journeyman.score import Reward
 from journeyman.task import Task
@@ -41,4 +41,4 @@ class UnitTests:
         """Whether a program passes."""
         module = Tests(file=f"{_TESTS}.py", files={f"{_TESTS}.py": tests.module().encode()})
         files = {f"{MODULE}.py": program.encode("utf-8", "replace")}
-        return await examine(self.sandbox, module, files=files, modules=(MODULE,), limits=self.limits)
+        return await examine(self.sandbox, module, Candidate(files=files, limits=self.limits))
