@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from journeyman.examination import Report as Report
     from journeyman.examination import compare as compare
     from journeyman.examination import evaluate as evaluate
+    from journeyman.executor import Executor as Executor
+    from journeyman.executor import create_ace_executor as create_ace_executor
     from journeyman.gate import BetterAtAnyTime as BetterAtAnyTime
     from journeyman.gate import BetterOnHeldOut as BetterOnHeldOut
     from journeyman.offline import OfflineTrainer as OfflineTrainer
@@ -59,6 +61,7 @@ _HOMES = {
     "errors": ("InputError", "JourneymanError", "ModelError", "PlaybookError"),
     "examination": ("Report", "compare", "evaluate"),
     "evaluation": ("Decision", "Evaluation", "Result"),
+    "executor": ("Executor", "create_ace_executor"),
     "gate": ("BetterAtAnyTime", "BetterOnHeldOut"),
     "offline": ("OfflineTrainer", "create_offline_trainer"),
     "playbook": ("Bullet", "Insight", "Playbook"),

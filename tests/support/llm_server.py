@@ -27,6 +27,8 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     delay: float = 0.0
+    once: threading.Event | None = None
+    """Held back until this is set."""
     cut: bool = False
     """Hang up in the middle of the body."""
 
@@ -94,6 +96,8 @@ class LLMServer:
 
 async def _send(answer: Answer, send: Send) -> None:
     await asyncio.sleep(answer.delay)
+    while answer.once is not None and not answer.once.is_set():
+        await asyncio.sleep(0.005)
     body = answer.body.encode()
     headers = {"content-type": "application/json", "content-length": str(len(body)), **answer.headers}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -1,9 +1,10 @@
 """Changes made to a playbook file by hand: each goes to the journal beside the file first, so each can be undone.
 
-The journal of `oslo.json` is `oslo.journal.jsonl`. It begins with the first change.
+The journal of `oslo.json` is `oslo.journal.jsonl`. It begins with the first change. Who changes a file is alone with it from
+reading to writing, so processes that share one lose none of each other's changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from journeyman.errors import InputError, PlaybookError
 from journeyman.learn.playbook import files, formats
 from journeyman.learn.playbook.formats.base import json_of
 from journeyman.learn.playbook.journal import Entry, Journal, read, replay
+from journeyman.learn.playbook.lock import locked
 from journeyman.playbook import Batch, Delta, Playbook
 
 
@@ -44,35 +46,55 @@ def batch(playbook: Playbook, verb: str, deltas: Sequence[Delta], at: str) -> Ba
 
 
 def change(path: Path, batch: Batch) -> Edited:
+    """Merge a batch into a playbook file, in place: `merge`, where the batch does not depend on what is there."""
+    return merge(path, lambda _: batch)
+
+
+def merge(path: Path, make: Callable[[Playbook], Batch], *, new: Playbook | None = None) -> Edited:
     """Merge a batch into a playbook file, in place. The journal is written first, then the file.
 
-    A file that its journal knows nothing of, since a training run or an editor has written it, begins a new journal; the old
-    one is moved aside.
+    What a crash kept from the file between the two is in the journal, and is merged upon. A file that its journal knows nothing
+    of, since a training run or an editor has written it, begins a new journal; the old one is moved aside.
+
+    Args:
+        make: The batch for the newest playbook. It is called while the file is locked, so it should not wait for anybody.
+        new: What a file begins as that is not there.
 
     Raises:
-        InputError: The file is not there, or of another system's format.
+        InputError: The file is not there (and there is no `new`), or of another system's format.
+        PlaybookError: Another process was busy with it for too long.
     """
-    before = _editable(path)
-    after = before.apply(batch)
-    if replace(after, batches=before.batches) == before:
-        return Edited(before, None)
-    journal, moved = _opened(path, before)
-    after = journal.append(batch)
-    files.save(after, path)
-    return Edited(after, journal.revision, moved)
+    with locked(path):
+        if new is not None and not path.exists():
+            files.save(new, path)
+        found = editable(path)
+        journal, moved = _following(path), None
+        before = journal.playbook if journal else found
+        batch = make(before)
+        after = before.apply(batch)
+        if replace(after, batches=before.batches) == before:
+            return Edited(before, None)
+        if journal is None:
+            journal, moved = _begun(path, found)
+        after = journal.append(batch)
+        files.save(after, path)
+        return Edited(after, journal.revision, moved)
 
 
 def restore(path: Path, revision: int, at: str) -> Edited:
     """Bring an earlier revision back, as a new one, and write the file."""
-    journal = Journal(_journal(path))
-    if path != journal.path and path.exists() and not _known(path, journal):
-        raise PlaybookError(
-            f"{path} was written by another program since revision {journal.revision}; move it elsewhere, then restore again"
-        )
-    after = journal.restore(revision, at)
-    if path != journal.path:
-        files.save(after, path)
-    return Edited(after, journal.revision)
+    _journal(path)
+    with locked(path):
+        journal = Journal(_journal(path))
+        if path != journal.path and path.exists() and not _known(path, journal):
+            raise PlaybookError(
+                f"{path} was written by another program since revision {journal.revision}; "
+                "move it elsewhere, then restore again"
+            )
+        after = journal.restore(revision, at)
+        if path != journal.path:
+            files.save(after, path)
+        return Edited(after, journal.revision)
 
 
 def revisions(path: Path) -> list[Entry]:
@@ -102,7 +124,13 @@ def _journal(path: Path) -> Path:
     return journal
 
 
-def _editable(path: Path) -> Playbook:
+def editable(path: Path) -> Playbook:
+    """The playbook in a file that may be changed in place.
+
+    Raises:
+        InputError: It is not there, or of another system's format.
+        PlaybookError: It holds no playbook.
+    """
     text = files.read_text(path)
     data = json_of(text, str(path)) if formats.is_json(text) else None
     if not (isinstance(data, dict) and isinstance(data.get("bullets"), list)):
@@ -111,15 +139,19 @@ def _editable(path: Path) -> Playbook:
     return files.loads(text, str(path))
 
 
-def _opened(path: Path, playbook: Playbook) -> tuple[Journal, Path | None]:
+def _following(path: Path) -> Journal | None:
+    """The journal beside a file, if it knows the file."""
     there = journal_of(path)
-    if not there.exists():
-        return Journal.create(there, playbook), None
-    journal = Journal(there)
-    if files.digest(journal.playbook) == files.digest(playbook):
-        return journal, None
-    moved = _aside(there)
-    there.rename(moved)
+    journal = Journal(there) if there.exists() else None
+    return journal if journal and _known(path, journal) else None
+
+
+def _begun(path: Path, playbook: Playbook) -> tuple[Journal, Path | None]:
+    """A new journal; one that is in its place goes aside."""
+    there, moved = journal_of(path), None
+    if there.exists():
+        moved = _aside(there)
+        there.rename(moved)
     return Journal.create(there, playbook), moved
 
 
