@@ -16,6 +16,7 @@ from journeyman.errors import JourneymanError
 COMMANDS = {
     "demo": "See a small real model fail at a job, learn from its failures, and pass.",
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
+    "scenarios": "Write, check and look at scenarios to train on.",
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
     "compare": "Say whether B is really better than A, from anybody's results.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",

@@ -32,7 +32,7 @@ def run(
     if trainer.config.evaluate:
         warn_of_few(len(trainer.dataset.split(Split.HELD_OUT)), trainer.config.least_tasks)
     if run is None:
-        return _priced(trainer, quiet=quiet)
+        return priced(trainer, quiet=quiet)
     with Screen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen
         screen.say(f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}")
@@ -48,6 +48,11 @@ def run(
 
 def configured(options: Mapping[str, Any]) -> TrainingConfig:
     """The options as settings; those not given are the project's, from `journeyman.toml`, or their defaults."""
+    return TrainingConfig(**settings_of(options))
+
+
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by name."""
     project = config.load()
     settings = project.settings
     inherited = {
@@ -69,7 +74,7 @@ def configured(options: Mapping[str, Any]) -> TrainingConfig:
         "store": project.store_url,
     }
     given = {**options, "target_stage": Stage(options.get("target_stage", Stage.SHADOW))}
-    return TrainingConfig(**{**inherited, **given})
+    return {**inherited, **given}
 
 
 def warn_of_few(held_out: int, least: int) -> None:
@@ -83,7 +88,8 @@ def warn_of_few(held_out: int, least: int) -> None:
         )
 
 
-def _priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
+def priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
+    """About what the run will take, shown and as an object."""
     found = estimate.report(trainer.plan())
     if quiet:
         return found

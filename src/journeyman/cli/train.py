@@ -59,9 +59,16 @@ def command() -> None:
     "--resume", is_flag=False, flag_value="", metavar="[RUN]", help="Go on with a run: the newest unfinished, or RUN."
 )
 @click.option("--dry-run", is_flag=True, help="Check the data and price the run; ask no model.")
+@click.option("--scenarios", metavar="FILE", help="Train on scenarios instead: things to build, in YAML or JSON.")
+@click.option("--examples", is_flag=True, default=None, help="Train on the five scenarios that ship with Journeyman.")
+@click.option("--interactive", is_flag=True, default=None, help="Type scenarios in, and train on them.")
+@click.option("--skillbook", metavar="FILE", help="Go on from this playbook if it is there, and write to it.")
+@click.option("--ptc-url", metavar="URL", help="Run the scenarios' code at this code service.")
+@click.option("--unsafe-local", is_flag=True, default=None, help="Run it without walls. For code that you trust.")
+@click.option("--rounds", type=int, help="Calls for one scenario: the first writes, others repair.  [default: 3]")
 @json_option
 def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: Path | None, **given: Any) -> None:
-    """Learn a playbook from a data set.
+    """Learn a playbook from a data set, or from scenarios.
 
     Attempts the tasks, reflects on what went wrong, merges the insights after each batch, and at the end compares agent with
     and without the playbook on held-out tasks. A playbook that does not pass stays in shadow.
@@ -70,9 +77,11 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
     Examples:
       journeyman train playbook --dataset desk --domain oslo --output playbooks/oslo.json
       journeyman train playbook --dataset gsm8k --input train.jsonl --model openai:gpt-5-mini --dry-run
+      journeyman train playbook --scenarios my_scenarios.yaml --model openai:gpt-5-mini
       journeyman train playbook --resume
     """
-    from journeyman.cli import _training
+    from journeyman.cli import _scenarios, _training
 
     options = {name: value for name, value in given.items() if value is not None}
-    emit(_training.run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json), as_json=as_json)
+    run = _scenarios.run if _scenarios.asked(options, resume) else _training.run
+    emit(run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json), as_json=as_json)
