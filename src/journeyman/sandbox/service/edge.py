@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from journeyman.errors import InputError, SandboxError
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.queue import Refused
+from journeyman.sandbox.service.queue import STOPPING, Refused
 from journeyman.sandbox.service.schema import Faults
 
 JSON = "application/json"
@@ -42,8 +42,18 @@ class Endpoint:
         """Told the reason, in one word."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def sent(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
         try:
-            response = await self._handler(Request(scope, receive), send)
+            response = await self._handler(Request(scope, receive), sent)
+        except asyncio.CancelledError:
+            # Only a stop that cannot wait any longer ends requests. A stream is cut off, and its reader sees that.
+            response = None if started else refusal_response(STOPPING)
         except (Abandoned, ClientDisconnect):
             return
         except (Refused, Faults, InputError, SandboxError) as error:

@@ -24,6 +24,9 @@ class Refused(Exception):
         self.faults = faults
 
 
+STOPPING = Refused(503, "the service is stopping", "stopping", retry_after=5)
+
+
 class Gate:
     """Counts who is inside: so many in all, so many of one client, so many at work; the others wait in order of arrival."""
 
@@ -49,7 +52,7 @@ class Gate:
         """Take nothing new and send away those that wait; what runs is not touched."""
         self.draining = True
         while self._waiting:
-            self._waiting.popleft().set_exception(self._stopping())
+            self._waiting.popleft().set_exception(STOPPING)
 
     @contextmanager
     def admitted(self, client: str) -> Iterator[None]:
@@ -59,7 +62,7 @@ class Gate:
             Refused: There is none (503), or this client has its share (429).
         """
         if self.draining:
-            raise self._stopping()
+            raise STOPPING
         if self._clients[client] >= self._config.per_client:
             sentence = f"this client has {self._config.per_client} requests under way, which is its share: wait for one to end"
             raise Refused(429, sentence, "client_busy", retry_after=self._retry_after(self._config.per_client))
@@ -145,7 +148,3 @@ class Gate:
     def _retry_after(self, ahead: int) -> int:
         """Seconds until about half of those ahead are through: a guess, from 1 to 30."""
         return min(30, max(1, math.ceil(self._mean_seconds() * ahead / self._config.concurrency / 2)))
-
-    @staticmethod
-    def _stopping() -> Refused:
-        return Refused(503, "the service is stopping", "stopping", retry_after=5)

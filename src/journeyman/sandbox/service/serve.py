@@ -52,13 +52,13 @@ async def _serve(sandbox: Sandbox, config: ServiceConfig, bound: socket.socket, 
     service = Service(sandbox, config)
     try:
         await sandbox.start()
-        await _Server(service, lambda: ready(sandbox.level)).serve(sockets=[bound])
+        await Server(service, lambda: ready(sandbox.level)).serve(sockets=[bound])
     finally:
         bound.close()
         await service.close()
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Goes on listening while it stops: values of tools that running code waits for still have to come in."""
 
     def __init__(self, service: Service, ready: Callable[[], None]) -> None:
@@ -83,6 +83,15 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # What a second signal left: each request takes its own processes with it.
+        left = list(self.server_state.tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=10)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not kept for uvicorn to raise again at the end: to stop when told to is to end well.
