@@ -1,0 +1,185 @@
+"""What `journeyman sandbox check` and `journeyman sandbox run` do."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import click
+
+from journeyman import sandbox
+from journeyman.cli._shared import console
+from journeyman.errors import InputError, SandboxError
+from journeyman.sandbox import attacks, bubblewrap
+from journeyman.sandbox.attacks import Report, Verdict
+from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
+from journeyman.sandbox.languages import LANGUAGES
+
+LIMIT_HIT = 124
+"""As `timeout` of the shell has it."""
+MAX_FILES = 64 * 1024 * 1024
+_ENDINGS = {".py": "python", ".sh": "shell", ".bash": "shell", ".js": "javascript", ".mjs": "javascript"}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIGNS = {"through": "[red]got through[/]", "unproven": "[yellow]proves nothing[/]", "stopped": "[green]stopped[/]"}
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The options of `run` as they were typed."""
+
+    file: Path
+    arguments: Sequence[str]
+    language: str | None
+    stdin: BinaryIO | None
+    files: Sequence[Path]
+    limits: Sequence[str]
+    name: str
+    unsafe_local: bool
+
+    def program(self) -> Program:
+        """Raises `InputError` for what cannot be read or meant."""
+        try:
+            code = self.file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.file}: not a text in UTF-8: {error.reason} at byte {error.start}") from error
+        return Program(
+            code=code,
+            language=self.language or language_of(self.file),
+            files=carried(self.files),
+            stdin=self.stdin.read() if self.stdin else b"",
+            arguments=tuple(self.arguments),
+            limits=limits_of(self.limits),
+        )
+
+
+def check(name: str, *, as_json: bool) -> Report:
+    """Attack a sandbox, with a line for people on how far it is."""
+    screen = console()
+    count = 0
+
+    def progress(verdict: Verdict) -> None:
+        nonlocal count
+        count += 1
+        waiting.update(f"{count} of {len(attacks.ATTACKS)} tried; {verdict.attack.name}: {verdict.state}")
+
+    with screen.status("starting the sandbox") as waiting:
+        report = _with(name, lambda box: attacks.check(box, progress=progress))
+    if not as_json:
+        _show(report)
+    return report
+
+
+def _show(report: Report) -> None:
+    """The table is data, and goes where data goes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "attack", "the code …", "", title=f"walls: {report.level}", title_justify="left")
+    for verdict in report.verdicts:
+        why = verdict.why if verdict.state != "stopped" else ""
+        table.add_row(_SIGNS.get(verdict.state, "[dim]not here[/]"), verdict.attack.name, verdict.attack.tried, why)
+    screen = Console(highlight=False)
+    screen.print(table)
+    left = f"; {len(report.untried)} cannot be tried here" if report.untried else ""
+    screen.print(f"{report.stopped} of {report.total} attacks were stopped{left}.")
+
+
+def run(wish: Wish) -> Outcome:
+    """Run one file."""
+    program = wish.program()
+    name = "unsafe-local" if wish.unsafe_local else wish.name
+    if name == "unsafe-local":
+        click.echo("journeyman: unsafe-local has no walls: this code can do whatever you can do", err=True)
+    return _with(name, lambda box: box.run(program))
+
+
+def _with(name: str, use: Callable[[Sandbox], Coroutine[Any, Any, _Made]]) -> _Made:
+    async def main() -> _Made:
+        box = await opened(name)
+        try:
+            return await use(box)
+        finally:
+            await box.close()
+
+    return asyncio.run(main())
+
+
+async def opened(name: str) -> Sandbox:
+    """A sandbox that was started. `auto` is bubblewrap, and Landlock where this machine forbids what bubblewrap needs.
+
+    Raises:
+        SandboxError: It cannot run here; the message says what to do. Where bubblewrap is only not installed, it is to be installed.
+    """
+    box = sandbox.load("bubblewrap" if name == "auto" else name)
+    try:
+        await box.start()
+    except SandboxError as error:
+        if name != "auto" or not bubblewrap.installed():
+            raise
+        box = sandbox.load("landlock")
+        await box.start()
+        click.echo(f"journeyman: bubblewrap cannot run here, so landlock is used: {error}", err=True)
+    return box
+
+
+def language_of(file: Path) -> str:
+    """By the end of its name, and tests by its beginning, as pytest does."""
+    found = _ENDINGS.get(file.suffix)
+    if found is None:
+        raise InputError(
+            f"{file}: no language is known for {file.suffix or 'a name without an end'}; say --language, one of {', '.join(LANGUAGES)}"
+        )
+    return "pytest" if found == "python" and file.name.startswith("test_") else found
+
+
+def carried(paths: Iterable[Path]) -> dict[str, bytes]:
+    """Files under their names, and folders with all that is in them under theirs. Links are not followed."""
+    found: dict[str, bytes] = {}
+    size = 0
+    for given in paths:
+        for path in sorted(given.rglob("*")) if given.is_dir() else [given]:
+            if path.is_symlink() or not path.is_file():
+                continue
+            size += path.stat().st_size
+            if size > MAX_FILES:
+                raise InputError(f"--files {given}: more than {MAX_FILES >> 20} MiB; give fewer files")
+            found[str(path.relative_to(given.parent))] = path.read_bytes()
+    return found
+
+
+def limits_of(given: Sequence[str]) -> Limits:
+    """The defaults with what was said otherwise. Sizes may have K, M or G behind them."""
+    known = [field.name for field in fields(Limits)]
+    changed: dict[str, Any] = {}
+    for one in given:
+        name, _, text = one.partition("=")
+        name = name.strip().replace("-", "_")
+        unit = _UNITS.get(text[-1:].upper(), 1)
+        try:
+            value = float(text[:-1] if unit > 1 else text) * unit
+        except ValueError:
+            value = 0.0
+        if name not in known or not 0 < value < float("inf"):
+            raise InputError(f"--limit {one}: should be NAME=VALUE with one of {', '.join(known)}, such as memory=256M")
+        changed[name] = value if name.endswith("seconds") else int(value)
+    return replace(Limits(), **changed)
+
+
+def exit_code(outcome: Outcome) -> int:
+    """Of this command: a limit comes first, since how the code ended follows from it."""
+    if outcome.limit in {"cpu", "wall", "memory", "processes", "disk", "inodes"} or outcome.exit_code is None and outcome.limit:
+        return LIMIT_HIT
+    if outcome.exit_code is not None:
+        return outcome.exit_code
+    return 128 + getattr(signal.Signals, outcome.signal or "", signal.SIGKILL)
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """All but the files, which may be no text."""
+    level = outcome.level
+    told = {field.name: getattr(outcome, field.name) for field in fields(Outcome) if field.name not in ("files", "level")}
+    return told | {"level": {"name": level.name, "holds": list(level.holds), "lacks": list(level.lacks)}}
