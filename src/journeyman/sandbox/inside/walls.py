@@ -1,6 +1,5 @@
 """The walls of one run, told in the order in which they go up. Those here are none: limits alone. Others build on them."""
 
-import ctypes
 import os
 import resource
 import signal
@@ -9,27 +8,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+from . import linux
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 THREAD_STACK = 8 * 1024 * 1024
 
 Limits = Mapping[str, Any]
 """The fields of `journeyman.sandbox.base.Limits` by name."""
-
-
-def prctl(option: int, *arguments: int) -> int:
-    """Linux's prctl.
-
-    Raises:
-        OSError: It was refused.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = int(libc.prctl(option, *(ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4])))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"prctl {option}")
-    return result
 
 
 class Usage:
@@ -63,7 +49,10 @@ class Walls:
         """In the warden, before anything of the run is there."""
         if sys.platform == "linux":
             # What outlives its parent becomes a child of the warden, which can then find it.
-            prctl(PR_SET_CHILD_SUBREAPER, 1)
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+
+    def hold(self, init: int) -> None:
+        """In the warden, when the first process within is there and waits."""
 
     def furnish(self, limits: Limits) -> None:
         """In the first process within: what the code will find."""
@@ -81,6 +70,14 @@ class Walls:
     def usage(self, init: int) -> Usage:
         """Of the processes within. `init` is the first of them, as the warden knows it."""
         return usage("/proc", descendants(os.getpid()))
+
+    def refused(self) -> str | None:
+        """The limit at which the kernel refused more, as far as it tells."""
+        return None
+
+    def peak_memory(self) -> int | None:
+        """Bytes of the whole tree, as counted by the kernel; `None` where it does not."""
+        return None
 
     def room(self) -> Room | None:
         """`None` where the code writes to a disk that is not its own."""
@@ -134,7 +131,7 @@ def rlimits(limits: Limits) -> None:
 def descendants(ancestor: int) -> list[int]:
     """All processes below one, this moment. Empty where there is no /proc."""
     children: dict[int, list[int]] = {}
-    for pid in _pids("/proc"):
+    for pid in processes("/proc"):
         if (fields := _stat("/proc", pid)) is not None:
             children.setdefault(int(fields[1]), []).append(pid)
     below: list[int] = []
@@ -181,7 +178,8 @@ def _proportional(path: str) -> int:
     return 0
 
 
-def _pids(proc: str) -> list[int]:
+def processes(proc: str) -> list[int]:
+    """All that a /proc shows."""
     try:
         return [int(name) for name in os.listdir(proc) if name.isdecimal()]
     except FileNotFoundError:

@@ -91,7 +91,9 @@ class Warden:
         """What it may have been refused."""
         self.peak = 0
         self.cpu = 0.0
-        self.status = b""
+        self.status: dict[str, Any] = {}
+        """Word from the first process within: that it is ready, how the code ended, or what failed."""
+        self.status_text = b""
         self.said = b""
         self.over = False
         self.idle = self.session
@@ -107,6 +109,8 @@ class Warden:
             first(self.job, lay_out, self.ends, self.walls)
         for fd in self.ends.inner:
             os.close(fd)
+        self.walls.hold(self.init)
+        os.write(self.ends.go, b"!")
         self._on_read(self.ends.out, lambda: self._record(self.ends.out, self.out))
         self._on_read(self.ends.err, lambda: self._record(self.ends.err, self.err))
         self._on_read(self.ends.status, self._hear_status)
@@ -122,6 +126,7 @@ class Warden:
             self._look()
         self.walls.kill(self.init)
         _, _, self.rusage = os.wait4(self.init, 0)
+        self.hint = self.walls.refused() or self.hint
         for fd, tape in ((self.ends.out, self.out), (self.ends.err, self.err)):
             while self._record(fd, tape):
                 pass
@@ -154,8 +159,14 @@ class Warden:
 
     def _hear_status(self) -> None:
         data = self._read(self.ends.status)
-        self.status += data or b""
-        self.over = self.over or data == b"" or b"\n" in self.status
+        self.status_text += data or b""
+        while b"\n" in self.status_text:
+            text, _, self.status_text = self.status_text.partition(b"\n")
+            self.status = wire.parse_line(text) | self.status
+        if data == b"" or {"ended", "fault"} & set(self.status):
+            self.over = True
+        elif "ready" in self.status:
+            self.started = self.called = time.monotonic()
 
     def _hear_code(self) -> None:
         """Word from the code, which may be anything."""
@@ -214,6 +225,8 @@ class Warden:
 
     def _look(self) -> None:
         """Is it still within its limits?"""
+        if "ready" not in self.status:
+            return
         now = time.monotonic()
         used = self.walls.usage(self.init)
         room = self.walls.room()
@@ -244,14 +257,10 @@ class Warden:
 
     def finish(self) -> None:
         """Tell the host how it ended, and leave nothing behind."""
-        try:
-            status = wire.parse_line(self.status)
-        except ValueError:
-            status = {}
-        if "fault" in status:
-            self._send({"fault": status["fault"]})
+        if "fault" in self.status:
+            self._send({"fault": self.status["fault"]})
         else:
-            self._tell(*self._verdict(status.get("ended")), over=True)
+            self._tell(*self._verdict(self.status.get("ended")), over=True)
 
     def _verdict(self, status: int | None) -> tuple[int | None, str | None]:
         """Exit code and signal. Who was stopped has no exit code, whatever it said last."""
@@ -273,12 +282,15 @@ class Warden:
             "limit": self.limit or self.hint or ("output" if shortened else None),
             "cpu_seconds": max(self.cpu, self.rusage.ru_utime + self.rusage.ru_stime) if over else None,
             "wall_seconds": time.monotonic() - self.called,
-            "peak_memory": max(self.peak, self.rusage.ru_maxrss * 1024) if over else self.peak or None,
+            "peak_memory": self._peak() if over else None,
             "files": list(found),
             "over": over,
         }
         self.hint = None
         self._send({"result": result}, (self.out.take(), self.err.take(), *found.values()))
+
+    def _peak(self) -> int:
+        return self.walls.peak_memory() or max(self.peak, self.rusage.ru_maxrss * 1024)
 
 
 def serve(channel: socket.socket, walls: Walls) -> None:

@@ -27,16 +27,17 @@ class Ends:
         self.out, self.stdout = os.pipe()
         self.err, self.stderr = os.pipe()
         self.status, self.report = os.pipe()
+        self.gate, self.go = os.pipe()
         ours, theirs = socket.socketpair()
         self.line, self.code_line = ours.detach(), theirs.detach()
 
     @property
     def inner(self) -> tuple[int, ...]:
-        return self.stdin, self.stdout, self.stderr, self.report, self.code_line
+        return self.stdin, self.stdout, self.stderr, self.report, self.code_line, self.gate
 
     @property
     def outer(self) -> tuple[int, ...]:
-        return self.feed, self.out, self.err, self.status, self.line
+        return self.feed, self.out, self.err, self.status, self.line, self.go
 
 
 def first(job: Mapping[str, Any], lay_out: Mapping[str, bytes], ends: Ends, walls: Walls) -> NoReturn:
@@ -47,12 +48,14 @@ def first(job: Mapping[str, Any], lay_out: Mapping[str, bytes], ends: Ends, wall
         for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.read(ends.gate, 1)
         walls.furnish(job["limits"])
         files.write(walls.work, lay_out)
+        _report(ends.report, {"ready": True})
         code = os.fork()
         if code == 0:
             _second(job, ends, walls)
-        for fd in (ends.stdin, ends.stdout, ends.stderr, ends.code_line):
+        for fd in (ends.stdin, ends.stdout, ends.stderr, ends.code_line, ends.gate):
             os.close(fd)
         _report(ends.report, {"ended": _reap_until(code)})
     except BaseException as error:  # noqa: BLE001 - the process's own boundary: what fails here is a sandbox that failed
@@ -69,8 +72,9 @@ def _second(job: Mapping[str, Any], ends: Ends, walls: Walls) -> NoReturn:
         os.setsid()
         for fd, number in ((ends.stdin, 0), (ends.stdout, 1), (ends.stderr, 2)):
             os.dup2(fd, number)
+        environment = walls.environment()
         os.environ.clear()
-        os.environ.update(walls.environment())
+        os.environ.update(environment)
         os.chdir(walls.work)
         os.umask(0o077)
         if job["kind"] == "command":

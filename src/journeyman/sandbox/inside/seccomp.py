@@ -1,0 +1,173 @@
+"""A filter on system calls, assembled here: no library is needed for a list of refusals.
+
+What stays open is what a program needs; what is refused either reaches around the other walls (namespaces, mounts, other
+processes, sockets that no namespace holds) or has a history of holes in the kernel that nothing run here needs to be near.
+"""
+
+import ctypes
+import errno
+import platform
+import struct
+from collections.abc import Iterable
+
+from .linux import PR_SET_SECCOMP, prctl
+
+SECCOMP_MODE_FILTER = 2
+ALLOW = 0x7FFF0000
+ERRNO = 0x00050000
+KILL_PROCESS = 0x80000000
+
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
+"""Where the words of `struct seccomp_data` lie, on a little-endian machine."""
+
+NEW_NAMESPACES = 0x7E020000
+"""The CLONE_NEW* flags that `clone` takes."""
+X32 = 0x40000000
+FAMILIES = (1, 2, 10)
+"""AF_UNIX, AF_INET, AF_INET6: those that a network namespace holds. AF_VSOCK, for one, reaches the host of a machine."""
+TERMINAL = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX: typing on somebody else's terminal."""
+
+# The number on x86_64, and on aarch64.
+REFUSED = {
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "open_tree": (428, 428),
+    "mount_setattr": (442, 442),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "userfaultfd": (323, 282),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "vhangup": (153, 58),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "fanotify_init": (300, 262),
+    "lookup_dcookie": (212, 18),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "uselib": (134, None),
+}
+UNKNOWN = {
+    "clone3": (435, 435),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+}
+"""Answered as by a kernel that does not have them, so that callers fall back. Flags of clone3 lie where no filter can look; the
+others hold memory that no limit on files or processes counts."""
+CLONE, SOCKET, IOCTL, PERSONALITY = (56, 220), (41, 198), (16, 29), (135, 92)
+
+AUDIT = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+"""The architecture as the kernel names it, and its column above."""
+
+Instruction = tuple[int, int, int, int]
+
+
+def program(machine: str) -> list[Instruction]:
+    """The filter for one kind of machine.
+
+    Raises:
+        NotImplementedError: There is no table for it.
+    """
+    if machine not in AUDIT:
+        raise NotImplementedError(f"there is no table of system calls for {machine}")
+    audit, column = AUDIT[machine]
+    lines: list[Instruction] = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (JUMP_EQUAL, 1, 0, audit),
+        (RETURN, 0, 0, KILL_PROCESS),
+        (LOAD, 0, 0, NUMBER),
+    ]
+    if machine == "x86_64":
+        lines += [(JUMP_AT_LEAST, 0, 1, X32), _refuse(errno.ENOSYS)]
+    for table, error in ((REFUSED, errno.EPERM), (UNKNOWN, errno.ENOSYS)):
+        for numbers in table.values():
+            if (number := numbers[column]) is not None:
+                lines += [(JUMP_EQUAL, 0, 1, number), _refuse(error)]
+    lines += _on(CLONE[column], FIRST_ARGUMENT, [(JUMP_ANY_BIT, 0, 1, NEW_NAMESPACES), _refuse(errno.EPERM)])
+    lines += _on(SOCKET[column], FIRST_ARGUMENT, _only(FAMILIES, errno.EAFNOSUPPORT))
+    lines += _on(PERSONALITY[column], FIRST_ARGUMENT, _only((0, 0xFFFFFFFF), errno.EPERM))
+    lines += _on(IOCTL[column], SECOND_ARGUMENT, [line for each in TERMINAL for line in _unless(each, errno.EPERM)])
+    return [*lines, (RETURN, 0, 0, ALLOW)]
+
+
+def _refuse(error: int) -> Instruction:
+    return RETURN, 0, 0, ERRNO | error
+
+
+def _unless(value: int, error: int) -> list[Instruction]:
+    return [(JUMP_EQUAL, 0, 1, value), _refuse(error)]
+
+
+def _only(values: Iterable[int], error: int) -> list[Instruction]:
+    """Allow these and refuse all others."""
+    allowed = [line for value in values for line in ((JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, ALLOW))]
+    return [*allowed, _refuse(error)]
+
+
+def _on(number: int, argument: int, then: list[Instruction]) -> list[Instruction]:
+    """Look at an argument of one system call; the number is loaded again for what comes after."""
+    body = [(LOAD, 0, 0, argument), *then, (LOAD, 0, 0, NUMBER)]
+    return [(JUMP_EQUAL, 0, len(body), number), *body]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def apply() -> None:
+    """Filter this process and all that it will start. Needs no_new_privs.
+
+    Raises:
+        OSError: The kernel has no such filters.
+        NotImplementedError: There is no table for this kind of machine.
+    """
+    lines = program(platform.machine())
+    code = b"".join(struct.pack("=HBBI", *line) for line in lines)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    filters = _Program(len(lines), ctypes.addressof(buffer))
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(filters))

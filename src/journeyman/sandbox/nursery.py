@@ -1,0 +1,231 @@
+"""Starts the nursery within bubblewrap, and hands it the sockets of runs."""
+
+import asyncio
+import json
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from journeyman.errors import SandboxError
+from journeyman.sandbox import cgroups, inside
+
+READY_SECONDS = 60.0
+PROGRAMS = Path(inside.__file__).parent
+PLACE = "/sandbox"
+"""Where in the sandbox its own things lie: unlike any place where a Python may be installed."""
+PROGRAMS_WITHIN = f"{PLACE}/inside"
+USER = 1000
+UIDS = range(64000, 65000)
+"""From which root takes one that belongs to nobody."""
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
+ETC = ("ld.so.cache", "localtime", "alternatives", "ssl/certs", "ssl/openssl.cnf", "mime.types", "pki", "ca-certificates")
+"""All of /etc that a program needs and that tells nothing of this machine."""
+MADE = {
+    "passwd": "root:x:0:0:root:/:/bin/sh\n"
+    f"code:x:{USER}:{USER}:code:{PLACE}/home:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/:/bin/false\n",
+    "group": f"root:x:0:\ncode:x:{USER}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+FOLDERS = (f"{PLACE}/work", f"{PLACE}/home", f"{PLACE}/box")
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A part of the host that the sandbox shows."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+class Nursery:
+    """A warm process behind bubblewrap, from which the warden of each run is forked."""
+
+    def __init__(self) -> None:
+        self.program()
+        root = os.geteuid() == 0
+        uid = unused_uid() if root else os.geteuid()
+        self._folder = Path(tempfile.mkdtemp(prefix="journeyman-"))
+        self._folder.chmod(0o755)
+        self._lent = cgroups.lend(uid)
+        self._host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._host.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(PROGRAMS), "descend", json.dumps(self._descent(uid if root else None))],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+            )
+
+    @staticmethod
+    def program() -> str:
+        """Where bubblewrap is.
+
+        Raises:
+            SandboxError: It is not installed; the message says what to type.
+        """
+        if sys.platform != "linux":
+            raise SandboxError(
+                "the sandbox needs Linux; use the service of a Linux machine, or --unsafe-local for your own code"
+            )
+        if (found := shutil.which("bwrap")) is None:
+            raise SandboxError(f"bubblewrap is not installed: {installing(Path('/etc/os-release'))}")
+        return found
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """By which the kernel counts whole runs."""
+        return self._lent.controllers if self._lent else frozenset()
+
+    async def ready(self) -> None:
+        """Wait until it is warm.
+
+        Raises:
+            SandboxError: It did not start; the message says what this machine forbids.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            heard = await asyncio.wait_for(loop.sock_recv(self._host, 16), READY_SECONDS)
+        except (TimeoutError, ConnectionError):
+            heard = b""
+        if heard != b"ready":
+            self._process.kill()
+            _, complaint = await asyncio.to_thread(self._process.communicate)
+            raise SandboxError(diagnosis(complaint.decode(errors="replace").strip()))
+
+    def give(self, channel: socket.socket) -> bool:
+        """Hand over the socket of a run; no when it is too busy this moment.
+
+        Raises:
+            SandboxError: It is gone.
+        """
+        try:
+            socket.send_fds(self._host, [b"!"], [channel.fileno()])
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise SandboxError("the sandbox ended; the next run starts another") from error
+        return True
+
+    def end(self) -> None:
+        """With all its runs, leaving nothing behind."""
+        self._host.close()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr:
+            self._process.stderr.close()
+        if self._lent:
+            self._lent.give_back()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _descent(self, uid: int | None) -> dict[str, object]:
+        made, stage = self._folder / "etc", self._folder / "stage"
+        made.mkdir()
+        stage.mkdir()
+        binds = list(self._binds(made))
+        places = {bind: str(stage / str(i)) if uid is not None else str(bind.source) for i, bind in enumerate(binds)}
+        return {
+            "command": self._command(places),
+            "groups": [str(path) for path in self._lent.join] if self._lent else [],
+            "uid": uid,
+            "stage": str(stage),
+            "binds": [[str(bind.source), place] for bind, place in places.items()],
+        }
+
+    def _binds(self, made: Path) -> Iterator[Bind]:
+        for name in SYSTEM:
+            if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink():
+                yield Bind(Path("/") / name, f"/{name}")
+        for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
+            if not Path(prefix).is_relative_to("/usr"):
+                yield Bind(Path(prefix), shown(prefix))
+        for name, text in MADE.items():
+            (made / name).write_text(text)
+            yield Bind(made / name, f"/etc/{name}")
+        for name in ETC:
+            if (path := Path("/etc") / name).exists():
+                yield Bind(path, f"/etc/{name}")
+        yield Bind(PROGRAMS, PROGRAMS_WITHIN)
+        for number, folder in enumerate(self._lent.folders if self._lent else ()):
+            yield Bind(folder, f"{PLACE}/cgroup/{number}", writable=True)
+
+    def _command(self, places: dict[Bind, str]) -> list[str]:
+        words = [self.program(), "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+        words += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--new-session", "--die-with-parent"]
+        # The nursery builds the walls of each run; what runs within them has no capability at all.
+        words += ["--cap-add", "ALL", "--clearenv"]
+        for name, value in (("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", f"{PLACE}/home"), ("LANG", "C.UTF-8")):
+            words += ["--setenv", name, value]
+        for bind, place in places.items():
+            words += ["--bind" if bind.writable else "--ro-bind", place, bind.target]
+        for name in SYSTEM:
+            if (link := Path("/") / name).is_symlink():
+                words += ["--symlink", str(link.readlink()), f"/{name}"]
+        for folder in FOLDERS:
+            words += ["--dir", folder]
+        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--remount-ro", "/", "--remount-ro", "/dev"]  # noqa: S108
+        return [*words, "--", shown(sys.executable), "-I", PROGRAMS_WITHIN, "zygote"]
+
+
+def shown(path: str) -> str:
+    """Where in the sandbox a part of this Python is: where it is here, unless the run's own /tmp would hide it."""
+    prefix = Path(sys.prefix)
+    if prefix.is_relative_to("/tmp") and Path(path).is_relative_to(prefix):  # noqa: S108
+        return str(Path(PLACE) / "python" / Path(path).relative_to(prefix))
+    return path
+
+
+def unused_uid() -> int:
+    """One that is nobody's, another for each process that asks."""
+    taken = {user.pw_uid for user in pwd.getpwall()}
+    free = [uid for uid in UIDS if uid not in taken]
+    return free[os.getpid() % len(free)]
+
+
+def installing(os_release: Path) -> str:
+    """The command that installs bubblewrap on this distribution."""
+    text = os_release.read_text() if os_release.exists() else ""
+    named = [line.partition("=")[2].strip('"') for line in text.splitlines() if line.startswith(("ID=", "ID_LIKE="))]
+    kinds = {word for line in named for word in line.split()}
+    for command, names in (
+        ("dnf install bubblewrap", {"fedora", "rhel", "centos"}),
+        ("pacman -S bubblewrap", {"arch"}),
+        ("zypper install bubblewrap", {"suse", "opensuse"}),
+        ("apk add bubblewrap", {"alpine"}),
+    ):
+        if kinds & names:
+            return command
+    return "apt install bubblewrap"
+
+
+def diagnosis(complaint: str) -> str:
+    """Why bubblewrap did not start, and what to do."""
+    switches = {
+        "kernel/apparmor_restrict_unprivileged_userns": ("1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+        "user/max_user_namespaces": ("0", "sysctl user.max_user_namespaces=10000"),
+        "kernel/unprivileged_userns_clone": ("0", "sysctl kernel.unprivileged_userns_clone=1"),
+    }
+    for name, (forbids, remedy) in switches.items():
+        if (path := Path("/proc/sys") / name).exists() and path.read_text().strip() == forbids:
+            return f"this machine forbids user namespaces, which bubblewrap needs: {remedy}, or use the landlock sandbox ({complaint})"
+    if "ermitted" in complaint or "denied" in complaint:
+        return (
+            "bubblewrap was not permitted to make namespaces, as in a container without them: start it with "
+            f"--security-opt seccomp=unconfined --cap-add SYS_ADMIN, or use the landlock sandbox ({complaint})"
+        )
+    return f"bubblewrap did not start: {complaint or 'it said nothing'}"
