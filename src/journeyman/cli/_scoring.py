@@ -189,7 +189,7 @@ def _tell_one(verdicts: Verdicts, label: bool | None) -> None:
 def _warn(found: Mapping[str, Any]) -> None:
     for name, row in found["rewards"].items():
         if row["unreachable"]:
-            console().print(f"{name}: {row['unreachable']} verdicts could not be reached because the sandbox failed", markup=False)
+            console().print(f"{name}: {row['unreachable']} verdicts were not reached: the sandbox failed", markup=False)
 
 
 def _number(value: float | None) -> str:

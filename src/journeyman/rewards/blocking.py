@@ -1,7 +1,6 @@
 """Awaiting for those who cannot: rewards are asked one by one, and sandboxes work on an event loop."""
 
 import asyncio
-import atexit
 import threading
 from collections.abc import Callable, Coroutine
 from functools import lru_cache
@@ -55,8 +54,8 @@ class Blocking:
 def _shared(make: Callable[[], Sandbox]) -> Blocking:
     """The one of this process, however often it is sent here."""
     blocking = Blocking(make)
-    # Workers of a pool do not run `atexit`.
-    Finalize(None, blocking.close, exitpriority=10)
+    # Workers of a pool do not run `atexit`; of these the higher comes first.
+    Finalize(None, blocking.close, exitpriority=20)
     return blocking
 
 
@@ -72,5 +71,5 @@ def _loop() -> asyncio.AbstractEventLoop:
         if not thread.is_alive():
             loop.close()
 
-    atexit.register(end)
+    Finalize(None, end, exitpriority=10)
     return loop

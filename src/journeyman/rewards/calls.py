@@ -54,7 +54,9 @@ def mismatch(
         for name, arguments in call.items()
     ]
     alone = _unmatched(faults)
-    return "" if alone is None else min(faults[alone], key=lambda fault: " was called instead of " in fault)
+    if alone is None:
+        return ""
+    return min(filter(None, faults[alone]), key=lambda fault: " was called instead of " in fault)
 
 
 def _unmatched(faults: Sequence[Sequence[str]]) -> int | None:
@@ -141,12 +143,12 @@ def _items_fit(value: Any, allowed: Sequence[Any], inner: type) -> bool:
 def _listed(value: Any, allowed: Sequence[Any], kind: type, inner: type | None) -> bool:
     """Whether a value of this kind is among the allowed ones, texts being compared without case, spaces and small marks."""
     if kind is dict:
-        return any(isinstance(possible, Mapping) and _object_fits(value, possible) for possible in allowed)
+        return any(_object_fits(value, possible) for possible in allowed)
     if kind is list and inner is dict:
         return any(
             isinstance(possible, list)
             and len(possible) == len(value)
-            and all(isinstance(part, Mapping) and _object_fits(part, one) for part, one in zip(value, possible, strict=True))
+            and all(_object_fits(part, one) for part, one in zip(value, possible, strict=True))
             for possible in allowed
         )
     if kind is list:
@@ -158,7 +160,9 @@ def _listed(value: Any, allowed: Sequence[Any], kind: type, inner: type | None) 
     return value in allowed
 
 
-def _object_fits(value: Mapping[str, Any], possible: Mapping[str, Sequence[Any]]) -> bool:
+def _object_fits(value: Any, possible: Any) -> bool:
+    if not isinstance(value, Mapping) or not isinstance(possible, Mapping):
+        return False
     given = all(key in possible and _plain(part) in [_plain(one) for one in possible[key]] for key, part in value.items())
     return given and all(key in value or "" in values for key, values in possible.items())
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from journeyman.rewards.base import RewardResult
 
-
 UNREACHABLE = "unreachable"
 """True in the details of a verdict that a failure of ours has prevented, so that it is not kept as the last word."""
 
