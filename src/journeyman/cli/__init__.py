@@ -18,6 +18,7 @@ COMMANDS = {
     "train": "Learn from tasks, and prove on held-out ones that it helps.",
     "scenarios": "Write, check and look at scenarios to train on.",
     "evaluate": "Measure on held-out tasks whether a playbook helps.",
+    "check": "Run solutions against tests that they cannot reach.",
     "compare": "Say whether B is really better than A, from anybody's results.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",

@@ -35,7 +35,7 @@ class Tried:
     ours: Mapping[str, bool | None]
     """By way; `None` where it could not be told."""
     trusting: Mapping[str, bool]
-    """What it would have got from trusting the exit code, the words, or the result file."""
+    """What it would have got from trusting what a run says of itself, by what was trusted."""
 
     @property
     def paid(self) -> bool:
@@ -69,10 +69,11 @@ async def try_cheats(sandbox: Sandbox, *, workers: int = 2, done: Callable[[Trie
 async def attempt(sandbox: Sandbox, cheat: cheats.Cheat) -> Tried:
     """One folder, every way."""
     trusted = await sandbox.run(_trusting(cheat))
+    plain = await sandbox.run(Program(code=f"{cheat.code}\n{cheats.ASSERTS}\ncheck(triangle)\n", limits=_LIMITS))
     found = await run_checks(sandbox, list(_CHECKS.values()), files=cheat.folder, limits=_LIMITS)
     ours = {result.check.name: result.passed for result in found}
     verdict = await UnitTests(sandbox, _LIMITS).check(_ASSERTS, cheat.code)
-    return Tried(name=cheat.name, ours={**ours, "asserts": verdict.passed}, trusting=_believed(trusted))
+    return Tried(name=cheat.name, ours={**ours, "asserts": verdict.passed}, trusting=_believed(trusted, plain))
 
 
 def _trusting(cheat: cheats.Cheat) -> Program:
@@ -80,12 +81,13 @@ def _trusting(cheat: cheats.Cheat) -> Program:
     return Program(code=_TRUSTING, files=files, limits=_LIMITS, collect=("result.xml",))
 
 
-def _believed(outcome: Outcome) -> dict[str, bool]:
+def _believed(outcome: Outcome, plain: Outcome) -> dict[str, bool]:
     words = outcome.stdout
     return {
         "exit_code": outcome.ok,
         "stdout": " passed" in words and " failed" not in words and " error" not in words,
         "result_file": _good(outcome.files.get("result.xml", b"")),
+        "exit_code_of_asserts": plain.ok,
     }
 
 
