@@ -16,8 +16,6 @@ from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
 from journeyman.sandbox.service.schema import level_of, limits_json, outcome_of, packed, program_json
 
 CONNECT_SECONDS = 5.0
-QUEUE_SECONDS = 90.0
-"""What an answer may take beyond the wall limit of the code: its wait for a turn, and the way there and back."""
 KEEP_ALIVE_SECONDS = 30.0
 
 
@@ -27,12 +25,15 @@ class HttpSandbox:
     What is refused because the service is busy is asked again, as the service asks for; everything has an end.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, patience_seconds: float = 60.0) -> None:
+    def __init__(
+        self, url: str, *, token: str | None = None, patience_seconds: float = 60.0, slack_seconds: float = 90.0
+    ) -> None:
         """
         Args:
             url: Such as http://127.0.0.1:8002.
             token: The service's bearer token, where it needs one.
             patience_seconds: How long a busy service (503, 429) is asked again.
+            slack_seconds: What an answer may take beyond the wall limit of the code: its wait for a turn, and the way.
 
         Raises:
             InputError: The URL is none.
@@ -40,6 +41,7 @@ class HttpSandbox:
         self._url = _checked(url)
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._patience = patience_seconds
+        self._slack = slack_seconds
         self._level: Level | None = None
         self._client: httpx2.AsyncClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,7 +85,7 @@ class HttpSandbox:
             await client.aclose()
 
     async def _execute(self, path: str, body: dict[str, Any], tools: Mapping[str, Tool] | None, wall_seconds: float) -> Outcome:
-        seconds = wall_seconds + QUEUE_SECONDS
+        seconds = wall_seconds + self._slack
         if tools:
             outcome = await self._exchange(path, {**body, "tools": [{"name": name} for name in tools]}, tools, seconds)
         else:
@@ -96,6 +98,7 @@ class HttpSandbox:
     async def _exchange(self, path: str, body: dict[str, Any], tools: Mapping[str, Tool], seconds: float) -> Outcome:
         """Tool calls come on the lines of the answer, and each value goes back in a request of its own."""
         settling: set[asyncio.Task[None]] = set()
+        answers = None
         try:
             async with self._answered("POST", path, body, seconds) as response:
                 with self._understood():
@@ -103,7 +106,7 @@ class HttpSandbox:
                         match event:
                             case {"execution": {"id": str(id)}}:
                                 answers = f"/executions/{id}/tools"
-                            case {"tool_call": call}:
+                            case {"tool_call": call} if answers:
                                 settling.add(asyncio.create_task(self._settle(f"{answers}/{call['id']}", call, tools)))
                             case {"outcome": outcome}:
                                 return outcome_of(outcome)
@@ -128,9 +131,9 @@ class HttpSandbox:
             with suppress(JourneymanError):
                 await self._ask("POST", path, {"error": str(error)})
 
-    async def _ask(self, method: str, path: str, body: Any = None, seconds: float = QUEUE_SECONDS) -> Any:
+    async def _ask(self, method: str, path: str, body: Any = None, seconds: float | None = None) -> Any:
         """The JSON of a good answer, and `None` of an empty one."""
-        async with self._answered(method, path, body, seconds) as response:
+        async with self._answered(method, path, body, seconds or self._slack) as response:
             with self._understood():
                 content = await response.aread()
                 return json.loads(content) if content else None
