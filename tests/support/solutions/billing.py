@@ -22,7 +22,8 @@ def read_plans(text: str) -> dict[str, dict[str, int]]:
         values = dict(zip(header, (value.strip() for value in row), strict=False))
         price, seats = values.get("price", ""), values.get("seats", "")
         whole = len(row) == len(header) and values["plan"] and values["plan"] not in plans
-        if not whole or not re.fullmatch(r"\d+(\.\d{1,2})?", price, re.ASCII) or not re.fullmatch(r"0*[1-9]\d*", seats, re.ASCII):
+        numbers = re.fullmatch(r"\d+(\.\d{1,2})?", price, re.ASCII) and re.fullmatch(r"0*[1-9]\d*", seats, re.ASCII)
+        if not whole or not numbers:
             raise ValueError(f"line {rows.line_num}: {row} is no plan")
         plans[values["plan"]] = {"cents": int(Decimal(price) * 100), "seats": int(seats)}
     return plans
