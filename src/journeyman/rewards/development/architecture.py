@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.development.measures import Measure, forbidden, of_file
+from journeyman.rewards.development.measures import Measure, forbidden, of_file, sources
 from journeyman.rewards.development.profile import V2, Profile
 from journeyman.rewards.development.work import Work, parsed, unknown
 
@@ -51,8 +51,8 @@ class Architecture:
         known, _ = parsed({path: work.before[path] for path in changed if path in work.before})
         good, whole, violations = 0.0, 2.0 * len(faults), []
         for path, tree in trees.items():
-            earlier = _earlier(path, work.before[path], known[path]) if path in known else {}
-            here = [measure for measure in of_file(path, changed[path], tree) if _is_new(measure, earlier)]
+            earlier, same = _earlier(path, work, tree, known[path]) if path in known else ({}, set())
+            here = [measure for measure in of_file(path, changed[path], tree) if measure.unit not in same]
             bad = [*_over(here, self.profile, earlier), *_imports(path, tree, self.profile, known.get(path))]
             files, units = _shares(here, bad)
             good, whole = good + files + units, whole + 2.0
@@ -77,13 +77,11 @@ class Architecture:
 _Earlier = dict[tuple[str, str], Measure]
 
 
-def _earlier(path: str, text: str, tree: ast.Module) -> _Earlier:
-    return {(measure.limit, measure.unit): measure for measure in of_file(path, text, tree)}
-
-
-def _is_new(measure: Measure, earlier: _Earlier) -> bool:
-    before = earlier.get((measure.limit, measure.unit))
-    return before is None or before.source != measure.source
+def _earlier(path: str, work: Work, tree: ast.Module, before: ast.Module) -> tuple[_Earlier, set[str]]:
+    """What was measured before, and which units are what they were."""
+    measured = {(measure.limit, measure.unit): measure for measure in of_file(path, work.before[path], before)}
+    old, new = sources(work.before[path], before), sources(work.after[path], tree)
+    return measured, {unit for unit in old if new.get(unit) == old[unit]}
 
 
 def _over(measures: list[Measure], profile: Profile, earlier: _Earlier) -> list[Violation]:

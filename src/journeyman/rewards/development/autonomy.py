@@ -41,10 +41,10 @@ class Autonomy:
 
 def _spoken(trace: Trace) -> int:
     """The replies in which the agent stopped and asked."""
-    following: list[Step | None] = [*trace.steps[1:], None]
+    following: tuple[Step | None, ...] = (*trace.steps[1:], None)
     return sum(
         isinstance(step, ModelCall) and step.reply.rstrip().endswith("?") and (after is None or isinstance(after, ModelCall))
-        for step, after in zip(trace.steps, following, strict=True)
+        for step, after in zip(trace.steps, following, strict=False)
     )
 
 

@@ -23,24 +23,29 @@ class Measure(NamedTuple):
     value: int
     unit: str
     """The function or class, dotted; empty for the file."""
-    source: str
-    """What was measured, without positions: two that are equal were not changed."""
+
+
+def sources(text: str, tree: ast.Module) -> dict[str, str]:
+    """What each unit is made of, without comments and positions: two that are equal were not changed."""
+    classes = {node.name: ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    return {"": text, **classes, **{name: ast.unparse(node) for name, node in functions(tree)}}
 
 
 def of_file(path: str, text: str, tree: ast.Module) -> Iterator[Measure]:
     """Every measure of one file: its own, and those of its functions and classes."""
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     free = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.Try | ast.Module)]
-    yield Measure("file_lines", path, len(text.splitlines()), "", text)
-    yield Measure("classes", path, len(classes), "", text)
-    yield Measure("enums", path, sum(bool(_ENUMS & set(_bases(node))) for node in classes), "", text)
-    yield Measure("functions", path, sum(isinstance(each, Function) for node in free for each in _children(node)), "", text)
+    yield Measure("file_lines", path, len(text.splitlines()), "")
+    yield Measure("classes", path, len(classes), "")
+    yield Measure("enums", path, sum(bool(_ENUMS & set(_bases(node))) for node in classes), "")
+    yield Measure("functions", path, sum(isinstance(each, Function) for node in free for each in _children(node)), "")
     for name, function in functions(tree):
         yield from _of_function(f"{path}:{function.lineno} {name}", name, function)
+    bases = {each.name: _bases(each) for each in classes}
     for node in classes:
-        where, source = f"{path}:{node.lineno} {node.name}", ast.unparse(node)
-        yield Measure("class_lines", where, lines_of(node), node.name, source)
-        yield Measure("inheritance", where, _depth(node.name, {each.name: _bases(each) for each in classes}), node.name, source)
+        where = f"{path}:{node.lineno} {node.name}"
+        yield Measure("class_lines", where, lines_of(node), node.name)
+        yield Measure("inheritance", where, _depth(node.name, bases), node.name)
 
 
 def forbidden(path: str, tree: ast.Module, profile: Profile) -> Iterator[tuple[str, str]]:
@@ -53,11 +58,10 @@ def forbidden(path: str, tree: ast.Module, profile: Profile) -> Iterator[tuple[s
 
 
 def _of_function(where: str, name: str, node: Function) -> Iterator[Measure]:
-    source = ast.unparse(node)
-    yield Measure("function_lines", where, lines_of(node), name, source)
-    yield Measure("parameters", where, _parameters(node, method="." in name), name, source)
-    yield Measure("complexity", where, complexity(node), name, source)
-    yield Measure("nesting", where, nesting(node.body), name, source)
+    yield Measure("function_lines", where, lines_of(node), name)
+    yield Measure("parameters", where, _parameters(node, method="." in name), name)
+    yield Measure("complexity", where, complexity(node), name)
+    yield Measure("nesting", where, nesting(node.body), name)
 
 
 def complexity(node: Function) -> int:

@@ -2,12 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 
 from journeyman.rewards.base import RewardResult
+from journeyman.rewards.checks import Check, run_checks
 from journeyman.rewards.development.combine import VERSION, Development
-from journeyman.rewards.development.work import Work
+from journeyman.rewards.development.functionality import measure_coverage
+from journeyman.rewards.development.work import Work, checked
+from journeyman.sandbox.base import Sandbox
 from journeyman.trace import ToolCall, Trace
 
 _WRITING = frozenset({"write_file", "create_file", "save_file", "edit_file", "write", "create"})
@@ -17,23 +20,48 @@ _TEXT = ("content", "contents", "file_text", "text", "code")
 
 def work_of(trace: Trace) -> Work:
     """What the trace alone shows: the files that its tools wrote whole. Not the checks, the runs and the files before."""
-    after = {}
+    after: dict[str, str] = {}
     for step in trace.steps:
-        if isinstance(step, ToolCall) and step.ok and step.tool.lower() in _WRITING and (written := _written(step.arguments)):
-            after[written[0]] = written[1]
+        if isinstance(step, ToolCall):
+            after |= _written(step)
     return Work(trace=trace, after=after)
 
 
-def _written(arguments: str) -> tuple[str, str] | None:
+def _written(call: ToolCall) -> dict[str, str]:
+    """By a tool that takes many files, which were tried whether or not they passed; or one, if it went well."""
     try:
-        found = json.loads(arguments)
-    except ValueError:
-        return None
+        found = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return {}
     if not isinstance(found, dict):
-        return None
+        return {}
+    if isinstance(files := found.get("files"), dict):
+        return {path: text for path, text in files.items() if isinstance(text, str)}
     path = next((found[name] for name in _PATH if isinstance(found.get(name), str)), None)
     text = next((found[name] for name in _TEXT if isinstance(found.get(name), str)), None)
-    return None if path is None or text is None else (path, text)
+    if path is None or text is None or not call.ok or call.tool.lower() not in _WRITING:
+        return {}
+    return {path: text}
+
+
+async def examine(
+    work: Work, sandbox: Sandbox, checks: Sequence[Check], *, edges: Container[str] = (), setup: str = ""
+) -> Work:
+    """The same work with what its checks find, what of it the tests among them execute, and what running them took.
+
+    Args:
+        edges: Names of the checks that try edge cases.
+        setup: A shell script by the task's author that is run before each check.
+
+    Raises:
+        SandboxError: The sandbox failed while coverage was measured. Where it fails in a check, that is unknown.
+    """
+    files = {path: text.encode(errors="backslashreplace") for path, text in work.after.items()}
+    results = await run_checks(sandbox, checks, files=files, setup=setup)
+    tests = {f"test_check_{number}.py": check.text for number, check in enumerate(checks) if check.kind == "pytest"}
+    coverage = await measure_coverage(sandbox, work.after, tests) if tests else None
+    outcomes = tuple(result.outcome for result in results if result.outcome is not None)
+    return replace(work, checks=checked(results, edges), coverage=coverage, outcomes=(*work.outcomes, *outcomes))
 
 
 @dataclass(frozen=True, slots=True)
