@@ -112,7 +112,7 @@ async def opened(name: str) -> Sandbox:
     """A sandbox that was started. `auto` is bubblewrap, and Landlock where this machine forbids what bubblewrap needs.
 
     Raises:
-        SandboxError: It cannot run here; the message says what to do. Where bubblewrap is only not installed, it is to be installed.
+        SandboxError: It cannot run here; the message says what to do. What is only not installed is to be installed.
     """
     box = sandbox.load("bubblewrap" if name == "auto" else name)
     try:
@@ -130,9 +130,7 @@ def language_of(file: Path) -> str:
     """By the end of its name, and tests by its beginning, as pytest does."""
     found = _ENDINGS.get(file.suffix)
     if found is None:
-        raise InputError(
-            f"{file}: no language is known for {file.suffix or 'a name without an end'}; say --language, one of {', '.join(LANGUAGES)}"
-        )
+        raise InputError(f"{file}: no language has such names; say --language, one of {', '.join(LANGUAGES)}")
     return "pytest" if found == "python" and file.name.startswith("test_") else found
 
 
@@ -171,7 +169,9 @@ def limits_of(given: Sequence[str]) -> Limits:
 
 def exit_code(outcome: Outcome) -> int:
     """Of this command: a limit comes first, since how the code ended follows from it."""
-    if outcome.limit in {"cpu", "wall", "memory", "processes", "disk", "inodes"} or outcome.exit_code is None and outcome.limit:
+    if outcome.limit in {"cpu", "wall", "memory", "processes", "disk", "inodes"} or (
+        outcome.exit_code is None and outcome.limit
+    ):
         return LIMIT_HIT
     if outcome.exit_code is not None:
         return outcome.exit_code

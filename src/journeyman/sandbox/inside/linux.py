@@ -73,16 +73,17 @@ def become_only_user(uid: int, gid: int) -> None:
             file.write(text)
 
 
-def drop_capabilities() -> None:
-    """All of them, also those that could be had again."""
+def drop_capabilities(keep: int | None = None) -> None:
+    """All of them but perhaps one of the first 32, also those that could be had again."""
     for capability in range(MAX_CAPABILITY + 1):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:
             break
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    kept = 0 if keep is None else 1 << keep
     header = ctypes.create_string_buffer(struct.pack("=Ii", CAPABILITY_VERSION_3, 0))
-    _checked(libc().capset(header, ctypes.create_string_buffer(bytes(24))), "capset")
+    _checked(libc().capset(header, ctypes.create_string_buffer(struct.pack("=6I", kept, kept, 0, 0, 0, 0))), "capset")
 
 
 def loopback_up() -> None:

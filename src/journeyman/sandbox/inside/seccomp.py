@@ -166,7 +166,11 @@ def apply() -> None:
         OSError: The kernel has no such filters.
         NotImplementedError: There is no table for this kind of machine.
     """
-    lines = program(platform.machine())
+    install(program(platform.machine()))
+
+
+def install(lines: list[Instruction]) -> None:
+    """One more filter: of several answers the strictest counts. Raises `OSError`."""
     code = b"".join(struct.pack("=HBBI", *line) for line in lines)
     buffer = ctypes.create_string_buffer(code, len(code))
     filters = _Program(len(lines), ctypes.addressof(buffer))

@@ -293,10 +293,10 @@ class Warden:
         return self.walls.peak_memory() or max(self.peak, self.rusage.ru_maxrss * 1024)
 
 
-def serve(channel: socket.socket, walls: Walls) -> None:
+def serve(channel: socket.socket, walls: Walls, kind: type[Warden] = Warden) -> None:
     """One run, from the request to the result."""
     job, (stdin, *contents) = wire.receive(channel)
-    warden = Warden(channel, walls, job)
+    warden = kind(channel, walls, job)
     try:
         warden.start(stdin, dict(zip(job["files"], contents, strict=True)))
     except OSError as error:
