@@ -31,7 +31,7 @@ MUST_HOLD = frozenset(
 )
 """Without one of these it is no sandbox."""
 LACKS = ("hidden_names", "own_tmp", "limits_at_once")
-"""By its nature: that a file is there can be seen, /tmp cannot be used (TMPDIR can), disk and inodes are watched, not refused."""
+"""By its nature: that a file is there can be seen, /tmp cannot be used (TMPDIR can), disk and inodes are only watched."""
 _uids = itertools.count(os.getpid())
 
 

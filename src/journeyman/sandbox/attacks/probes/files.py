@@ -35,7 +35,10 @@ def append(bait: Bait) -> None:
 def environment(bait: Bait) -> None:
     """Of this process and of all that can be seen, as digests: what is secret stays here."""
     found = {f"{name}={value}" for name, value in os.environ.items()}
-    for pid in [name for name in os.listdir("/proc") if name.isdecimal()]:
+    pids: list[str] = []
+    with refusals("/proc"):
+        pids = [name for name in os.listdir("/proc") if name.isdecimal()]
+    for pid in pids:
         with refusals(pid), open(f"/proc/{pid}/environ", "rb") as file:
             found.update(entry.decode("latin-1") for entry in file.read().split(b"\0") if entry)
     for entry in found:

@@ -112,8 +112,9 @@ def _places() -> list[str]:
     for folder in ("..", "../..", "/tmp", "/var/tmp", "/dev/shm"):
         with suppress(OSError):
             beside += [folder, *(f"{folder}/{name}" for name in os.listdir(folder)[:500])]
-    processes = [f"/proc/{name}/cwd" for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid()]
-    return beside + [f"{place}/work" for place in beside] + processes
+    with suppress(OSError):
+        beside += [f"/proc/{name}/cwd" for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid()]
+    return beside + [f"{place}/work" for place in beside]
 
 
 def stab(bait: Bait) -> None:
