@@ -58,7 +58,7 @@ class CodeTests:
             tree = ast.parse(body)
         except SyntaxError as error:
             raise TaskError(f"the tests are no Python: {error}") from None
-        free = sorted(_free(tree))
+        free = sorted(_free(tree, self.entry_point))
         modules = [name for name in free if name in sys.stdlib_module_names and _is_base(tree, name)]
         tested = [name for name in free if name not in modules]
         imports = [f"import {name}" for name in modules] + [f"from {MODULE} import {name}" for name in tested]
@@ -261,10 +261,17 @@ def _bound(tree: ast.AST) -> set[str]:
     return found
 
 
-def _free(tree: ast.AST) -> set[str]:
-    """Names that are used and bound nowhere."""
+def _free(tree: ast.AST, entry_point: str) -> set[str]:
+    """Names that are used and bound nowhere.
+
+    A solution may have the name of a built-in function: the one that is asked for, or, where that is not said, the one that is
+    called when nothing else could be meant.
+    """
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return used - _bound(tree) - set(dir(builtins)) - {"__name__", "__file__"}
+    unbound = used - _bound(tree) - {"__name__", "__file__"}
+    found = {name for name in unbound if not hasattr(builtins, name) or name == entry_point}
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return found or (called & unbound)
 
 
 def _is_base(tree: ast.AST, name: str) -> bool:
