@@ -32,6 +32,10 @@ def answer(check: str, truth: Any, *steps: Any) -> float | None:
         ("json_schema", SCHEMA, 'Here:\n```json\n{"n": 3}\n```', 1),
         ("json_schema", SCHEMA, '{"n": 0}', 0),
         ("json_schema", SCHEMA, "three", 0),
+        ("json_schema", "{", "1", None),
+        ("json_schema", {"type": "nonsense"}, "1", None),
+        ("tool_calls", {"call": []}, "1", None),
+        ("tool_calls", {"calls": [{"f": {}, "g": {}}]}, "1", None),
     ],
 )
 def test_a_reply_is_checked_against_the_truth(check: str, truth: Any, given: str, score: float | None) -> None:

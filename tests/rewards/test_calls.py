@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.calls import Call, mismatch, parse_call
+from journeyman.rewards.calls import Call, Expected, mismatch, parse_call
 
 TOOLS = [
     {
@@ -86,7 +86,7 @@ def test_anything_else_is_wrong_and_the_sentence_names_the_argument(arguments: d
 
 
 def test_an_integer_in_a_list_of_floats_is_refused_as_the_leaderboard_does_and_taken_on_request() -> None:
-    tight = [{"geo.area": {"base": [10], "points": [[1.0, 2.0]]}}]
+    tight: list[Expected] = [{"geo.area": {"base": [10], "points": [[1.0, 2.0]]}}]
     made = [Call("geo.area", {"base": 10, "points": [1, 2]})]
     assert "points is [1, 2]" in mismatch(tight, made, TOOLS)
     assert mismatch(tight, made, TOOLS, whole_floats=True) == ""
@@ -107,7 +107,7 @@ def test_without_descriptions_true_is_not_one(made: Any, right: bool) -> None:
 
 
 def test_several_calls_may_come_in_any_order_and_none_too_many_or_too_few() -> None:
-    expected = [{"f": {"x": [1]}}, {"f": {"x": [2]}}, {"g": {}}]
+    expected: list[Expected] = [{"f": {"x": [1]}}, {"f": {"x": [2]}}, {"g": {}}]
     made = [Call("g", {}), Call("f", {"x": 2}), Call("f", {"x": 1})]
     assert mismatch(expected, made) == ""
     assert mismatch(expected, made[1:]) == "2 tool calls instead of 3"

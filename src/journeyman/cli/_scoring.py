@@ -97,7 +97,9 @@ def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[di
 def _engine(given: Mapping[str, Any], own: Sequence[RewardFunction]) -> RewardEngine:
     where = "unsafe-local" if given["unsafe_local"] else given["sandbox"]
     options: dict[str, dict[str, Any]] = {"efficiency": {"tokens": given["tokens"], "calls": given["calls"]}}
-    if where:
+    if where not in (None, "auto"):
+        # A wrong name is said now, and not after the first thousand traces.
+        sandbox.load(where)
         options["code_execution"] = {"sandbox": _Open(where)}
     names = given["rewards"].split(",") if given["rewards"] else rewards.DEFAULTS
     return RewardEngine([*own, *(rewards.load(name, **options.get(name.strip().replace("-", "_"), {})) for name in names)])

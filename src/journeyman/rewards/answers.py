@@ -11,7 +11,10 @@ tool_relevance    whether a tool was called at all; the truth is "call" or "no c
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from journeyman.errors import InputError, MissingExtra
 from journeyman.rewards.base import RewardResult
@@ -46,21 +49,39 @@ class JsonSchema:
         value = _json(trace.reply)
         if value is _NONE:
             return _reward(False, "the reply holds no JSON")
-        fault = schema_fault(value, json.loads(task.answer))
+        try:
+            fault = schema_fault(value, json.loads(task.answer))
+        except (ValueError, RecursionError, InputError) as error:
+            return _reward(None, f"the ground truth is no JSON schema: {short(str(error), 160)}")
         return _reward(not fault, fault)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightCalls:
+    """The ground truth of `tool_calls`."""
+
+    calls: tuple[Annotated[dict[str, dict[str, list[Any]]], Field(min_length=1, max_length=1)], ...]
+    tools: tuple[dict[str, Any], ...] = ()
+
+
+_CALLS = TypeAdapter(RightCalls)
 
 
 class ToolCalls:
     """Verifies the calls that were made, by the rules of `calls.mismatch`."""
 
     async def verify(self, task: Task, trace: Trace) -> Reward:
-        right = json.loads(task.answer)
+        try:
+            right = _CALLS.validate_json(task.answer)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]["msg"]
+            return _reward(None, f"the ground truth is not one of tool calls: {fault}")
         steps = [step for step in trace.steps if isinstance(step, ToolCall)]
         made = [parse_call(step.tool, step.arguments) for step in steps]
         good = [call for call in made if call is not None]
         if len(good) < len(made):
             return _reward(False, f"the arguments of {steps[made.index(None)].tool} are no JSON object")
-        fault = mismatch(right["calls"], good, right.get("tools", ()))
+        fault = mismatch(right.calls, good, right.tools)
         return _reward(not fault, fault)
 
 

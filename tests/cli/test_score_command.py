@@ -1,0 +1,155 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman.capture.jsonl import line
+from journeyman.cli import main
+from journeyman.score import Reward, Score
+from journeyman.stores import AttemptRecord, RunRecord, open_store
+from journeyman.task import Split
+from tests.support.traces import done, reply, said, used
+
+SAMPLE = Path(__file__).parents[1] / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def scored(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert main(["score", *arguments, "--json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["score", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_file_of_traces_is_scored_and_the_table_counts_the_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", str(SAMPLE), "--rewards", "tool-success, task_completion"]) == 0
+    out = capsys.readouterr().out
+    assert "task_completion" in out
+    assert "4 traces: " in out
+    found = scored(capsys, str(SAMPLE))
+    assert found["rewards"]["task_completion"]["mean"] == 0.75
+    assert found["rewards"]["code_execution"] == {"mean": None, "known": 0, "unknown": 4, "weight": 2.0, "unreachable": 0}
+
+
+def test_each_traces_verdicts_can_be_written_and_compared(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    scored(capsys, str(SAMPLE), "--out", "a.jsonl")
+    rows = [json.loads(text) for text in (here / "a.jsonl").read_text().splitlines()]
+    assert [row["trace_id"] for row in rows] == ["13/1", "47/1", "44/3", "9/3"]
+    assert rows[3]["label"] is False
+    assert rows[3]["rewards"]["task_completion"]["evidence"].startswith("it broke off: StepLimit")
+    assert main(["compare", "a.jsonl", "a.jsonl"]) == 1
+
+
+def test_what_was_scored_before_comes_from_the_projects_folder(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    first = scored(capsys, str(SAMPLE))
+    assert (here / ".journeyman" / "scores.db").exists()
+    again = scored(capsys, str(SAMPLE), "--workers", "local:2")
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_nothing_is_kept_when_nothing_shall_be(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    scored(capsys, str(SAMPLE), "--no-cache")
+    assert list(here.iterdir()) == []
+
+
+def test_the_attempts_of_a_store_are_scored(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    trace = done(used("a", "Error: no"), reply("all went well"))
+    with open_store(here / "my.db") as store:
+        store.add_run(RunRecord(id="r", kind="train playbook", config={}, started_at=trace.started_at))
+        score = Score(trace_id=trace.id, rewards=(Reward(name="answer", value=1.0),))
+        store.add_attempts([AttemptRecord(run_id="r", split=Split.TRAIN, trace=trace, score=score)])
+    assert scored(capsys, "--store", "my.db")["rewards"]["tool_success"]["mean"] == 0.0
+
+
+def test_code_is_run_where_the_options_say(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "t.jsonl").write_text(line(said("```python\nassert 2 > 1\n```")) + "\n")
+    found = scored(capsys, "t.jsonl", "--unsafe-local")
+    assert found["rewards"]["code_execution"]["mean"] == 1.0
+
+
+def answer(here: Path, task: dict[str, Any], output: str, name: str = "output.json") -> list[str]:
+    (here / "task.json").write_text(json.dumps(task))
+    (here / name).write_text(output)
+    return ["--task", "task.json", "--output", name, "--rewards", "format_compliance"]
+
+
+@pytest.mark.parametrize(
+    ("task", "output", "name", "good"),
+    [
+        ({"question": "6*7?", "answer": "42", "check": "numeric"}, '{"output": "So 42"}', "output.json", True),
+        ({"question": "6*7?", "answer": "42"}, '"43"', "output.json", False),
+        ({"question": "6*7?", "answer": "42"}, "It is 42", "output.txt", True),
+        (
+            {"answer": {"calls": [{"f": {"x": [1]}}]}, "check": "tool_calls"},
+            json.dumps(
+                {
+                    "messages": [
+                        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"x": 1}'}}]},
+                        {"role": "tool", "content": "fine"},
+                    ]
+                }
+            ),
+            "output.json",
+            True,
+        ),
+        ({"answer": "1", "check": "exact"}, line(done(reply("Answer: 1"), task="task")), "output.json", True),
+    ],
+)
+def test_one_answer_is_scored_and_the_exit_code_is_the_verdict(
+    capsys: pytest.CaptureFixture[str], here: Path, task: dict[str, Any], output: str, name: str, good: bool
+) -> None:
+    found = scored(capsys, *answer(here, task, output, name), code=0 if good else 1)
+    assert found["label"] is good
+    assert found["rewards"]["answer"]["score"] == float(good)
+
+
+def test_one_answers_table_says_why(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    assert main(["score", *answer(here, {"answer": "42"}, '"43"')]) == 1
+    out = capsys.readouterr().out
+    assert 'expected "42", got "43"' in out
+    assert out.splitlines()[-1].startswith("bad: ")
+
+
+@pytest.mark.parametrize(
+    ("task", "output", "said"),
+    [
+        ({"answer": "1", "check": "luck"}, '"x"', "no answer check 'luck'"),
+        ({"answr": "1"}, '"x"', "a task has no field 'answr'"),
+        ({"answer": "1"}, '{"result": 1}', "output.json: no reply in it"),
+        ({"answer": "1"}, "{", "output.json is not JSON"),
+        ({"answer": "1"}, '{"messages": 1}', "output.json: messages: "),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, task: dict[str, Any], output: str, said: str
+) -> None:
+    message = refused(capsys, *answer(here, task, output))
+    assert said in message
+    assert "Traceback" not in message
+
+
+def test_what_cannot_be_scored_is_one_sentence(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "bad.jsonl").write_text('{"x": 1}\n{\n')
+    (here / "empty.jsonl").write_text("")
+    message = refused(capsys, "bad.jsonl")
+    assert "bad.jsonl:1: " in message
+    assert "bad.jsonl:2: " in message
+    assert "name what is to be scored" in refused(capsys)
+    assert "name what is to be scored" in refused(capsys, str(SAMPLE), "--store")
+    assert "needs both" in refused(capsys, "--task", "task.json")
+    assert "no traces to score" in refused(capsys, "empty.jsonl")
+    assert "is not there" in refused(capsys, "none.jsonl")
+    assert "no reward 'luck'" in refused(capsys, str(SAMPLE), "--rewards", "luck")
+    assert "no sandbox 'castle'" in refused(capsys, str(SAMPLE), "--sandbox", "castle")
+    assert "no store at" in refused(capsys, "--store")
+    assert "it is a folder" in refused(capsys, str(SAMPLE), "--out", str(here))

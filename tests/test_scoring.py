@@ -1,0 +1,158 @@
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from journeyman import rewards, workers
+from journeyman.capture.jsonl import line
+from journeyman.errors import InputError, SandboxError, StoreError
+from journeyman.examination import read_results
+from journeyman.rewards.base import RewardResult
+from journeyman.rewards.code_execution import CodeExecutionReward
+from journeyman.rewards.engine import RewardEngine
+from journeyman.sandbox.base import Sandbox
+from journeyman.scoring import ScoreCache, digest, read_traces, report, score_all, summary
+from journeyman.trace import Trace
+from tests.support.traces import done, reply, said, used
+
+SAMPLE = Path(__file__).parent / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"
+
+
+@dataclass(kw_only=True)
+class Counting:
+    """A reward that counts how often it is asked."""
+
+    version: str = "1"
+    name: str = "counting"
+    weight: float = 1.0
+    asked: list[str] = field(default_factory=list)
+
+    def compute(self, trace: Trace) -> RewardResult:
+        self.asked.append(trace.id)
+        return RewardResult(score=1.0, is_binary=True, details={"evidence": "counted"})
+
+
+def gone() -> Sandbox:
+    raise SandboxError("no sandbox")
+
+
+def static() -> RewardEngine:
+    return RewardEngine([rewards.load(name) for name in rewards.STATIC])
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[ScoreCache]:
+    made = ScoreCache(tmp_path / "folder" / "scores.db")
+    yield made
+    made.close()
+
+
+def many(number: int) -> list[Trace]:
+    return [replace(done(used("a", "Error" if i % 3 else "fine"), reply(f"x{i}")), id=str(i)) for i in range(number)]
+
+
+def test_verdicts_come_in_the_order_of_the_traces_whoever_computes_them() -> None:
+    traces = many(200)
+    alone = score_all(traces, static())
+    with workers.load("local:2") as pool:
+        together = score_all(traces, static(), workers=pool)
+    assert [one.trace_id for one in alone] == [str(i) for i in range(200)]
+    assert together == alone
+
+
+def test_each_trace_is_scored_once(cache: ScoreCache) -> None:
+    reward = Counting()
+    first = score_all(many(70), RewardEngine([reward]), cache=cache)
+    again = score_all(many(71), RewardEngine([reward]), cache=cache)
+    assert len(reward.asked) == 71
+    assert again[:70] == first
+
+
+def test_another_version_of_a_reward_or_other_content_of_a_trace_is_scored_anew(cache: ScoreCache) -> None:
+    score_all(many(2), RewardEngine([Counting()]), cache=cache)
+    newer, other = Counting(version="2"), Counting()
+    score_all(many(2), RewardEngine([newer]), cache=cache)
+    score_all([replace(trace, error="x") for trace in many(2)], RewardEngine([other]), cache=cache)
+    assert (len(newer.asked), len(other.asked)) == (2, 2)
+
+
+def test_another_weight_needs_no_new_verdict(cache: ScoreCache) -> None:
+    score_all(many(2), RewardEngine([Counting()]), cache=cache)
+    heavier = Counting(weight=5.0)
+    found = score_all(many(2), RewardEngine([heavier]), cache=cache)
+    assert heavier.asked == []
+    assert found[0].weights == {"counting": 5.0}
+
+
+def test_only_the_rewards_that_are_new_are_asked(cache: ScoreCache) -> None:
+    old = Counting()
+    score_all(many(3), RewardEngine([old]), cache=cache)
+    found = score_all(many(3), RewardEngine([old, rewards.load("tool_success")]), cache=cache)
+    assert len(old.asked) == 3
+    assert list(found[0].results) == ["counting", "tool_success"]
+
+
+def test_a_verdict_that_a_broken_sandbox_prevented_is_sought_again(cache: ScoreCache) -> None:
+    trace = said("```python\nprint(1)\n```")
+    (first,) = score_all([trace], RewardEngine([CodeExecutionReward(gone)]), cache=cache)
+    assert first.combined is None
+    assert cache.get(digest(trace), [CodeExecutionReward(gone)]) == {}
+    assert summary(RewardEngine([CodeExecutionReward(gone)]), [first])["rewards"]["code_execution"]["unreachable"] == 1
+
+
+def test_two_may_use_one_cache_at_once(tmp_path: Path) -> None:
+    one, two = ScoreCache(tmp_path / "scores.db"), ScoreCache(tmp_path / "scores.db")
+    reward = Counting()
+    score_all(many(5), RewardEngine([reward]), cache=one)
+    score_all(many(5), RewardEngine([reward]), cache=two)
+    one.close()
+    two.close()
+    assert len(reward.asked) == 5
+
+
+def test_a_file_that_is_no_cache_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "scores.db").write_text("not a database, and long enough to be looked at by SQLite" * 20)
+    with pytest.raises(StoreError, match=r"scores\.db cannot be used; delete it"):
+        ScoreCache(tmp_path / "scores.db")
+
+
+def test_the_cache_holds_no_more_than_digests_and_verdicts(cache: ScoreCache) -> None:
+    score_all([said("a secret reply")], static(), cache=cache)
+    with sqlite3.connect(cache.path) as db:
+        kept = str(list(db.execute("select * from verdict")))
+    db.close()
+    assert "secret" not in kept
+
+
+def test_attempts_at_one_task_are_measured_by_each_other() -> None:
+    group = [replace(said("x", tokens=tokens), id=str(tokens)) for tokens in (10, 20, 80)]
+    alone = replace(said("x", tokens=5), task_id="other", id="5")
+    found = score_all([group[0], alone, *group[1:]], static(), by_task=True)
+    assert [one.results["efficiency"].score for one in found] == [1.0, None, 1.0, 0.625]
+
+
+def test_every_bad_line_is_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    file.write_text("\n".join([line(said("x")), "{", '{"messages": 1}', '"text"', line(said("y")), '{"x": 1}']))
+    with pytest.raises(InputError) as error:
+        read_traces([file])
+    assert all(f"traces.jsonl:{number}: " in str(error.value) for number in (2, 3, 4, 6))
+
+
+def test_a_row_of_the_report_is_one_that_compare_reads(tmp_path: Path) -> None:
+    runs = [run.trace for run in read_traces([SAMPLE])]
+    engine = static()
+    rows = [report(trace, one, engine.label(one)) for trace, one in zip(runs, score_all(runs, engine), strict=True)]
+    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(list(read_results(tmp_path / "scores.jsonl"))) == 4
+
+
+def test_the_summary_counts_what_is_unknown_apart() -> None:
+    engine = static()
+    found = summary(engine, score_all([*many(3), said("words")], engine))
+    assert found["traces"] == 4
+    assert found["rewards"]["tool_success"] == {"mean": 1 / 3, "known": 3, "unknown": 1, "weight": 2.0, "unreachable": 0}
+    assert (found["good"], found["bad"], found["unlabelled"]) == (2, 2, 0)
