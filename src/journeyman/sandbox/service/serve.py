@@ -23,6 +23,7 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         InputError: The port is taken, or the address is none of this machine's.
     """
+    bound = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         # With the protocol named asyncio turns off Nagle's algorithm, which would add 40 ms to every answer.
@@ -30,6 +31,8 @@ def listen(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
+        if bound is not None:
+            bound.close()
         raise InputError(
             f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port or --host"
         ) from error
