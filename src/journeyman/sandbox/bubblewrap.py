@@ -100,7 +100,7 @@ class Bubblewrap:
         return Level(NAME, tuple(held), tuple(not_held))
 
     async def _run(self, message: dict[str, object], blobs: tuple[bytes, ...], tools: Mapping[str, Tool]) -> Outcome:
-        talk = await self._talk()
+        talk = await self._talk(pytest=message["kind"] == "pytest")
         try:
             await talk.send(message, blobs)
             outcome, _ = await talk.outcome(tools)
@@ -109,12 +109,12 @@ class Bubblewrap:
             self._talks.discard(talk)
             await talk.close()
 
-    async def _talk(self) -> Talk:
+    async def _talk(self, *, pytest: bool = False) -> Talk:
         """A warden, fresh from the nursery."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                while not (self._nursery or _gone()).give(theirs):
+                while not (self._nursery or _gone()).give(theirs, pytest=pytest):
                     await asyncio.sleep(BUSY_SECONDS)
                 talk = await Talk.open(ours, self.level)
             except BaseException:

@@ -35,7 +35,6 @@ MADE = {
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-FOLDERS = (f"{PLACE}/work", f"{PLACE}/home", f"{PLACE}/box")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +57,16 @@ class Nursery:
         self._folder.chmod(0o755)
         self._lent = cgroups.lend(uid)
         self._host, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._host.setblocking(False)
-        with theirs:
+        self._for_pytest, theirs_for_pytest = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._broken = False
+        with theirs, theirs_for_pytest:
+            for each in (self._host, self._for_pytest):
+                each.setblocking(False)
+            descent = self._descent(uid if root else None, theirs_for_pytest.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(PROGRAMS), "descend", json.dumps(self._descent(uid if root else None))],
+                [sys.executable, "-I", str(PROGRAMS), "descend", json.dumps(descent)],
                 stdin=theirs.fileno(),
+                pass_fds=(theirs_for_pytest.fileno(),),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env={},
@@ -85,7 +89,7 @@ class Nursery:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._broken and self._process.poll() is None
 
     @property
     def controllers(self) -> frozenset[str]:
@@ -108,23 +112,25 @@ class Nursery:
             _, complaint = await asyncio.to_thread(self._process.communicate)
             raise SandboxError(diagnosis(complaint.decode(errors="replace").strip()))
 
-    def give(self, channel: socket.socket) -> bool:
+    def give(self, channel: socket.socket, *, pytest: bool) -> bool:
         """Hand over the socket of a run; no when it is too busy this moment.
 
         Raises:
             SandboxError: It is gone.
         """
         try:
-            socket.send_fds(self._host, [b"!"], [channel.fileno()])
+            socket.send_fds(self._for_pytest if pytest else self._host, [b"!"], [channel.fileno()])
         except BlockingIOError:
             return False
         except OSError as error:
+            self._broken = True
             raise SandboxError("the sandbox ended; the next run starts another") from error
         return True
 
     def end(self) -> None:
         """With all its runs, leaving nothing behind."""
         self._host.close()
+        self._for_pytest.close()
         self._process.kill()
         self._process.wait()
         if self._process.stderr:
@@ -133,14 +139,14 @@ class Nursery:
             self._lent.give_back()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _descent(self, uid: int | None) -> dict[str, object]:
+    def _descent(self, uid: int | None, fd: int) -> dict[str, object]:
         made, stage = self._folder / "etc", self._folder / "stage"
         made.mkdir()
         stage.mkdir()
         binds = list(self._binds(made))
         places = {bind: str(stage / str(i)) if uid is not None else str(bind.source) for i, bind in enumerate(binds)}
         return {
-            "command": self._command(places),
+            "command": self._command(places, fd),
             "groups": [str(path) for path in self._lent.join] if self._lent else [],
             "uid": uid,
             "stage": str(stage),
@@ -164,7 +170,7 @@ class Nursery:
         for number, folder in enumerate(self._lent.folders if self._lent else ()):
             yield Bind(folder, f"{PLACE}/cgroup/{number}", writable=True)
 
-    def _command(self, places: dict[Bind, str]) -> list[str]:
+    def _command(self, places: dict[Bind, str], fd: int) -> list[str]:
         words = [self.program(), "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
         words += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--new-session", "--die-with-parent"]
         # The nursery builds the walls of each run; what runs within them has no capability at all.
@@ -176,17 +182,15 @@ class Nursery:
         for name in SYSTEM:
             if (link := Path("/") / name).is_symlink():
                 words += ["--symlink", str(link.readlink()), f"/{name}"]
-        for folder in FOLDERS:
-            words += ["--dir", folder]
         words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--remount-ro", "/", "--remount-ro", "/dev"]  # noqa: S108
-        return [*words, "--", shown(sys.executable), "-I", PROGRAMS_WITHIN, "zygote"]
+        return [*words, "--", shown(sys.executable), "-I", PROGRAMS_WITHIN, "zygote", str(fd)]
 
 
 def shown(path: str) -> str:
     """Where in the sandbox a part of this Python is: where it is here, unless the run's own /tmp would hide it."""
     prefix = Path(sys.prefix)
     if prefix.is_relative_to("/tmp") and Path(path).is_relative_to(prefix):  # noqa: S108
-        return str(Path(PLACE) / "python" / Path(path).relative_to(prefix))
+        return str(Path("/python") / Path(path).relative_to(prefix))
     return path
 
 
@@ -222,7 +226,7 @@ def diagnosis(complaint: str) -> str:
     }
     for name, (forbids, remedy) in switches.items():
         if (path := Path("/proc/sys") / name).exists() and path.read_text().strip() == forbids:
-            return f"this machine forbids user namespaces, which bubblewrap needs: {remedy}, or use the landlock sandbox ({complaint})"
+            return f"this machine forbids the namespaces that bubblewrap needs: {remedy}, or use the landlock sandbox ({complaint})"
     if "ermitted" in complaint or "denied" in complaint:
         return (
             "bubblewrap was not permitted to make namespaces, as in a container without them: start it with "

@@ -2,7 +2,6 @@
 
 import os
 import resource
-from typing import Any
 
 from . import linux, seccomp
 from .cgroup import Cgroup
@@ -10,13 +9,14 @@ from .walls import Limits, Room, Usage, Walls, end, processes, rlimits, shared_o
 
 USER = 1000
 """As which the code sees itself."""
-BOX = "/sandbox/box"
-LENT = "/sandbox/cgroup"
+BOX = "/sandbox"
+"""Of the run, and of its limits: what else lies there is hidden by it."""
+LENT = f"{BOX}/cgroup"
 """Where the host put the control groups that it lends."""
 NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
+HIDDEN = linux.MS_NOSUID | linux.MS_NODEV
 READ_ONLY = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-SHARE = {"work": "/sandbox/work", "home": "/sandbox/home", "tmp": "/tmp", "shm": "/dev/shm"}
-"""Where the code may write: parts of one box, so that they share its limits."""
+WORK, HOME, TEMPORARY, SHARED = (f"{BOX}/{name}" for name in ("work", "home", "tmp", "shm"))
 
 
 class Sealed(Walls):
@@ -24,36 +24,39 @@ class Sealed(Walls):
 
     def __init__(self) -> None:
         super().__init__("/")
-        self.work, self.home, self.temporary = SHARE["work"], SHARE["home"], SHARE["tmp"]
+        self.work, self.home, self.temporary = WORK, HOME, "/tmp"
         self.cgroup: Cgroup | None = None
 
-    def surround(self, limits: Limits) -> None:
+    def surround(self) -> None:
         linux.unshare(NAMESPACES)
         if os.path.isdir(LENT):
             self.cgroup = Cgroup(LENT, f"run-{os.getpid()}")
-            # One more: the first process within is ours.
-            self.cgroup.limit(memory=limits["memory"], processes=limits["processes"] + 1)
 
     def hold(self, init: int) -> None:
         if self.cgroup:
             self.cgroup.take(init)
 
-    def furnish(self, limits: Limits) -> None:
-        hidden = linux.MS_NOSUID | linux.MS_NODEV
-        room = f"size={limits['disk']},nr_inodes={limits['inodes'] + len(SHARE) + 1},mode=0755"
+    def build(self) -> None:
         linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-        linux.mount("box", BOX, "tmpfs", hidden, room)
-        for name, place in SHARE.items():
-            os.mkdir(f"{BOX}/{name}")
-            linux.mount(f"{BOX}/{name}", place, flags=linux.MS_BIND)
-        linux.unmount(BOX)
-        if os.path.isdir(LENT):
-            linux.mount("nothing", LENT, "tmpfs", hidden | linux.MS_RDONLY, "size=4k,nr_inodes=2,mode=0")
-        linux.mount("proc", "/proc", "proc", hidden | linux.MS_NOEXEC)
+        linux.mount("proc", "/proc", "proc", HIDDEN | linux.MS_NOEXEC)
         for place in filter(os.path.exists, ("/proc/sys", "/proc/sysrq-trigger")):
             linux.mount(place, place, flags=linux.MS_BIND)
             linux.mount("none", place, flags=READ_ONLY)
         linux.loopback_up()
+
+    def allow(self, limits: Limits) -> None:
+        if self.cgroup:
+            # One more: the first process within is ours.
+            self.cgroup.limit(memory=limits["memory"], processes=limits["processes"] + 1)
+
+    def furnish(self, limits: Limits) -> None:
+        folders = (WORK, HOME, TEMPORARY, SHARED)
+        room = f"size={limits['disk']},nr_inodes={limits['inodes'] + len(folders) + 1},mode=0755"
+        linux.mount("box", BOX, "tmpfs", HIDDEN, room)
+        for folder in folders:
+            os.mkdir(folder)
+        linux.mount(TEMPORARY, "/tmp", flags=linux.MS_BIND)
+        linux.mount(SHARED, "/dev/shm", flags=linux.MS_BIND)
 
     def confine(self, limits: Limits) -> None:
         linux.become_only_user(USER, USER)
@@ -100,7 +103,4 @@ class Sealed(Walls):
     def clean(self) -> None:
         if self.cgroup:
             self.cgroup.remove()
-
-
-def sealed(_: Any = None) -> Walls:
-    return Sealed()
+            self.cgroup = None

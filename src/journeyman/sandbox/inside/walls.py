@@ -45,17 +45,23 @@ class Walls:
         self.home = os.path.join(folder, "home")
         self.temporary = os.path.join(folder, "tmp")
 
-    def surround(self, limits: Limits) -> None:
-        """In the warden, before anything of the run is there."""
+    def surround(self) -> None:
+        """In the warden, before anything of the run is there, and before it is known what will run."""
         if sys.platform == "linux":
             # What outlives its parent becomes a child of the warden, which can then find it.
             linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
 
     def hold(self, init: int) -> None:
-        """In the warden, when the first process within is there and waits."""
+        """In the warden, when the first process within is there."""
+
+    def build(self) -> None:
+        """In the first process within, before it is known what will run."""
+
+    def allow(self, limits: Limits) -> None:
+        """In the warden, once the limits are known."""
 
     def furnish(self, limits: Limits) -> None:
-        """In the first process within: what the code will find."""
+        """In the first process within, then: what the code will find."""
         for folder in (self.work, self.home, self.temporary):
             os.makedirs(folder, exist_ok=True)
 

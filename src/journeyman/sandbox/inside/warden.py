@@ -17,7 +17,7 @@ from .runner import HINTS
 from .tape import Tape
 from .toolbox import MAX_MESSAGE
 from .walls import Usage, Walls
-from .within import Ends, first
+from .within import Within
 
 LOOK_SECONDS = 0.015
 """Between two looks at what a run uses."""
@@ -100,17 +100,10 @@ class Warden:
         self.crowded_since: float | None = None
         self.started = self.called = time.monotonic()
 
-    def start(self, stdin: bytes, lay_out: Mapping[str, bytes]) -> None:
-        self.walls.surround(self.limits)
-        self.ends = Ends()
-        self.init = os.fork()
-        if self.init == 0:
-            self.selector.close()
-            first(self.job, lay_out, self.ends, self.walls)
-        for fd in self.ends.inner:
-            os.close(fd)
-        self.walls.hold(self.init)
-        os.write(self.ends.go, b"!")
+    def start(self, within: Within, stdin: bytes, contents: Sequence[bytes]) -> None:
+        self.init, self.ends = within.init, within.ends
+        self.walls.allow(self.limits)
+        within.begin(dict(self.job), contents)
         self._on_read(self.ends.out, lambda: self._record(self.ends.out, self.out))
         self._on_read(self.ends.err, lambda: self._record(self.ends.err, self.err))
         self._on_read(self.ends.status, self._hear_status)
@@ -293,18 +286,18 @@ class Warden:
         return self.walls.peak_memory() or max(self.peak, self.rusage.ru_maxrss * 1024)
 
 
-def serve(channel: socket.socket, walls: Walls, kind: type[Warden] = Warden) -> None:
-    """One run, from the request to the result."""
+def serve(channel: socket.socket, walls: Walls, kind: type[Warden] = Warden, within: Within | None = None) -> None:
+    """One run, from the request to the result; `within` where its walls stand already."""
     job, (stdin, *contents) = wire.receive(channel)
-    warden = kind(channel, walls, job)
     try:
-        warden.start(stdin, dict(zip(job["files"], contents, strict=True)))
+        warden = kind(channel, walls, job)
+        warden.start(within or Within(walls), stdin, contents)
+        warden.watch()
+        warden.finish()
     except OSError as error:
         wire.send(channel, {"fault": f"the walls could not be built: {error}"})
-        return
-    warden.watch()
-    warden.finish()
-    walls.clean()
+    finally:
+        walls.clean()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,16 +3,17 @@
 When it goes, the kernel ends all that is still there.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import signal
 import socket
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from . import files, runner, toolbox
+from . import files, runner, toolbox, wire
 from .walls import Walls
 
 MANY = 1 << 16
@@ -26,36 +27,54 @@ class Ends:
         self.stdin, self.feed = os.pipe()
         self.out, self.stdout = os.pipe()
         self.err, self.stderr = os.pipe()
-        self.status, self.report = os.pipe()
-        self.gate, self.go = os.pipe()
-        ours, theirs = socket.socketpair()
-        self.line, self.code_line = ours.detach(), theirs.detach()
+        self.line, self.code_line = (end.detach() for end in socket.socketpair())
+        self.status, self.report = (end.detach() for end in socket.socketpair())
 
     @property
     def inner(self) -> tuple[int, ...]:
-        return self.stdin, self.stdout, self.stderr, self.report, self.code_line, self.gate
+        return self.stdin, self.stdout, self.stderr, self.code_line, self.report
 
     @property
     def outer(self) -> tuple[int, ...]:
-        return self.feed, self.out, self.err, self.status, self.line, self.go
+        return self.feed, self.out, self.err, self.line, self.status
 
 
-def first(job: Mapping[str, Any], lay_out: Mapping[str, bytes], ends: Ends, walls: Walls) -> NoReturn:
+class Within:
+    """The first process within, as its warden knows it. It can be there long before it is known what will run."""
+
+    def __init__(self, walls: Walls) -> None:
+        walls.surround()
+        self.ends = Ends()
+        self.init = os.fork()
+        if self.init == 0:
+            _first(self.ends, walls)
+        for fd in self.ends.inner:
+            os.close(fd)
+        walls.hold(self.init)
+
+    def begin(self, job: wire.Message, contents: Sequence[bytes]) -> None:
+        """Let it run this."""
+        with socket.socket(fileno=os.dup(self.ends.status)) as channel:
+            wire.send(channel, job, contents)
+
+
+def _first(ends: Ends, walls: Walls) -> NoReturn:
     """Be the first process within, to its end."""
     try:
         _keep(ends.inner)
         # The code may be of the same user: a signal that has a handler reaches even the first of a process namespace.
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.read(ends.gate, 1)
+        walls.build()
+        with socket.socket(fileno=os.dup(ends.report)) as channel:
+            job, contents = wire.receive(channel)
         walls.furnish(job["limits"])
-        files.write(walls.work, lay_out)
+        files.write(walls.work, dict(zip(job["files"], contents, strict=True)))
         _report(ends.report, {"ready": True})
         code = os.fork()
         if code == 0:
             _second(job, ends, walls)
-        for fd in (ends.stdin, ends.stdout, ends.stderr, ends.code_line, ends.gate):
+        for fd in (ends.stdin, ends.stdout, ends.stderr, ends.code_line):
             os.close(fd)
         _report(ends.report, {"ended": _reap_until(code)})
     except BaseException as error:  # noqa: BLE001 - the process's own boundary: what fails here is a sandbox that failed
@@ -103,7 +122,9 @@ def _reap_until(code: int) -> int:
 
 
 def _report(fd: int, what: Mapping[str, Any]) -> None:
-    os.write(fd, json.dumps(what).encode() + b"\n")
+    # Where the warden is gone already there is nobody to tell.
+    with contextlib.suppress(OSError):
+        os.write(fd, json.dumps(what).encode() + b"\n")
 
 
 def _sentence(error: BaseException) -> str:

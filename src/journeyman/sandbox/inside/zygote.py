@@ -1,6 +1,6 @@
 """The nursery: a warm Python that forks a warden for each run.
 
-    python -I inside zygote      the host's socket on file descriptor 0
+    python -I inside zygote FD      the host's sockets on file descriptors 0 and FD, the second for runs of pytest
 
 Each message on that socket brings another one, on which the run itself is talked about. Only the warden reads from it, so that
 nothing of a run ever is in the nursery, from which the next one is forked.
@@ -8,6 +8,7 @@ nothing of a run ever is in the nursery, from which the next one is forked.
 A fork shares its parent's hash seed: within one nursery, sets of strings have the same order in every run.
 """
 
+import collections
 import contextlib
 import gc
 import importlib
@@ -19,11 +20,15 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from . import wire
 from .sealed import Sealed
 from .warden import serve
+from .within import Within
 
+SPARES = 2
+"""Wardens that wait."""
 MODULES = [
     "abc", "argparse", "array", "ast", "asyncio", "base64", "bisect", "builtins", "calendar", "collections",
     "collections.abc", "concurrent.futures", "contextlib", "copy", "csv", "ctypes", "dataclasses", "datetime",
@@ -48,58 +53,108 @@ def test_that_fails():
 
 
 def main(arguments: Sequence[str]) -> None:
-    host = socket.socket(fileno=os.dup(0))
-    warm()
+    """Two nurseries: what pytest needs would make the forks of all others slower."""
+    host, for_pytest = socket.socket(fileno=os.dup(0)), socket.socket(fileno=int(arguments[0]))
     # Wardens are nobody's to wait for.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warm()
+    if os.fork() == 0:
+        host.close()
+        with _as_it_was(), contextlib.suppress(ImportError):
+            warm_pytest()
+        _freeze()
+        Nursery(for_pytest).serve()
+        os._exit(0)
+    for_pytest.close()
+    _freeze()
     with open(os.devnull, "r+b", buffering=0) as nowhere:
         for fd in (0, 1, 2):
             os.dup2(nowhere.fileno(), fd)
     host.send(b"ready")
-    while True:
-        try:
-            message, fds, _, _ = socket.recv_fds(host, 16, 1)
-        except InterruptedError:
-            continue
-        if not message:
-            return
+    Nursery(host).serve()
+
+
+class Nursery:
+    """Hands the socket of each run to a warden whose walls stand already, and has the next one built meanwhile."""
+
+    def __init__(self, host: socket.socket) -> None:
+        self.host = host
+        self.spares: collections.deque[socket.socket] = collections.deque()
+
+    def serve(self) -> None:
+        """Until the host goes."""
+        while True:
+            while len(self.spares) < SPARES:
+                self._fork()
+            message, fds, _, _ = socket.recv_fds(self.host, 16, 1)
+            if not message:
+                return
+            with socket.socket(fileno=fds[0]) as channel:
+                self._hand_over(channel)
+
+    def _hand_over(self, channel: socket.socket) -> None:
+        while True:
+            with self.spares.popleft() if self.spares else self._fork() as spare, contextlib.suppress(OSError):
+                socket.send_fds(spare, [b"!"], [channel.fileno()])
+                return
+
+    def _fork(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
-            host.close()
-            _warden(fds[0])
-        os.close(fds[0])
+            for each in (self.host, ours, *self.spares):
+                each.close()
+            _warden(theirs)
+        theirs.close()
+        self.spares.append(ours)
+        return ours
 
 
-def _warden(fd: int) -> None:
-    code = 1
+def _warden(nursery: socket.socket) -> NoReturn:
+    """Build the walls, wait for a run, watch it, and go."""
+    walls, fault, within = Sealed(), None, None
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        with socket.socket(fileno=fd) as channel:
-            try:
-                serve(channel, Sealed())
-                code = 0
-            except (EOFError, BrokenPipeError):
-                # The host gave up before the request was whole.
-                code = 0
-            except Exception as error:  # noqa: BLE001 - the process's own boundary: the host is told
-                with contextlib.suppress(OSError):
-                    wire.send(channel, {"fault": f"{error!r} {traceback.format_exc()[-2000:]}"})
+        try:
+            within = Within(walls)
+        except OSError as error:
+            fault = f"the walls could not be built: {error}"
+        message, fds, _, _ = socket.recv_fds(nursery, 16, 1)
+        if message:
+            with socket.socket(fileno=fds[0]) as channel:
+                _serve(channel, walls, within, fault)
     finally:
-        os._exit(code)
+        walls.clean()
+        os._exit(0)
 
 
-def warm() -> None:
-    """Import what code of this kind imports most, and keep it out of the garbage collector's way."""
-    for name in MODULES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    with _as_it_was(), contextlib.suppress(ImportError):
-        _warm_pytest()
+def _serve(channel: socket.socket, walls: Sealed, within: Within | None, fault: str | None) -> None:
+    try:
+        if fault:
+            wire.send(channel, {"fault": fault})
+        else:
+            serve(channel, walls, within=within)
+    except (EOFError, BrokenPipeError):
+        # The host gave up before the request was whole.
+        return
+    except Exception as error:  # noqa: BLE001 - the process's own boundary: the host is told
+        with contextlib.suppress(OSError):
+            wire.send(channel, {"fault": f"{error!r} {traceback.format_exc()[-2000:]}"})
+
+
+def _freeze() -> None:
     gc.collect()
     gc.freeze()
 
 
-def _warm_pytest() -> None:
+def warm() -> None:
+    """Import what code of this kind imports most."""
+    for name in MODULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def warm_pytest() -> None:
     """A session of its own loads what pytest loads late."""
     import pytest
 
@@ -107,9 +162,7 @@ def _warm_pytest() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         os.chdir(folder)
         with open("test_warm.py", "w", encoding="utf-8") as file:
-            file.write(
-                "import pytest\ndef test_one(tmp_path, capsys): assert {1: [2]} == {1: [2]}\ndef test_two(): assert [1] == [2]\n"
-            )
+            file.write(TESTS)
         pytest.main(["-p", "no:cacheprovider", "test_warm.py"])
         os.chdir(here)
 
