@@ -6,6 +6,7 @@ production nobody has checks. The verdict comes from a run of its own on the fin
 """
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from journeyman.agents.coder import Findings, tries
@@ -110,13 +111,14 @@ class ScenarioWorkshop:
         if not python:
             return Findings(passed=None, text="there is no Python to run", level=str(self.sandbox.level))
         main = "main.py" in python
-        command = "python main.py" if main else "python -m py_compile " + " ".join(f"'{path}'" for path in python)
-        program = Program(language="shell", code=f"{scenario.setup}\n{command}", files=_bytes(files), limits=LIMITS)
+        command = "python main.py" if main else "python -m py_compile"
+        named = "" if main else " " + shlex.join(python)
+        program = Program(language="shell", code=f"{scenario.setup}\n{command}{named}", files=_bytes(files), limits=LIMITS)
         outcome = await self.sandbox.run(program)
         ended = "it ran to its end" if outcome.ok else f"failed ({_why(outcome)})"
         return Findings(
             passed=outcome.ok,
-            text=f"{command.partition(' ' + chr(39))[0]}: {ended}\n{_tail(outcome.stdout + outcome.stderr)}".strip(),
+            text=f"{command}: {ended}\n{_tail(outcome.stdout + outcome.stderr)}".strip(),
             level=str(outcome.level),
             seconds=outcome.wall_seconds,
         )

@@ -35,6 +35,7 @@ def test_there_are_five_each_with_open_and_hidden_checks_and_nothing_vague() -> 
         assert (found.faults, found.warnings) == ((), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "name"), MODULES.items())
 def test_what_is_right_passes(file: str, name: str) -> None:
     results = checked(SCENARIOS[name], file, solution(file))
@@ -62,7 +63,7 @@ def test_a_mistake_at_the_edge_is_found_by_the_hidden_checks_alone(slip: Slip) -
 def test_the_templates_say_the_same_and_are_sound() -> None:
     found = [
         parse(builtin.template(kind).encode(), f"t.{kind}", beside=builtin.HERE)
-        for kind in ("yaml", "json")  # type: ignore[arg-type]
+        for kind in ("yaml", "json")
     ]
     assert found[0].scenarios == found[1].scenarios
     assert len(found[0].scenarios) == 2
