@@ -14,7 +14,7 @@ from journeyman.rewards.base import RewardResult
 from journeyman.rewards.code_execution import CodeExecutionReward
 from journeyman.rewards.engine import RewardEngine
 from journeyman.sandbox.base import Sandbox
-from journeyman.scoring import ScoreCache, digest, read_traces, report, score_all, summary
+from journeyman.scoring import ScoreCache, digest, read_traces, reports, score_all, summary
 from journeyman.trace import Trace
 from tests.support.traces import done, reply, said, used
 
@@ -142,12 +142,12 @@ def test_every_bad_line_is_named_at_once(tmp_path: Path) -> None:
     assert all(f"traces.jsonl:{number}: " in str(error.value) for number in (2, 3, 4, 6))
 
 
-def test_a_row_of_the_report_is_one_that_compare_reads(tmp_path: Path) -> None:
-    runs = [run.trace for run in read_traces([SAMPLE])]
+def test_the_rows_of_a_report_are_what_compare_reads_several_attempts_at_a_task_included(tmp_path: Path) -> None:
+    runs = [run.trace for run in read_traces([SAMPLE, SAMPLE])]
     engine = static()
-    rows = [report(trace, one, engine.label(one)) for trace, one in zip(runs, score_all(runs, engine), strict=True)]
+    rows = reports(runs, score_all(runs, engine), engine)
     (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert len(list(read_results(tmp_path / "scores.jsonl"))) == 4
+    assert len(list(read_results(tmp_path / "scores.jsonl"))) == 8
 
 
 def test_the_summary_counts_what_is_unknown_apart() -> None:

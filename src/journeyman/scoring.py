@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -212,11 +212,20 @@ def _mean(scores: Sequence[float | None]) -> Mapping[str, float | int | None]:
     return {"mean": sum(known) / len(known) if known else None, "known": len(known), "unknown": len(scores) - len(known)}
 
 
-def report(trace: Trace, verdicts: Verdicts, label: bool | None) -> dict[str, Any]:
-    """One trace's verdicts as a row of JSON; `journeyman compare` reads files of them."""
+def reports(traces: Sequence[Trace], verdicts: Sequence[Verdicts], engine: RewardEngine) -> Iterator[dict[str, Any]]:
+    """The verdicts as rows of JSON that `journeyman compare` reads; attempts at one task are numbered in their order."""
+    trials: Counter[str] = Counter()
+    for trace, one in zip(traces, verdicts, strict=True):
+        yield report(trace, one, engine.label(one), trial=trials[trace.task_id])
+        trials[trace.task_id] += 1
+
+
+def report(trace: Trace, verdicts: Verdicts, label: bool | None, *, trial: int = 0) -> dict[str, Any]:
+    """One trace's verdicts as a row of JSON."""
     return {
         "trace_id": trace.id,
         "task_id": trace.task_id,
+        "trial": trial,
         "score": verdicts.combined,
         "label": label,
         "rewards": {

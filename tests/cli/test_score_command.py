@@ -44,6 +44,7 @@ def test_a_file_of_traces_is_scored_and_the_table_counts_the_unknown(capsys: pyt
 def test_each_traces_verdicts_can_be_written_and_compared(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     scored(capsys, str(SAMPLE), "--out", "a.jsonl")
     rows = [json.loads(text) for text in (here / "a.jsonl").read_text().splitlines()]
+    assert {row["trial"] for row in rows} == {0}
     assert [row["trace_id"] for row in rows] == ["13/1", "47/1", "44/3", "9/3"]
     assert rows[3]["label"] is False
     assert rows[3]["rewards"]["task_completion"]["evidence"].startswith("it broke off: StepLimit")

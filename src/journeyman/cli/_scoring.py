@@ -71,7 +71,7 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
     )
     found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
     if out is not None:
-        rows = [scoring.report(trace, one, engine.label(one)) for trace, one in zip(traces, verdicts, strict=True)]
+        rows = scoring.reports(traces, verdicts, engine)
         write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     bar.stop()
     if not quiet:
