@@ -43,7 +43,7 @@ _ONE = f'{_ANSWER}"score": a whole number from 0 to 10}}'
 _PAIR = f'There are two attempts, first and second. {_ANSWER}"better": "first", "second" or "neither"}}'
 _ADDRESSED = re.compile(
     r"(ignore|disregard|forget)\b.{0,30}\b(instruction|rubric|above|previous)"
-    r"|\b(dear|note to|as the|you are (the|a))\s+(judge|grader|evaluator)"
+    r"|\b(dear|note to|as|you are)\s+(the\s+|a\s+|an\s+)?(judge|grader|evaluator)"
     r"|\b(give|award|assign|return|output)\b.{0,30}\b(full marks|10/10|score of 10|highest score)"
     r'|"score"\s*:\s*\d',
     re.IGNORECASE,

@@ -19,7 +19,7 @@ from journeyman.rewards.learned import LearnedModel, Report
 from journeyman.trace import Trace
 
 _FOLDS = 5
-_STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_STRENGTHS = (0.001, 0.01, 0.1, 1.0)
 """Of the inverse regularisation: few labels, many columns."""
 
 

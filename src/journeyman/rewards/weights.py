@@ -27,7 +27,7 @@ from journeyman.rewards.calibration import Estimate, Floats, sigmoid
 
 LEAST_GROUPS = 10
 _FOLDS = 5
-_STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_STRENGTHS = (0.01, 0.1, 1.0, 10.0)
 _RESAMPLES = 2000
 _BLOCKS = 1000
 """Groups beyond so many are resampled together, which bounds the memory."""
@@ -225,7 +225,7 @@ def _solved(data: _Data, strength: float) -> _Solved:
         method="SLSQP",
         bounds=[*[(0.0, 1.0)] * count, (0.0, 50.0), (-1.0, 2.0)],
         constraints=optimize.LinearConstraint(np.array([[1.0] * count + [0.0, 0.0]]), 1, 1),
-        options={"maxiter": 300},
+        options={"maxiter": 100},
     )
     weights = np.clip(found.x[:count], 0, None)
     return _Solved(weights / weights.sum(), float(found.x[count]), float(found.x[count + 1]))
@@ -271,7 +271,9 @@ def dumps(weights: Mapping[str, float], comment: str = "") -> str:
     """As TOML that `load` reads; a comment stands above it."""
     above = "".join(f"# {line}\n" for line in comment.splitlines())
     return (
-        above + "[rewards.weights]\n" + "".join(f"{json.dumps(name)} = {weight}\n" for name, weight in sorted(weights.items()))
+        above
+        + "[rewards.weights]\n"
+        + "".join(f"{json.dumps(name, ensure_ascii=False)} = {weight}\n" for name, weight in sorted(weights.items()))
     )
 
 
