@@ -9,7 +9,7 @@ from journeyman.rewards.out_of_process import Verdict
 from journeyman.rewards.unit_tests import UnitTests
 from journeyman.stats import pass_at_k
 from journeyman.task import Task
-from journeyman.tasks.code import Sample, tests_of
+from journeyman.tasks.code import Sample, code_tests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ async def check_samples(
     done: Callable[[Verdict], None] = lambda _: None,
 ) -> Checked:
     """Check every sample with the tests of its task, `workers` at a time; `done` is called after each."""
-    tests = {task.id: tests_of(task) for task in tasks}
+    tests = {task.id: code_tests(task) for task in tasks}
     free = asyncio.Semaphore(workers)
     begun: dict[tuple[str, str], asyncio.Task[Verdict]] = {}
 

@@ -101,7 +101,9 @@ async def test_what_cannot_leave_the_tests_brings_both_into_one_process(box: Uns
 
 
 async def test_a_function_that_is_handed_over_is_called_back(box: Unsafe) -> None:
-    tests = "from app import twice\n\ndef test_it():\n    seen = []\n    twice(lambda: seen.append(1))\n    assert seen == [1, 1]\n"
+    tests = (
+        "from app import twice\n\ndef test_it():\n    seen = []\n    twice(lambda: seen.append(1))\n    assert seen == [1, 1]\n"
+    )
     result = await run(box, tests, app="def twice(f):\n    f()\n    f()\n")
     assert result.passed
     assert "one process" not in result.evidence
@@ -122,7 +124,12 @@ async def test_a_shell_check_is_its_exit_code(box: Unsafe) -> None:
 
 
 async def test_code_cannot_write_the_rest_of_the_script_that_runs_it(box: Unsafe) -> None:
-    code = "import glob\nfor path in glob.glob('*'):\n    if not path.endswith('.py'):\n        open(path, 'a').write('\\nexit 0\\n')\n"
+    code = """
+import glob
+for path in glob.glob("*"):
+    if not path.endswith(".py"):
+        open(path, "a").write("\\nexit 0\\n")
+"""
     assert (await run(box, "python app.py\nfalse", kind="shell", app=code)).passed is False
 
 

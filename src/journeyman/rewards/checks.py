@@ -15,7 +15,7 @@ from typing import Literal
 from journeyman.errors import SandboxError
 from journeyman.rewards.one_process import examine_together
 from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, ended_by, examine
-from journeyman.rewards.sabotage import tests_in
+from journeyman.rewards.sabotage import names_of_tests
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 
 LIMITS = Limits(cpu_seconds=20.0, wall_seconds=30.0)
@@ -123,7 +123,7 @@ async def _run(sandbox: Sandbox, check: Check, candidate: Candidate) -> CheckRes
 
 async def _pytest(sandbox: Sandbox, text: str, candidate: Candidate) -> Verdict:
     try:
-        names = tests_in(text)
+        names = names_of_tests(text)
         apart = not _NEEDS_FILES & _names(ast.parse(text))
     except SyntaxError as error:
         return Verdict(passed=None, evidence=f"the tests are no Python: {error}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from journeyman.errors import SandboxError
 from journeyman.rewards.out_of_process import INSIDE, PACKAGE, TIME, Candidate, Verdict, ended_by, prepared
-from journeyman.rewards.sabotage import sabotaged, tests_in
+from journeyman.rewards.sabotage import names_of_tests, sabotaged
 from journeyman.sandbox.base import Outcome, Program, Sandbox
 
 ROUNDS = 3
@@ -41,7 +41,7 @@ async def examine_together(sandbox: Sandbox, text: str, candidate: Candidate, *,
     Args:
         chance: Draws which tests expect something else. The candidate must not be able to guess it.
     """
-    names = tests_in(text)
+    names = names_of_tests(text)
 
     async def run(version: str) -> _Run:
         return await _run(sandbox, version, file, candidate)

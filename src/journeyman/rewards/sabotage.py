@@ -26,7 +26,7 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def tests_in(text: str) -> tuple[str, ...]:
+def names_of_tests(text: str) -> tuple[str, ...]:
     """The names of the tests in a file, `Class.name` for methods, in order.
 
     Raises:

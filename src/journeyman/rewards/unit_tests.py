@@ -7,7 +7,7 @@ from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, examine
 from journeyman.sandbox.base import Limits, Sandbox
 from journeyman.score import Reward
 from journeyman.task import Task
-from journeyman.tasks.code import MODULE, CodeTests, answer, tests_of
+from journeyman.tasks.code import MODULE, CodeTests, answer, code_tests
 from journeyman.trace import Trace
 
 SECONDS = 5.0
@@ -30,7 +30,7 @@ class UnitTests:
     async def verify(self, task: Task, trace: Trace) -> Reward:
         """1 when the program in the reply passes all tests of its task, 0 when not, `None` when this could not be told."""
         try:
-            tests = tests_of(task)
+            tests = code_tests(task)
             verdict = await self.check(tests, tests.program(answer(trace.reply), continues=False))
         except TaskError as error:
             return Reward(name="unit_tests", value=None, evidence=str(error))

@@ -83,7 +83,7 @@ class Sample:
     """Whether it goes on where the prompt ends."""
 
 
-def tests_of(task: Task) -> CodeTests:
+def code_tests(task: Task) -> CodeTests:
     """What a task's answer holds.
 
     Raises:
@@ -128,7 +128,7 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
         InputError: Something is wrong with the file; every fault with its line.
     """
     bad = rows.Complaints("these samples cannot be used")
-    by_prompt = {tests_of(task).prompt.strip(): task.id for task in tasks}
+    by_prompt = {code_tests(task).prompt.strip(): task.id for task in tasks}
     known = {task.id for task in tasks}
     found: list[Sample] = []
     for row in rows.read(path, bad):

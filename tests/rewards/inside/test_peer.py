@@ -14,7 +14,7 @@ from journeyman.rewards.inside.candidate import load
 from journeyman.rewards.inside.checker import Checker, start
 from journeyman.rewards.inside.peer import CannotCross, Peer
 
-CODE = '''
+CODE = """
 import collections, enum
 class AlwaysEqual:
     def __eq__(self, other): return True
@@ -55,7 +55,7 @@ def reverse(node):
     return last
 def counted(s): return collections.Counter(s)
 async def later(x): return x + 1
-'''
+"""
 
 
 class Node:
@@ -94,10 +94,25 @@ def met() -> Iterator[Checker]:
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False)
-    | st.dates() | st.datetimes() | st.timedeltas() | st.fractions() | st.decimals(allow_nan=False),
-    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner)
-    | st.sets(st.integers() | st.text()) | st.frozensets(st.binary()),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.complex_numbers(allow_nan=False)
+    | st.dates()
+    | st.datetimes()
+    | st.timedeltas()
+    | st.fractions()
+    | st.decimals(allow_nan=False),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers(), inner)
+        | st.sets(st.integers() | st.text())
+        | st.frozensets(st.binary())
+    ),
     max_leaves=20,
 )
 

@@ -1,0 +1,88 @@
+"""Tests that must fail, made of tests that must pass."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.rewards.sabotage import names_of_tests, sabotaged
+
+FILE = """
+import pytest
+
+def helper():
+    return 1
+
+def test_number():
+    assert helper() == 1
+
+def test_text():
+    assert "a" + "b" == "ab"
+
+def test_list():
+    assert [helper(), 2] == [1, 2]
+
+def test_truth():
+    assert helper()
+
+def test_inside():
+    assert 1 in [helper()]
+
+def test_raises():
+    with pytest.raises(ValueError):
+        int("x")
+
+def test_nothing():
+    helper()
+
+class TestMore:
+    def test_less(self):
+        assert helper() < 2
+"""
+
+
+def outcome(text: str, name: str) -> bool:
+    """Whether a test passes."""
+    space: dict[str, object] = {}
+    exec(compile(text, "tests", "exec"), space)
+    first, _, method = name.partition(".")
+    found = space[first]
+    try:
+        getattr(found(), method)() if method else found()  # type: ignore[operator]
+    except Exception:  # noqa: BLE001 - a test may raise anything
+        return False
+    return True
+
+
+def test_all_tests_of_a_file_are_found_in_order() -> None:
+    names = names_of_tests(FILE)
+    assert names[0] == "test_number"
+    assert names[-1] == "TestMore.test_less"
+    assert len(names) == 8
+
+
+@pytest.mark.parametrize("name", names_of_tests(FILE))
+@given(seed=st.integers(0, 1000))
+def test_a_sabotaged_test_fails_and_the_others_pass(name: str, seed: int) -> None:
+    text, changed = sabotaged(FILE, [name], random.Random(seed))
+    assert changed == (frozenset() if name == "test_nothing" else {name})
+    for other in names_of_tests(FILE):
+        assert outcome(text, other) is (other not in changed)
+
+
+@given(value=st.recursive(st.integers() | st.booleans() | st.text() | st.floats(-1e6, 1e6), lambda x: st.lists(x, max_size=3)))
+def test_another_expectation_is_another_value(value: object) -> None:
+    text, changed = sabotaged(f"def test_it():\n    assert {value!r} == {value!r}\n", ["test_it"], random.Random(1))
+    assert changed == {"test_it"}
+    assert not outcome(text, "test_it")
+
+
+def test_a_version_without_changes_looks_like_one_with_changes() -> None:
+    """So that code which reads the tests cannot tell by comments or spacing."""
+    file = "def test_it():\n    # ten\n    assert   2 * 5 == 10\n"
+    real, _ = sabotaged(file, (), random.Random(0))
+    other, _ = sabotaged(file, ["test_it"], random.Random(0))
+    assert len(real.splitlines()) == len(other.splitlines())
+    assert "#" not in real
+    assert real != other

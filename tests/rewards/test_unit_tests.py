@@ -1,0 +1,95 @@
+"""Programming tasks, verified by tests that the program cannot reach. What runs here is code of this file."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from journeyman.rewards.unit_tests import UnitTests, limits
+from journeyman.sandbox.unsafe import Unsafe
+from journeyman.task import Task
+from journeyman.tasks.code import CodeTests
+from journeyman.trace import ModelCall, Trace
+
+
+@pytest.fixture
+async def verifier() -> AsyncIterator[UnitTests]:
+    box = Unsafe()
+    yield UnitTests(box, limits(3.0))
+    await box.close()
+
+
+ADD = CodeTests(
+    prompt='def add(a, b):\n    """The sum."""\n',
+    entry_point="add",
+    test="def check(candidate):\n    assert candidate(1, 2) == 3\n    assert candidate([1], [2]) == [1, 2]\n",
+)
+
+
+def replied(text: str) -> Trace:
+    call = ModelCall(model="m", prompt="p", reply=text)
+    return Trace(id="t", task_id="a", candidate_id="base", started_at=datetime(2026, 1, 1, tzinfo=UTC), steps=(call,))
+
+
+async def test_the_program_in_a_reply_is_tested(verifier: UnitTests) -> None:
+    task = Task(id="a", question=ADD.prompt, answer=ADD.json())
+    good = await verifier.verify(task, replied("Here:\n```python\ndef add(a, b):\n    return a + b\n```\nDone."))
+    bad = await verifier.verify(task, replied("```python\ndef add(a, b):\n    return 3\n```"))
+    assert (good.value, bad.value) == (1.0, 0.0)
+    assert "candidate([1], [2]) == [1, 2]" in bad.evidence
+
+
+async def test_a_task_without_tests_is_unknown_and_no_exception(verifier: UnitTests) -> None:
+    reward = await verifier.verify(Task(id="a", question="q", answer="42"), replied("x"))
+    assert reward.value is None
+
+
+async def test_a_program_that_is_no_python_fails(verifier: UnitTests) -> None:
+    verdict = await verifier.check(ADD, "def add(a, b) return")
+    assert verdict.passed is False
+    assert "SyntaxError" in verdict.evidence
+
+
+async def test_a_program_that_takes_too_long_fails_and_is_called_out_of_time(verifier: UnitTests) -> None:
+    verdict = await verifier.check(ADD, "def add(a, b):\n    while True: pass\n")
+    assert verdict.passed is False
+    assert verdict.timed_out
+
+
+async def test_arguments_changed_in_place_are_seen_by_the_tests(verifier: UnitTests) -> None:
+    tests = CodeTests(test="xs = [3, 1, 2]\nassert order(xs) is None\nassert xs == [1, 2, 3]")
+    assert (await verifier.check(tests, "def order(xs):\n    xs.sort()\n")).passed
+    assert (await verifier.check(tests, "def order(xs):\n    xs = sorted(xs)\n")).passed is False
+
+
+async def test_the_tests_use_the_prompts_helpers_and_not_the_solutions(verifier: UnitTests) -> None:
+    tests = CodeTests(
+        prompt='import math\n\ndef area(r):\n    return math.pi * r * r\n\ndef radius(a):\n    """Of a circle."""\n',
+        entry_point="radius",
+        test="def check(candidate):\n    assert math.isclose(area(candidate(12.0)), 12.0)\n",
+    )
+    good = "def radius(a):\n    return math.sqrt(a / math.pi)\n"
+    assert (await verifier.check(tests, tests.program(good, continues=False))).passed
+    cheat = "def area(r):\n    return 12.0\ndef radius(a):\n    return 0.0\n"
+    assert (await verifier.check(tests, tests.program(cheat, continues=False))).passed is False
+
+
+async def test_a_class_of_the_solution_can_be_handed_back_to_it(verifier: UnitTests) -> None:
+    tests = CodeTests(test="root = Node(1)\nroot.left = Node(2)\nassert depth(root) == 2")
+    code = """
+class Node:
+    def __init__(self, value):
+        self.value, self.left, self.right = value, None, None
+
+def depth(node):
+    return 0 if node is None else 1 + max(depth(node.left), depth(node.right))
+"""
+    verdict = await verifier.check(tests, code)
+    assert verdict.passed, verdict.evidence
+
+
+async def test_what_the_code_prints_and_reads_is_its_own_business(verifier: UnitTests) -> None:
+    assert (await verifier.check(ADD, "def add(a, b):\n    print('{\"value\": 3}')\n    return a + b\n")).passed
+    asks = await verifier.check(ADD, "def add(a, b):\n    return input()\n")
+    assert asks.passed is False
+    assert "EOFError" in asks.evidence
