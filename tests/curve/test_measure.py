@@ -105,11 +105,4 @@ def test_the_order_of_kinds_among_each_other_does_not_matter(values: list[int]) 
 def test_a_rolling_mean_skips_what_is_unknown_and_waits_for_half_a_window() -> None:
     third = pytest.approx(1 / 3)
     assert rolling([1, 0, None, 0, 1, 1], 4) == [None, 0.5, 0.5, third, third, pytest.approx(2 / 3)]
-        None,
-        0.5,
-        0.5,
-        pytest.approx(1 / 3),
-        pytest.approx(1 / 3),
-        pytest.approx(2 / 3),
-    ]
     assert rolling([None, None], 1) == [None, None]
