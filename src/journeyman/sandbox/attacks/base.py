@@ -34,8 +34,6 @@ class Seen:
     """What there is to judge by."""
 
     outcome: Outcome
-    seconds: float
-    """By the clock of the host."""
     beside: Outcome | None = None
     """Of the run beside it, where there was one."""
 

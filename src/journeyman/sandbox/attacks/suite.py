@@ -3,8 +3,7 @@
 import asyncio
 import json
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,8 @@ from journeyman.sandbox.attacks.traps import token
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 
 AT_ONCE = 3
+LATE_SECONDS = 30.0
+"""After its time is over, in which a run must come back: one that does not has taken its sandbox with it."""
 PLANTED = "JOURNEYMAN_SECRET_OF_THE_HOST"
 _MAIN = "from probes.common import main\nmain()\n"
 
@@ -90,6 +91,8 @@ async def judge(sandbox: Sandbox, attack: Attack) -> Verdict:
         )
     except Untried as error:
         return Verdict(attack=attack, state="untried", why=str(error))
+    except TimeoutError:
+        return Verdict(attack=attack, state="through", why="the sandbox did not come back in its time")
     if works:
         return Verdict(attack=attack, state="stopped", why=_refusal(seen))
     state: State = "untried" if attack.privileged else "unproven"
@@ -97,20 +100,18 @@ async def judge(sandbox: Sandbox, attack: Attack) -> Verdict:
     return Verdict(attack=attack, state=state, why=f"it fails {where}, too: {_refusal(free) or _end(free.outcome)}")
 
 
-_Run = Callable[[Program], Any]
+_Run = Callable[[Program], Awaitable[Outcome]]
 
 
 async def _try(run: _Run, attack: Attack, limits: Limits) -> tuple[str | None, Seen]:
     """What it did, if anything, and what was seen of it. Setting a trap is quick, so it is set right here."""
     with attack.trap() as trap:
-        start = time.monotonic()
         program = program_of(attack, attack.probe, trap.bait, limits)
-        if attack.beside is None:
-            outcome, beside = await run(program), None
-        else:
-            second = program_of(attack, attack.beside, trap.bait, limits)
-            outcome, beside = await asyncio.gather(run(program), run(second))
-        seen = Seen(outcome=outcome, seconds=time.monotonic() - start, beside=beside)
+        programs = [program]
+        if attack.beside is not None:
+            programs.append(program_of(attack, attack.beside, trap.bait, limits))
+        outcomes = await asyncio.wait_for(asyncio.gather(*map(run, programs)), limits.wall_seconds + LATE_SECONDS)
+        seen = Seen(outcome=outcomes[0], beside=outcomes[-1] if attack.beside else None)
         return trap.sprung(seen), seen
 
 

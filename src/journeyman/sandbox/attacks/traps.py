@@ -164,7 +164,7 @@ def _heard(server: socket.socket, kind: int) -> str | None:
 @contextmanager
 def fifo_file() -> Iterator[Trap]:
     def sprung(seen: Seen) -> str | None:
-        return "whoever fetches the files waits for ever" if seen.outcome.limit == "wall" or seen.seconds > 3 else None
+        return "whoever fetches the files waits for ever" if seen.outcome.limit == "wall" else None
 
     yield Trap({}, sprung)
 

@@ -153,7 +153,7 @@ def neighbour() -> Iterator[Trap]:
     secret, name = token(), token()
 
     def sprung(seen: Seen) -> str | None:
-        beside = Seen(outcome=seen.beside, seconds=0) if seen.beside else None
+        beside = Seen(outcome=seen.beside) if seen.beside else None
         if beside and not beside.said("unharmed"):
             return "the run beside it was ended"
         return shows(secret)(seen)

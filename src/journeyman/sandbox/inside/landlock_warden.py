@@ -45,8 +45,8 @@ class Landlocked(Walls):
     def confine(self, limits: Limits) -> None:
         self._own(self.work)
         rlimits(limits)
-        others = 0 if self.uid is not None else _processes_of(os.getuid())
-        # The kernel counts all that a user runs, and ours is nobody else's only if root gave us one.
+        others = 0 if self.uid is not None else _processes_of(os.getuid()) - 1
+        # The kernel counts all that a user runs, this process too; the user is this run's own only if root gave it one.
         resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"] + others,) * 2)
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
         landlock_rules.restrict(self._grants())

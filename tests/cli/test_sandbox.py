@@ -1,0 +1,222 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from journeyman.cli import _walls, main
+from journeyman.cli._sandboxing import carried, exit_code, language_of, limits_of
+from journeyman.errors import InputError
+from journeyman.sandbox import bubblewrap
+from journeyman.sandbox.base import MIB, Level, Limits, Outcome
+from journeyman.sandbox.landlock import missing
+
+bubblewrapped = pytest.mark.skipif(not bubblewrap.installed(), reason="bubblewrap is not installed")
+
+
+def file(folder: Path, code: str, name: str = "main.py") -> str:
+    path = folder / name
+    path.write_text(code)
+    return str(path)
+
+
+def without_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, program: str | None = None) -> None:
+    """A machine where it is missing, or is this program."""
+    if program is not None:
+        (tmp_path / "bwrap").write_text(program)
+        (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@bubblewrapped
+def test_a_file_is_run_behind_walls_and_its_exit_code_is_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "import os, sys; print('here', sys.argv[1]); print('there', file=sys.stderr); print(os.listdir('.')); sys.exit(3)"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.txt").write_text("x")
+    arguments = ["sandbox", "run", file(tmp_path, code), "one", "--files", str(tmp_path / "data")]
+    assert main(arguments) == 3
+    told = capfd.readouterr()
+    assert told.out.startswith("here one\n")
+    assert "'data'" in told.out
+    assert told.err == "there\n"
+
+
+@bubblewrapped
+def test_a_limit_that_was_hit_is_exit_code_124_and_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = file(tmp_path, "print('begun', flush=True)\nwhile True: pass")
+    assert main(["sandbox", "run", path, "--limit", "cpu_seconds=0.2", "--json"]) == 124
+    told = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert (told["limit"], told["exit_code"], told["signal"], told["stdout"]) == ("cpu", None, "SIGKILL", "begun\n")
+    assert told["level"]["name"] == "bubblewrap"
+    assert main(["sandbox", "run", path, "--limit", "wall-seconds=0.2"]) == 124
+    assert capfd.readouterr() == ("begun\n", "journeyman: stopped by the limit on wall\n")
+
+
+@bubblewrapped
+def test_stdin_is_handed_through(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "given").write_text("what was given")
+    path = file(tmp_path, 'read line; echo "$line"', "main.sh")
+    assert main(["sandbox", "run", path, "--stdin", str(tmp_path / "given")]) == 0
+    assert capfd.readouterr().out == "what was given\n"
+
+
+def test_code_without_walls_runs_only_where_it_was_asked_for_and_with_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    path = file(tmp_path, f"print(open({str(secret)!r}).read())")
+    assert main(["sandbox", "run", path, "--unsafe-local"]) == 0
+    assert capfd.readouterr().out == "mine\n"
+    assert "no walls" in caplog.text
+
+
+def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(tmp_path, "print('ran')")
+    without_bubblewrap(monkeypatch, tmp_path)
+    assert main(["sandbox", "run", path]) == 2
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "install bubblewrap" in told.err or "pacman -S bubblewrap" in told.err or "apk add bubblewrap" in told.err
+
+
+@pytest.mark.skipif(missing() is not None, reason="this kernel has no Landlock")
+def test_where_bubblewrap_may_not_run_landlock_does_and_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(tmp_path, "print('ran')")
+    without_bubblewrap(monkeypatch, tmp_path, program="#!/bin/sh\necho 'No permissions: Operation not permitted' >&2\nexit 1\n")
+    assert main(["sandbox", "run", path, "--json"]) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out.splitlines()[-1])["level"]["name"] == "landlock"
+    assert told.err.startswith("journeyman: bubblewrap cannot run here, so landlock is used: ")
+
+
+def test_a_check_without_walls_says_no_and_what_got_through(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from journeyman.sandbox import attacks
+
+    few = tuple(attack for attack in attacks.ATTACKS if attack.name in {"TCP", "home folder"})
+    monkeypatch.setattr(attacks, "ATTACKS", few)
+    monkeypatch.setattr("journeyman.cli._sandboxing.attacks.check", lambda box, progress: _check(box, few, progress))
+    assert main(["sandbox", "check", "--sandbox", "unsafe-local", "--json"]) == 1
+    told = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert (told["stopped"], told["total"]) == (0, 2)
+    assert {
+        "name": "TCP",
+        "tried": "connects to a server on the host's loopback",
+        "why": "the host's listener heard it",
+    } in told["not_stopped"]
+    assert main(["sandbox", "check", "--sandbox", "unsafe-local"]) == 1
+    out = capfd.readouterr().out
+    assert "got through" in out
+    assert out.endswith("0 of 2 attacks were stopped.\n")
+
+
+@bubblewrapped
+def test_a_check_of_walls_says_yes(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from journeyman.sandbox import attacks
+
+    few = tuple(attack for attack in attacks.ATTACKS if attack.name in {"TCP", "home folder"})
+    monkeypatch.setattr("journeyman.cli._sandboxing.attacks.check", lambda box, progress: _check(box, few, progress))
+    assert main(["sandbox", "check"]) == 0
+    assert capfd.readouterr().out.endswith("2 of 2 attacks were stopped.\n")
+
+
+def test_a_sandbox_that_nobody_knows_is_named_with_those_there_are(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandbox", "check", "--sandbox", "docker"]) == 2
+    assert "no sandbox 'docker'; there are bubblewrap, landlock, unsafe-local" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given", ["memory", "memory=", "memory=much", "memory=-1", "memory=inf", "memory=nan", "ram=5", "cpu_seconds=0"]
+)
+def test_a_limit_that_cannot_be_meant_is_told_with_those_there_are(given: str) -> None:
+    with pytest.raises(InputError, match=r"should be NAME=VALUE with one of cpu_seconds, wall_seconds, memory"):
+        limits_of([given])
+
+
+def test_sizes_may_have_units() -> None:
+    assert limits_of(["memory=64M", "disk=1g", "wall-seconds=1.5", "processes=7"]) == Limits(
+        memory=64 * MIB, disk=1024 * MIB, wall_seconds=1.5, processes=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [("a.py", "python"), ("test_a.py", "pytest"), ("a.sh", "shell"), ("a.js", "javascript"), ("a.mjs", "javascript")],
+)
+def test_a_language_is_known_by_the_name_of_the_file(name: str, language: str) -> None:
+    assert language_of(Path(name)) == language
+
+
+def test_a_file_of_an_unknown_language_is_told_what_to_say() -> None:
+    with pytest.raises(InputError, match=r"a\.rb: no language has such names; say --language, one of python"):
+        language_of(Path("a.rb"))
+
+
+def test_a_file_that_is_no_text_is_told_where(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.py").write_bytes(b"print(1)\n\xff")
+    assert main(["sandbox", "run", str(tmp_path / "a.py")]) == 2
+    assert "not a text in UTF-8" in capfd.readouterr().err
+
+
+def test_folders_are_carried_with_all_that_is_in_them_but_no_links(tmp_path: Path) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "x").write_bytes(b"x")
+    (tmp_path / "data" / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "data" / "fifo")
+    (tmp_path / "one").write_bytes(b"1")
+    assert carried([tmp_path / "data", tmp_path / "one"]) == {"data/deep/x": b"x", "one": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (Outcome(level=Level("none"), exit_code=0), 0),
+        (Outcome(level=Level("none"), exit_code=7), 7),
+        (Outcome(level=Level("none"), exit_code=0, limit="output"), 0),
+        (Outcome(level=Level("none"), exit_code=1, limit="memory"), 124),
+        (Outcome(level=Level("none"), exit_code=None, signal="SIGKILL", limit="wall"), 124),
+        (Outcome(level=Level("none"), exit_code=None, signal="SIGSEGV"), 139),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(outcome: Outcome, code: int) -> None:
+    assert exit_code(outcome) == code
+
+
+@bubblewrapped
+def test_the_doctor_says_which_sandbox_works_and_which_walls_hold() -> None:
+    found = {check.name: check for check in _walls.examine()}
+    assert found["bubblewrap"].state == "ok"
+    assert "no_network" in found["bubblewrap"].detail
+    assert found["used"].detail == "bubblewrap"
+    assert "python" in found["languages"].detail
+    assert all(check.works for check in found.values())
+
+
+def test_the_doctor_says_what_to_type_where_bubblewrap_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_bubblewrap(monkeypatch, tmp_path)
+    found = {check.name: check for check in _walls.examine()}
+    assert found["bubblewrap"].state == "missing"
+    assert "bubblewrap is not installed: " in found["bubblewrap"].detail
+    assert found["used"].state == "missing"
+
+
+def test_the_doctor_says_why_bubblewrap_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_bubblewrap(monkeypatch, tmp_path, program="#!/bin/sh\necho 'No permissions: Operation not permitted' >&2\nexit 1\n")
+    found = {check.name: check for check in _walls.examine()}
+    assert found["bubblewrap"].state == "broken"
+    assert "ermitted" in found["bubblewrap"].detail
+    if missing() is None:
+        assert found["used"].detail == "landlock, the second choice"
+        assert found["disk_limit"].mend.startswith("bubblewrap")
+
+
+async def _check(box: object, few: tuple[object, ...], progress: object) -> object:
+    from journeyman.sandbox.attacks.suite import check
+
+    return await check(box, few, progress=progress)  # type: ignore[arg-type]
