@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -94,6 +95,8 @@ def _second(job: Mapping[str, Any], ends: Ends, walls: Walls) -> NoReturn:
         environment = walls.environment()
         os.environ.clear()
         os.environ.update(environment)
+        # A shell that says `python` means this one, with the modules it has.
+        os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), environment["PATH"]))
         os.chdir(walls.work)
         os.umask(0o077)
         if job["kind"] == "command":
