@@ -14,7 +14,8 @@ from journeyman.cli import main
 from journeyman.errors import SandboxError
 from journeyman.sandbox.base import Limits, Outcome, Program
 from journeyman.sandbox.http import HttpSandbox
-from tests.support.code_service import CLIENT, Process, eventually, listen, process
+from journeyman.sandbox.service.serve import listen
+from tests.support.code_service import CLIENT, Process, eventually, process
 
 TOKEN = "a-token-of-the-first-one"
 MIB = 1 << 20
@@ -102,11 +103,11 @@ async def swarm(url: str, clients: int, runs: int) -> list[str]:
 def test_thirty_two_clients_lose_nothing_mix_nothing_and_leave_nothing(walled: Process) -> None:
     warm = 320
     assert asyncio.run(swarm(walled.url, 32, warm // 32)) == []
-    # Connections that idle are the client's to keep; all of them are closed here.
-    assert eventually(lambda: len(family(walled.pid)) <= 8)
+    # What is left is the sandbox's own, kept warm for the next runs.
+    assert eventually(lambda: len(family(walled.pid)) <= 16)
     before, files = memory(walled.pid), open_files(walled.pid)
     assert asyncio.run(swarm(walled.url, 32, 2016 // 32)) == []
-    assert eventually(lambda: open_files(walled.pid) <= files)
+    assert eventually(lambda: open_files(walled.pid) <= files and len(family(walled.pid)) <= 16)
     after = memory(walled.pid)
     assert after - before < 8 * MIB, f"{before / MIB:.1f} MiB after {warm} runs, {after / MIB:.1f} MiB after 2,016 more"
     told = CLIENT.get(walled.url + "/metrics").text

@@ -3,15 +3,15 @@
 import ipaddress
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from journeyman import sandbox
+from journeyman.cli._sandboxing import limits_of, opened
 from journeyman.cli._shared import emit
 from journeyman.errors import InputError, MissingExtra
-from journeyman.sandbox.base import Level, Limits
+from journeyman.sandbox.base import Level
 from journeyman.sandbox.service.config import MOST, ServiceConfig
 
 try:
@@ -19,8 +19,6 @@ try:
     from journeyman.sandbox.service.serve import serve as serve_until_told
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the code service needs {error.name}: pip install 'journeyman[service]'") from error
-
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +54,16 @@ class Wish:
                 "--allow-anyone"
             )
         return ServiceConfig(
-            **asked, tokens=tokens, most=most(self.max_limits), callback_hosts=frozenset(map(place, self.callback_hosts))
+            **asked,
+            tokens=tokens,
+            most=limits_of(self.max_limits, MOST, option="--max-limit"),
+            callback_hosts=frozenset(map(place, self.callback_hosts)),
         )
 
 
 def serve(wish: Wish, *, as_json: bool) -> None:
     """Serve until told to stop."""
     config = wish.config()
-    box = sandbox.load("bubblewrap" if wish.name == "auto" else wish.name)
     bound = listen(wish.host, wish.port)
     host, port = bound.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -72,7 +72,7 @@ def serve(wish: Wish, *, as_json: bool) -> None:
         click.echo(f"journeyman: code runs at {url} (walls: {level})", err=True)
         emit({"url": url, "level": {"name": level.name, "holds": level.holds, "lacks": level.lacks}}, as_json=as_json)
 
-    serve_until_told(box, config, bound, ready)
+    serve_until_told(lambda: opened(wish.name), config, bound, ready)
 
 
 def tokens_in(variable: str) -> tuple[str, ...]:
@@ -98,20 +98,3 @@ def place(text: str) -> str:
     if not host or not port.isdigit() or "/" in host:
         raise InputError(f"--callback-host {text}: should be host:port, such as tools.example.org:443")
     return f"{host.lower()}:{int(port)}"
-
-
-def most(given: Sequence[str]) -> Limits:
-    """The operator's bounds on what callers ask for."""
-    known = {field.name: field.type for field in fields(Limits)}
-    changed: dict[str, Any] = {}
-    for one in given:
-        name, _, text = one.partition("=")
-        unit = _UNITS.get(text[-1:].upper(), 1)
-        try:
-            value = float(text[:-1] if unit > 1 else text) * unit
-        except ValueError:
-            value = 0.0
-        if name not in known or not 0 < value < float("inf"):
-            raise InputError(f"--max-limit {one}: should be NAME=VALUE with one of {', '.join(known)}, such as memory=4G")
-        changed[name] = value if name.endswith("seconds") else int(value)
-    return replace(MOST, **changed)

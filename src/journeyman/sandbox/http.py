@@ -9,14 +9,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
-
 from journeyman.errors import InputError, JourneymanError, SandboxError
 from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
+from journeyman.sandbox.connections import Answer, Broken, Connections, Unreachable
 from journeyman.sandbox.service.schema import level_of, limits_json, outcome_of, packed, program_json
-
-CONNECT_SECONDS = 5.0
-KEEP_ALIVE_SECONDS = 30.0
 
 
 class HttpSandbox:
@@ -39,12 +35,10 @@ class HttpSandbox:
             InputError: The URL is none.
         """
         self._url = _checked(url)
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._connections = Connections(self._url, {"authorization": f"Bearer {token}"} if token else {})
         self._patience = patience_seconds
         self._slack = slack_seconds
         self._level: Level | None = None
-        self._client: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def level(self) -> Level:
@@ -80,9 +74,7 @@ class HttpSandbox:
             return HttpSession(self, str(answer["id"]), (limits or Limits()).wall_seconds)
 
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        await self._connections.close()
 
     async def _execute(self, path: str, body: dict[str, Any], tools: Mapping[str, Tool] | None, wall_seconds: float) -> Outcome:
         seconds = wall_seconds + self._slack
@@ -98,21 +90,23 @@ class HttpSandbox:
     async def _exchange(self, path: str, body: dict[str, Any], tools: Mapping[str, Tool], seconds: float) -> Outcome:
         """Tool calls come on the lines of the answer, and each value goes back in a request of its own."""
         settling: set[asyncio.Task[None]] = set()
-        answers = None
+        answers = outcome = None
         try:
-            async with self._answered("POST", path, body, seconds) as response:
+            async with self._answered("POST", path, body, seconds) as answer:
                 with self._understood():
-                    async for event in _events(response):
+                    async for event in _events(answer):
                         match event:
                             case {"execution": {"id": str(id)}}:
                                 answers = f"/executions/{id}/tools"
                             case {"tool_call": call} if answers:
                                 settling.add(asyncio.create_task(self._settle(f"{answers}/{call['id']}", call, tools)))
-                            case {"outcome": outcome}:
-                                return outcome_of(outcome)
+                            case {"outcome": ended}:
+                                outcome = outcome_of(ended)
                             case {"error": sentence}:
                                 raise SandboxError(sentence)
-            raise SandboxError(f"{self._url} hung up before the code had ended")
+            if outcome is None:
+                raise SandboxError(f"{self._url} hung up before the code had ended")
+            return outcome
         finally:
             for task in settling:
                 task.cancel()
@@ -133,70 +127,46 @@ class HttpSandbox:
 
     async def _ask(self, method: str, path: str, body: Any = None, seconds: float | None = None) -> Any:
         """The JSON of a good answer, and `None` of an empty one."""
-        async with self._answered(method, path, body, seconds or self._slack) as response:
+        async with self._answered(method, path, body, seconds or self._slack) as answer:
             with self._understood():
-                content = await response.aread()
+                content = await answer.read()
                 return json.loads(content) if content else None
 
     @asynccontextmanager
-    async def _answered(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[httpx2.Response]:
+    async def _answered(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[Answer]:
         """A good answer, still to be read.
 
         Raises:
             InputError: The service cannot use the request (422, 413).
             SandboxError: Everything else that keeps the answer away, also while it is read in the block.
         """
+        content = None if body is None else json.dumps(body).encode()
+        until = time.monotonic() + self._patience
         try:
             async with asyncio.timeout(self._patience + seconds):
-                response = await self._sent(method, path, body, seconds)
-                try:
-                    yield response
-                finally:
-                    await response.aclose()
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                while True:
+                    async with self._connections.asked(method, path, content) as answer:
+                        if 200 <= answer.status < 300:
+                            yield answer
+                            return
+                        refusal = self._refusal(answer.status, await answer.read())
+                    wait = _wait(answer)
+                    if wait is None or time.monotonic() + wait > until:
+                        raise refusal
+                    await asyncio.sleep(wait)
+        except Unreachable as error:
             raise SandboxError(self._down()) from error
-        except (TimeoutError, httpx2.TimeoutException) as error:
+        except TimeoutError as error:
             raise SandboxError(f"{self._url} did not answer in time ({seconds:g} s)") from error
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise SandboxError(
-                f"the connection to {self._url} broke ({type(error).__name__}): is the service still there?"
-            ) from error
+        except Broken as error:
+            raise SandboxError(f"the connection to {self._url} broke ({error}): is the service still there?") from error
 
-    async def _sent(self, method: str, path: str, body: Any, seconds: float) -> httpx2.Response:
-        content = None if body is None else json.dumps(body).encode()
-        headers = self._headers if body is None else {**self._headers, "content-type": "application/json"}
-        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
-        until = time.monotonic() + self._patience
-        while True:
-            client = self._connected()
-            request = client.build_request(method, self._url + path, content=content, headers=headers, timeout=timeout)
-            response = await client.send(request, stream=True)
-            if response.is_success:
-                return response
-            await response.aread()
-            wait = _wait(response)
-            if wait is None or time.monotonic() + wait > until:
-                raise self._refusal(response)
-            await asyncio.sleep(wait)
-
-    def _connected(self) -> httpx2.AsyncClient:
-        """The connections of this event loop: those of another are of no use to it."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._loop = loop
-            self._client = httpx2.AsyncClient(
-                limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
-                # A proxy of the environment does not lead to this machine.
-                trust_env=urlsplit(self._url).hostname not in ("127.0.0.1", "localhost", "::1"),
-            )
-        return self._client
-
-    def _refusal(self, response: httpx2.Response) -> JourneymanError:
+    def _refusal(self, status: int, body: bytes) -> JourneymanError:
         try:
-            sentence = str(response.json()["error"])
+            sentence = str(json.loads(body)["error"])
         except (ValueError, KeyError, TypeError):
-            return SandboxError(f"{self._url} answered {response.status_code}: is it a code service?")
-        kind = InputError if response.status_code in (413, 422) else SandboxError
+            return SandboxError(f"{self._url} answered {status}: is it a code service?")
+        kind = InputError if status in (413, 422) else SandboxError
         return kind(f"{self._url}: {sentence}")
 
     def _down(self) -> str:
@@ -236,17 +206,17 @@ class HttpSession:
                 await self._sandbox._ask("DELETE", self._path)
 
 
-async def _events(response: httpx2.Response) -> AsyncIterator[Any]:
-    async for line in response.aiter_lines():
+async def _events(answer: Answer) -> AsyncIterator[Any]:
+    async for line in answer.lines():
         yield json.loads(line)
 
 
-def _wait(response: httpx2.Response) -> float | None:
+def _wait(answer: Answer) -> float | None:
     """Seconds after which to ask again; `None` when that would not help. Varied, so that not all come at once."""
-    if response.status_code not in (429, 503):
+    if answer.status not in (429, 503):
         return None
     try:
-        asked = float(response.headers.get("retry-after", "1"))
+        asked = float(answer.headers.get("retry-after", "1"))
     except ValueError:
         asked = 1.0
     return max(0.0, asked) * random.uniform(0.75, 1.25)

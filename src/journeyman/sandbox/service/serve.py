@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import FrameType
 
 import uvicorn
@@ -13,6 +13,7 @@ from journeyman.sandbox.base import Level, Sandbox
 from journeyman.sandbox.service.app import Service
 from journeyman.sandbox.service.config import ServiceConfig
 
+Opened = Callable[[], Awaitable[Sandbox]]
 KEEP_ALIVE_SECONDS = 75
 """Longer than our client keeps an idle connection, so that it never writes into one that is being closed."""
 
@@ -39,25 +40,27 @@ def listen(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve(sandbox: Sandbox, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
+def serve(opened: Opened, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
     """Serve until SIGTERM or SIGINT: take nothing new, finish what runs, end. A second signal ends what runs, too.
 
     Args:
-        ready: Called once the walls are tested and callers can come.
+        opened: Gives the sandbox, started.
+        bound: As `listen` gives it; it is closed at the end.
+        ready: Called once callers can come.
 
     Raises:
         SandboxError: The sandbox cannot be started.
     """
-    asyncio.run(_serve(sandbox, config, bound, ready))
+    with bound:
+        asyncio.run(_serve(opened, config, bound, ready))
 
 
-async def _serve(sandbox: Sandbox, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
+async def _serve(opened: Opened, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
+    sandbox = await opened()
     service = Service(sandbox, config)
     try:
-        await sandbox.start()
         await Server(service, lambda: ready(sandbox.level)).serve(sockets=[bound])
     finally:
-        bound.close()
         await service.close()
 
 
