@@ -149,8 +149,13 @@ class OfflineTrainer:
             raise InputError(f"{path}: {error}; restore the file, or begin a new run") from None
 
     def finish(self, run: Run) -> TrainingResult:
-        """Train from where the run is to its end, evaluate, decide, and write everything down."""
-        return asyncio.run(self._finish(run))
+        """Train from where the run is to its end, evaluate, decide, and write everything down.
+
+        Raises:
+            PlaybookError: Another process goes on with the run.
+        """
+        with run.alone():
+            return asyncio.run(self._finish(run))
 
     async def _finish(self, run: Run) -> TrainingResult:
         started = app.now()

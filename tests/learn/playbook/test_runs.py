@@ -134,6 +134,21 @@ def test_two_at_once_are_noticed(tmp_path: Path) -> None:
         commit(other, 1)
 
 
+def test_only_one_process_goes_on_with_a_run(tmp_path: Path) -> None:
+    begun(tmp_path / "r-1", 1)
+    one, other = Run(tmp_path / "r-1"), Run(tmp_path / "r-1")
+    with one.alone():
+        with pytest.raises(PlaybookError, match=r"^the run r-1 is under way in another process; wait for it or stop it$"):
+            other.alone().__enter__()
+        commit(one, 1)
+    with pytest.raises(PlaybookError, match=r"^the run r-1 was gone on with by another process; look at it, then resume it"):
+        other.alone().__enter__()
+    with Run(tmp_path / "r-1").alone():
+        one.finish({})
+    with pytest.raises(PlaybookError, match="was gone on with"):
+        Run(tmp_path / "r-1").alone().__enter__()
+
+
 def test_a_checkpoint_is_a_playbook_for_people_and_for_older_tools(tmp_path: Path) -> None:
     run = begun(tmp_path / "r-1", 5, interval=10)
     names = [path.name for path in sorted((tmp_path / "r-1" / "checkpoints").iterdir())]

@@ -82,6 +82,11 @@ class Journal:
             os.close(folder)
         return cls(path)
 
+    @property
+    def newest(self) -> bool:
+        """Whether the file still ends where it did: nobody else has written to it."""
+        return self.path.stat().st_size == self._size
+
     def append(self, batch: Batch) -> Playbook:
         """Merge a batch: when this returns, it is on the disk. One that is there already is not written again."""
         if batch.id in self.playbook.batches:

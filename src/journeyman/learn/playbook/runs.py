@@ -9,7 +9,8 @@ runs/<id>/
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter
 from journeyman.errors import PlaybookError, boundary
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.journal import Entry, Journal, read, replay
+from journeyman.learn.playbook.lock import locked
 from journeyman.learn.playbook.progress import Progress
 from journeyman.playbook import Batch, MoveTo, Playbook
 from journeyman.release import Stage
@@ -107,6 +109,19 @@ class Run:
         """
         batch = staged(self._journal.playbook, stage, id=f"{name}/gate.{self._journal.revision + 1}", at=at)
         return self._journal.append(batch) if batch.deltas else self._journal.playbook
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the one process that goes on with this run.
+
+        Raises:
+            PlaybookError: Another one does, or did since this one read what is there.
+        """
+        name = self.folder.name
+        with locked(self.journal, patience=0, busy=f"the run {name} is under way in another process; wait for it or stop it"):
+            if self.finished or not self._journal.newest:
+                raise PlaybookError(f"the run {name} was gone on with by another process; look at it, then resume it")
+            yield
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write that the run is over, and how it ended."""
