@@ -226,7 +226,7 @@ def diagnosis(complaint: str) -> str:
     }
     for name, (forbids, remedy) in switches.items():
         if (path := Path("/proc/sys") / name).exists() and path.read_text().strip() == forbids:
-            return f"this machine forbids the namespaces that bubblewrap needs: {remedy}, or use the landlock sandbox ({complaint})"
+            return f"this machine forbids the namespaces bubblewrap needs: {remedy}, or use the landlock sandbox ({complaint})"
     if "ermitted" in complaint or "denied" in complaint:
         return (
             "bubblewrap was not permitted to make namespaces, as in a container without them: start it with "

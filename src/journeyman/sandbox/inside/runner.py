@@ -12,7 +12,8 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -101,7 +102,7 @@ def _python(name: str, arguments: list[str], line: toolbox.Line) -> int:
             code = compile(file.read(), path, "exec", dont_inherit=True)
         exec(code, main.__dict__)  # noqa: S102 - what this program is for
     except BaseException as error:  # noqa: BLE001 - the interpreter's own boundary
-        return _ended(error, line)
+        return _ended(error, line, _as_the_interpreter)
     return 0
 
 
@@ -130,7 +131,7 @@ def _session(line: toolbox.Line) -> int:
             _execute(heard["code"], f"<call {count}>", namespace)
             code = 0
         except BaseException as error:  # noqa: BLE001 - the interpreter's own boundary
-            code = _ended(error, line)
+            code = _ended(error, line, traceback.print_exception)
         sys.stdout.flush()
         sys.stderr.flush()
         line.say({"done": code})
@@ -150,7 +151,7 @@ def _compiled(tree: ast.Module | ast.Expression, name: str) -> CodeType:
     return code
 
 
-def _ended(error: BaseException, line: toolbox.Line) -> int:
+def _ended(error: BaseException, line: toolbox.Line, show: Callable[[BaseException], None]) -> int:
     """The exit code of a program that ended so, after it was said on stderr."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
@@ -158,13 +159,21 @@ def _ended(error: BaseException, line: toolbox.Line) -> int:
         print(error.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
         return 1
     error.__traceback__ = _of_the_code(error.__traceback__)
-    sys.excepthook(type(error), error, error.__traceback__)
+    show(error)
     hint = "memory" if isinstance(error, MemoryError) else HINTS.get(getattr(error, "errno", None) or 0)
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         hint = "processes"
     if hint:
         line.say({"hint": hint})
     return 1
+
+
+def _as_the_interpreter(error: BaseException) -> None:
+    sys.excepthook(type(error), error, error.__traceback__)
+    if isinstance(error, KeyboardInterrupt):
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _of_the_code(trace: TracebackType | None) -> TracebackType | None:

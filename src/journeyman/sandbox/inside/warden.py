@@ -230,7 +230,8 @@ class Warden:
             self._stop("wall")
         elif used.cpu_seconds > self.limits["cpu_seconds"]:
             self._stop("cpu")
-        elif memory > self.limits["memory"]:
+        elif memory > self.limits["memory"] or self.walls.refused() == "memory":
+            # The kernel may have killed but one process, and the others would wait for it.
             self._stop("memory")
         elif self._crowded(used, now):
             self._stop("processes")

@@ -1,0 +1,219 @@
+"""The walls around a run, each limit, and what is left afterwards: nothing."""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from journeyman.errors import SandboxError
+from journeyman.sandbox.base import MIB, Limits, Program
+from journeyman.sandbox.bubblewrap import Bubblewrap
+from tests.support.processes import below
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox() -> AsyncIterator[Bubblewrap]:
+    sandbox = Bubblewrap()
+    try:
+        await sandbox.start()
+    except SandboxError as error:
+        pytest.skip(str(error))
+    yield sandbox
+    await sandbox.close()
+
+
+async def test_its_level_names_the_walls_that_its_own_test_saw_hold(sandbox: Bubblewrap) -> None:
+    assert {"no_network", "private_files", "own_processes", "no_host_environment", "no_capabilities"} <= set(
+        sandbox.level.holds
+    )
+    assert sandbox.level.name == "bubblewrap"
+    outcome = await sandbox.run(Program(code="pass"))
+    assert outcome.level == sandbox.level
+
+
+LIMITED = {
+    "cpu of one process": ("while True: pass", Limits(cpu_seconds=0.5), "cpu"),
+    "cpu of many": (
+        "import os\nfor _ in range(3): os.fork()\nwhile True: pass",
+        Limits(cpu_seconds=0.7, wall_seconds=10),
+        "cpu",
+    ),
+    "memory of one process": ("x = []\nwhile True: x.append(bytearray(1 << 20))", Limits(memory=100 * MIB), "memory"),
+    "memory at once": ("bytearray(10 << 30)", Limits(memory=100 * MIB), "memory"),
+    "memory of many": (
+        "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n"
+        "        x = b'x' * (40 << 20)\n        time.sleep(60)\ntime.sleep(60)",
+        Limits(memory=100 * MIB),
+        "memory",
+    ),
+    "a fork bomb": ("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", Limits(processes=20), "processes"),
+    "threads": (
+        "import threading, time\nfor _ in range(50): threading.Thread(target=time.sleep, args=(9,)).start()",
+        Limits(processes=20),
+        "processes",
+    ),
+    "one big file": ("f = open('f', 'wb')\nwhile True: f.write(bytes(1 << 20))", Limits(file_size=4 * MIB), "file_size"),
+    "many files": (
+        "for n in range(100): open(str(n), 'wb').write(bytes(1 << 20))",
+        Limits(disk=8 * MIB),
+        "disk",
+    ),
+    "files in /dev/shm": (
+        "for n in range(100): open(f'/dev/shm/{n}', 'wb').write(bytes(1 << 20))",
+        Limits(disk=8 * MIB),
+        "disk",
+    ),
+    "inodes": ("for n in range(1000): open(str(n), 'w')", Limits(inodes=50), "inodes"),
+    "open files": ("x = [open('/dev/null') for _ in range(100)]", Limits(open_files=50), "open_files"),
+    "wall": ("import time; time.sleep(60)", Limits(wall_seconds=0.3), "wall"),
+    "output": ("print('x' * 100000)", Limits(output=1000), "output"),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+async def test_each_limit_is_held_and_named(sandbox: Bubblewrap, name: str) -> None:
+    code, limits, expected = LIMITED[name]
+    outcome = await asyncio.wait_for(sandbox.run(Program(code=code, limits=limits)), 30)
+    assert outcome.limit == expected, outcome
+    assert outcome.ok is (name == "output")
+
+
+async def test_what_a_run_used_is_measured(sandbox: Bubblewrap) -> None:
+    code = (
+        "x = b'x' * (60 << 20)\nimport time\n"
+        "end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ntime.sleep(0.2)"
+    )
+    outcome = await sandbox.run(Program(code=code))
+    assert outcome.cpu_seconds is not None
+    assert 0.29 < outcome.cpu_seconds < 5
+    assert outcome.wall_seconds is not None
+    assert outcome.wall_seconds > 0.49
+    assert outcome.peak_memory is not None
+    assert 60 * MIB < outcome.peak_memory < 200 * MIB
+
+
+async def test_a_daemon_that_left_the_session_is_dead_afterwards(sandbox: Bubblewrap) -> None:
+    code = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        while True: time.sleep(0.01); tools.beat()
+    os._exit(0)
+time.sleep(0.2)
+"""
+    beats = 0
+
+    async def beat(arguments: Mapping[str, Any]) -> Any:
+        nonlocal beats
+        beats += 1
+
+    outcome = await sandbox.run(Program(code=code), tools={"beat": beat})
+    assert outcome.ok, outcome.stderr
+    seen = beats
+    assert seen > 0
+    await asyncio.sleep(0.2)
+    assert beats == seen
+
+
+async def test_nothing_of_one_run_is_seen_by_the_next(sandbox: Bubblewrap) -> None:
+    code = """
+import os, pathlib, builtins, sys
+places = [pathlib.Path(p) for p in (".", "/tmp", "/dev/shm", os.environ["HOME"])]
+print([str(f) for p in places for f in p.iterdir() if f.name != "main.py"], hasattr(builtins, "left"), "left" in sys.modules)
+for p in places: (p / "left").write_text("x")
+builtins.left = sys.modules["left"] = 1
+print(os.listdir("/proc/self/fd"), len([p for p in os.listdir("/proc") if p.isdigit()]))
+"""
+    first, second = [await sandbox.run(Program(code=code)) for _ in range(2)]
+    assert first.stdout == second.stdout
+    assert first.stdout.startswith("[] False False\n")
+    assert first.stdout.endswith(" 2\n")
+
+
+async def test_the_code_has_a_user_of_its_own_and_no_right_at_all(sandbox: Bubblewrap) -> None:
+    code = """
+import os, pathlib
+print(os.getuid(), os.geteuid(), os.getgroups())
+status = dict(l.split(":", 1) for l in pathlib.Path("/proc/self/status").read_text().splitlines())
+print(int(status["CapEff"], 16) | int(status["CapBnd"], 16), status["NoNewPrivs"].strip(), status["Seccomp"].strip())
+print(sorted(os.environ))
+"""
+    outcome = await sandbox.run(Program(code=code))
+    assert outcome.stdout.splitlines()[1:] == ["0 1 2", "['HOME', 'LANG', 'PATH', 'TMPDIR', 'USER']"]
+    assert outcome.stdout.startswith("1000 1000")
+
+
+async def test_root_inside_the_kernel_is_never_who_runs_the_code(sandbox: Bubblewrap) -> None:
+    started = asyncio.Event()
+
+    async def here(arguments: Mapping[str, Any]) -> Any:
+        started.set()
+        await asyncio.sleep(0.5)
+
+    run = asyncio.create_task(
+        sandbox.run(Program(code="tools.here()", arguments=("a-mark-to-be-found",)), tools={"here": here})
+    )
+    await asyncio.wait_for(started.wait(), 20)
+    assert sandbox._nursery is not None
+    found = {Path(f"/proc/{pid}").stat().st_uid for pid in below(sandbox._nursery._process.pid)}
+    assert 0 not in found
+    await run
+
+
+async def test_links_that_lead_out_do_not_bring_files_home(sandbox: Bubblewrap) -> None:
+    code = "import os\nos.symlink('/etc', 'e')\nos.symlink('/etc/passwd', 'p')\nos.link('main.py', 'hard')\n"
+    outcome = await sandbox.run(Program(code=code, collect=("**",)))
+    assert set(outcome.files) == {"main.py", "hard"}
+
+
+async def test_a_killed_nursery_is_an_error_for_those_under_way_and_the_next_run_starts_another() -> None:
+    sandbox = Bubblewrap()
+    running = asyncio.Event()
+
+    async def here(arguments: Mapping[str, Any]) -> Any:
+        running.set()
+        await asyncio.sleep(60)
+
+    try:
+        run = asyncio.create_task(sandbox.run(Program(code="tools.here()"), tools={"here": here}))
+        await asyncio.wait_for(running.wait(), 30)
+        assert sandbox._nursery is not None
+        os.kill(sandbox._nursery._process.pid, signal.SIGKILL)
+        with pytest.raises(SandboxError, match="ended before"):
+            await asyncio.wait_for(run, 20)
+        assert (await sandbox.run(Program(code="print(1)"))).stdout == "1\n"
+    finally:
+        await sandbox.close()
+
+
+@pytest.mark.slow
+async def test_three_hundred_runs_leave_nothing_behind(sandbox: Bubblewrap) -> None:
+    def held() -> tuple[int, int, int]:
+        assert sandbox._nursery is not None
+        groups = (
+            sum(1 for folder in sandbox._nursery._lent.folders for _ in folder.glob("run-*")) if sandbox._nursery._lent else 0
+        )
+        return len(list(Path("/proc/self/fd").iterdir())), groups, len(below(sandbox._nursery._process.pid))
+
+    await sandbox.run(Program(code="pass"))
+    await asyncio.sleep(1)
+    before = held()
+    for _ in range(30):
+        await asyncio.gather(*(sandbox.run(Program(code="open('x', 'w').write('y')")) for _ in range(10)))
+    for _ in range(100):
+        if (after := held()) == before:
+            break
+        await asyncio.sleep(0.1)
+    assert after == before

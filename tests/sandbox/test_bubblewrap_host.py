@@ -1,0 +1,89 @@
+"""The host's side of the sandbox: event loops, processes that are killed, machines that have no bubblewrap."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from journeyman.errors import SandboxError
+from journeyman.sandbox.base import Program
+from journeyman.sandbox.bubblewrap import Bubblewrap
+from journeyman.sandbox.nursery import Nursery, diagnosis, installing
+from tests.support.processes import below, is_alive
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@needs_bubblewrap
+def test_it_works_in_one_event_loop_after_another_and_closes_clean() -> None:
+    sandbox = Bubblewrap()
+    assert asyncio.run(sandbox.run(Program(code="print(1)"))).stdout == "1\n"
+    assert asyncio.run(sandbox.run(Program(code="print(2)"))).stdout == "2\n"
+    assert sandbox._nursery is not None
+    nursery = sandbox._nursery
+    lent = nursery._lent.folders if nursery._lent else ()
+    asyncio.run(sandbox.close())
+    assert not nursery._folder.exists()
+    assert not is_alive(nursery._process.pid)
+    assert not any(folder.exists() for folder in lent)
+
+
+@needs_bubblewrap
+def test_a_host_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys
+from journeyman.sandbox.base import Program
+from journeyman.sandbox.bubblewrap import Bubblewrap
+async def main():
+    sandbox = Bubblewrap()
+    await sandbox.start()
+    print(sandbox._nursery._process.pid, flush=True)
+    await sandbox.run(Program(code="import time; time.sleep(60)"))
+asyncio.run(main())
+"""
+    host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert host.stdout is not None
+    pid = int(host.stdout.readline())
+    time.sleep(0.3)
+    family = [pid, *below(pid)]
+    assert len(family) > 3
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    for _ in range(200):
+        if not (alive := [each for each in family if is_alive(each)]):
+            break
+        time.sleep(0.05)
+    assert alive == []
+
+
+def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match="bubblewrap is not installed"):
+        Nursery.program()
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("ID=debian\n", "apt install bubblewrap"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install bubblewrap"),
+        ("ID=arch\n", "pacman -S bubblewrap"),
+        ("ID=alpine\n", "apk add bubblewrap"),
+        ("", "apt install bubblewrap"),
+    ],
+)
+def test_each_distribution_has_its_own_command(tmp_path: Path, text: str, command: str) -> None:
+    (tmp_path / "os-release").write_text(text)
+    assert installing(tmp_path / "os-release") == command
+
+
+def test_what_is_forbidden_is_said_with_what_to_do() -> None:
+    assert "landlock" in diagnosis("bwrap: No permissions to create new namespace: Operation not permitted")
+    assert diagnosis("bwrap: what").endswith("bwrap: what")
