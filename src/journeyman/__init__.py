@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from journeyman.rewards.efficiency import EfficiencyReward as EfficiencyReward
     from journeyman.rewards.engine import RewardEngine as RewardEngine
     from journeyman.rewards.form import FormatComplianceReward as FormatComplianceReward
+    from journeyman.rewards.learned import LearnedReward as LearnedReward
     from journeyman.rewards.syntax import SyntaxValidationReward as SyntaxValidationReward
     from journeyman.rewards.tools import ToolSuccessReward as ToolSuccessReward
     from journeyman.rollout import Agent as Agent
@@ -72,6 +73,7 @@ _HOMES = {
     "rewards.efficiency": ("EfficiencyReward",),
     "rewards.engine": ("RewardEngine",),
     "rewards.form": ("FormatComplianceReward",),
+    "rewards.learned": ("LearnedReward",),
     "rewards.syntax": ("SyntaxValidationReward",),
     "rewards.tools": ("ToolSuccessReward",),
     "rollout": ("Agent", "attempt"),

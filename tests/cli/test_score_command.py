@@ -114,6 +114,15 @@ def test_one_answer_is_scored_and_the_exit_code_is_the_verdict(
     assert found["rewards"]["answer"]["score"] == float(good)
 
 
+@pytest.mark.parametrize(("code", "good"), [("return a + b", True), ("return 3", False)])
+def test_a_program_is_checked_by_its_unit_tests(capsys: pytest.CaptureFixture[str], here: Path, code: str, good: bool) -> None:
+    tests = {"test": "assert add(1, 2) == 3\nassert add(2, 2) == 4"}
+    reply = f"```python\ndef add(a, b):\n    {code}\n```"
+    arguments = answer(here, {"answer": tests, "check": "unit_tests"}, reply, "output.txt")
+    found = scored(capsys, *arguments, "--unsafe-local", code=0 if good else 1)
+    assert found["rewards"]["answer"]["score"] == float(good)
+
+
 def test_one_answers_table_says_why(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     assert main(["score", *answer(here, {"answer": "42"}, '"43"')]) == 1
     out = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,9 @@ from journeyman.errors import InputError, TraceError
 from journeyman.learn.playbook.files import check_writable, write_text
 from journeyman.rewards import answers
 from journeyman.rewards.base import RewardFunction
+from journeyman.rewards.blocking import wait
 from journeyman.rewards.engine import RewardEngine, Verdicts
+from journeyman.rewards.verdict import UNREACHABLE
 from journeyman.sandbox.base import Sandbox
 from journeyman.stores import open_store
 from journeyman.task import Task
@@ -76,7 +78,7 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
     bar.stop()
     if not quiet:
         _tell(found)
-    _warn(found)
+    _warn(verdicts)
     return found
 
 
@@ -85,7 +87,7 @@ def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[di
         raise InputError("one answer needs both: --task task.json and --output output.json")
     task, check = _task(given["task_path"])
     trace = _output(given["output_path"], task)
-    own = [answers.AnswerReward(answers.load(check), [task])] if task.answer else []
+    own = [answers.AnswerReward(answers.load(check, _opening(given, stack)), [task])] if task.answer else []
     engine = stack.enter_context(closing(_engine(given, own)))
     verdicts = engine.verdicts(trace)
     label = engine.label(verdicts)
@@ -94,10 +96,28 @@ def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[di
     return scoring.report(trace, verdicts, label), 1 if label is False else 0
 
 
+def _opening(given: Mapping[str, Any], stack: ExitStack) -> Callable[[], Sandbox]:
+    """Makes a sandbox that is closed in the end."""
+
+    def opened() -> Sandbox:
+        where = _where(given)
+        box = sandbox.load() if where is None else sandbox.load(where)
+        stack.callback(lambda: wait(box.close()))
+        return box
+
+    return opened
+
+
+def _where(given: Mapping[str, Any]) -> str | None:
+    """The name of the sandbox that was asked for, if one was."""
+    named: str | None = "unsafe-local" if given["unsafe_local"] else given["sandbox"]
+    return None if named == "auto" else named
+
+
 def _engine(given: Mapping[str, Any], own: Sequence[RewardFunction]) -> RewardEngine:
-    where = "unsafe-local" if given["unsafe_local"] else given["sandbox"]
+    where = _where(given)
     options: dict[str, dict[str, Any]] = {"efficiency": {"tokens": given["tokens"], "calls": given["calls"]}}
-    if where not in (None, "auto"):
+    if where is not None:
         # A wrong name is said now, and not after the first thousand traces.
         sandbox.load(where)
         options["code_execution"] = {"sandbox": _Open(where)}
@@ -188,10 +208,13 @@ def _tell_one(verdicts: Verdicts, label: bool | None) -> None:
     out.print(f"{word}: {_number(verdicts.combined)}")
 
 
-def _warn(found: Mapping[str, Any]) -> None:
-    for name, row in found["rewards"].items():
-        if row["unreachable"]:
-            console().print(f"{name}: {row['unreachable']} verdicts were not reached: the sandbox failed", markup=False)
+def _warn(verdicts: Sequence[Verdicts]) -> None:
+    """Say which verdicts a failure of ours has prevented, and the first reason."""
+    for name in verdicts[0].results:
+        lost = [one.results[name].details for one in verdicts if one.results[name].details.get(UNREACHABLE)]
+        if lost:
+            told = f"{name}: {len(lost)} verdicts were not reached; {lost[0]['evidence']}"
+            console().print(told, markup=False, soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

@@ -10,7 +10,6 @@ learned:FILE         learned from labels (soft, 1.0)
 development          the components for agents that develop software, together (soft, 1.0)
 """
 
-from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
@@ -63,6 +62,6 @@ def load(name: str, **options: Any) -> RewardFunction:
     return reward
 
 
-def defaults(without: Collection[str] = ()) -> list[RewardFunction]:
+def defaults() -> list[RewardFunction]:
     """The default rewards, with their own settings."""
-    return [load(name) for name in DEFAULTS if name not in without]
+    return [load(name) for name in DEFAULTS]

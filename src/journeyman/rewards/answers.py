@@ -6,11 +6,12 @@ multiple_choice   the chosen letter; the truth is a letter
 json_schema       the reply is JSON that satisfies a JSON schema; the truth is the schema
 tool_calls        the calls that were made; the truth is {"calls": […], "tools": […]} as in `rewards.calls`
 tool_relevance    whether a tool was called at all; the truth is "call" or "no call"
+unit_tests        the program in the reply passes tests that it cannot reach; the truth is {"test": …, "entry_point": …}
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from journeyman.rewards.blocking import wait
 from journeyman.rewards.blocks import blocks
 from journeyman.rewards.calls import mismatch, parse_call
 from journeyman.rewards.verdict import short, unknown, version
+from journeyman.sandbox.base import Sandbox
 from journeyman.score import Reward
 from journeyman.task import Task
 from journeyman.tasks.answers import Exact, Number, final_text, truth
@@ -29,7 +31,7 @@ from journeyman.tasks.base import Verifier
 from journeyman.trace import ToolCall, Trace
 
 _LETTER = re.compile(r"(?:option|choice|answer)?\s*[*_(\[]*([A-Za-z])[*_)\].:]*(?![\w'’])", re.IGNORECASE)
-_NAMED = re.compile(r"(?:answer|option|choice)\s*(?:is|:|=)?\s*[*_(\[]*([A-Z])(?![\w'’])|\(([A-Z])\)")
+_NAMED = re.compile(r"(?:answer|option|choice)\s{0,3}(?:is|:|=)?\s{0,3}[*_(\[]*([A-Z])(?![\w'’])|\(([A-Z])\)")
 
 
 class MultipleChoice:
@@ -95,6 +97,7 @@ class ToolRelevance:
         return _reward(called == (task.answer == "call"), "a tool was called" if called else "no tool was called")
 
 
+UNIT_TESTS = "unit_tests"
 CHECKS: Mapping[str, type[Verifier]] = {
     "exact": Exact,
     "numeric": Number,
@@ -125,15 +128,22 @@ class AnswerReward:
         return RewardResult(score=found.value, is_binary=found.value in (None, 0.0, 1.0), details={"evidence": evidence})
 
 
-def load(name: str) -> Verifier:
+def load(name: str, sandbox: Callable[[], Sandbox] | None = None) -> Verifier:
     """The check called `name`.
 
+    Args:
+        sandbox: Makes the sandbox where unit tests run; other checks need none, and make none.
+
     Raises:
-        InputError: There is none.
+        InputError: There is none of that name, or it lacks its sandbox.
     """
     known = name.replace("-", "_")
+    if known == UNIT_TESTS and sandbox is not None:
+        from journeyman.rewards.unit_tests import UnitTests
+
+        return UnitTests(sandbox())
     if known not in CHECKS:
-        raise InputError(f"no answer check {name!r}; there are {', '.join(CHECKS)}")
+        raise InputError(f"no answer check {name!r}; there are {', '.join(CHECKS)}, and {UNIT_TESTS} with a sandbox")
     return CHECKS[known]()
 
 

@@ -1,6 +1,8 @@
 """The code in a reply: fenced blocks, as Markdown has them."""
 
+import ast
 import re
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -58,6 +60,23 @@ def last_blocks(trace: Trace, languages: Collection[str]) -> tuple[Block, ...]:
             if found:
                 return found
     return ()
+
+
+def parsed(code: str) -> ast.Module:
+    """The code as Python.
+
+    Raises:
+        ValueError: It is none; the message says where.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Bad style, such as an unknown escape, is Python all the same.
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except SyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from None
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(str(error) or "nested too deep") from None
 
 
 def _language(info: str) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from journeyman.errors import SandboxError
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.blocking import Blocking
-from journeyman.rewards.blocks import Block, last_blocks
+from journeyman.rewards.blocks import Block, last_blocks, parsed
 from journeyman.rewards.verdict import UNREACHABLE, binary, short, unknown, version
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 from journeyman.trace import Trace
@@ -96,17 +96,17 @@ def _programs(blocks: Sequence[Block]) -> list[tuple[str, str]]:
     return [(language, code) for language, code in programs if language != "python" or not _idle(code)]
 
 
-def _parsed(code: str) -> list[ast.stmt]:
-    """Its statements; none where it is no Python."""
+def _statements(code: str) -> list[ast.stmt]:
+    """None where it is no Python: running it will say so."""
     try:
-        return ast.parse(code).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return parsed(code).body
+    except ValueError:
         return []
 
 
 def _idle(code: str) -> bool:
     """Whether it is Python of which nothing can be seen to work: comments, constants, `pass` and leaving."""
-    body = _parsed(code)
+    body = _statements(code)
     return bool(body or not code.strip()) and all(
         isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and (isinstance(line.value, ast.Constant) or _leaves(line)))
         for line in body
@@ -115,7 +115,7 @@ def _idle(code: str) -> bool:
 
 def _stays(code: str) -> bool:
     """Whether the end of the code is reached when all goes well: its last statement does not leave by itself."""
-    body = _parsed(code)
+    body = _statements(code)
     return bool(body) and not _leaves(body[-1])
 
 

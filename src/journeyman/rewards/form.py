@@ -13,7 +13,7 @@ from journeyman.trace import Trace
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(/?)>")
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]*`")
-_MARKDOWN = re.compile(r"^\s{0,3}(?:#{1,6}\s|>\s)|^\s*(?:```|~~~)|\*\*[^*\n]+\*\*|^\s*\|.*\|\s*$", re.MULTILINE)
+_MARKDOWN = re.compile(r"^ {0,3}(?:#{1,6}\s|>\s)|^[ \t]*(?:```|~~~)|\*\*[^*\n]+\*\*|^[ \t]*\|.*\|[ \t]*$", re.MULTILINE)
 
 Form = Literal["no_xml", "plain", "json"]
 

@@ -1,18 +1,16 @@
 """Is it well-formed? Read by a parser, never run."""
 
-import ast
 import json
 import re
 import shutil
 import subprocess
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.blocks import last_blocks
+from journeyman.rewards.blocks import last_blocks, parsed
 from journeyman.rewards.verdict import binary, short, unknown, version
 from journeyman.trace import Trace
 
@@ -63,14 +61,9 @@ class _CannotTell(Exception):
 def python_fault(code: str) -> str:
     """What is wrong with it as Python, or nothing."""
     try:
-        with warnings.catch_warnings():
-            # Bad style, such as an unknown escape, is Python all the same.
-            warnings.simplefilter("ignore")
-            ast.parse(code)
-    except SyntaxError as error:
-        return f"line {error.lineno}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return str(error) or type(error).__name__
+        parsed(code)
+    except ValueError as error:
+        return str(error)
     return ""
 
 
