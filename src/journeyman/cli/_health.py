@@ -45,7 +45,7 @@ class Check:
 def examine(start: Path | None = None, environment: Mapping[str, str] | None = None) -> list[Check]:
     """Look at everything. `start` is where the project is searched from, else the working folder."""
     told = os.environ if environment is None else environment
-    return [*_packages(), *_weights(), *_project(start, told), *_keys(told), *_machine(told), *_sandboxes()]
+    return [*_packages(), *_weights(), *_project(start, told), *_keys(told), *_machine(told)]
 
 
 def _packages() -> Iterator[Check]:
@@ -145,13 +145,6 @@ def _machine(environment: Mapping[str, str]) -> Iterator[Check]:
     yield Check(group="machine", name="threads", state="ok", detail=f"{threads} (OMP_NUM_THREADS)" if threads else "one a core")
     if (memory := _memory()) is not None:
         yield Check(group="machine", name="memory", state="ok", detail=f"{memory / 2**30:.1f} GiB")
-
-
-def _sandboxes() -> Iterator[Check]:
-    """They are started to be looked at: only what was tried is known."""
-    from journeyman.cli import _walls
-
-    yield from _walls.examine()
 
 
 def _memory() -> int | None:

@@ -13,7 +13,7 @@ from journeyman import sandbox
 from journeyman.cli._shared import console
 from journeyman.errors import InputError, SandboxError
 from journeyman.sandbox import attacks, bubblewrap
-from journeyman.sandbox.attacks import Report, Verdict
+from journeyman.sandbox.attacks import Attack, Report, Verdict
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 from journeyman.sandbox.languages import LANGUAGES
 
@@ -57,21 +57,33 @@ class Wish:
         )
 
 
-def check(name: str, *, as_json: bool) -> Report:
-    """Attack a sandbox, with a line for people on how far it is."""
-    screen = console()
+def check(name: str, only: Sequence[str], *, as_json: bool) -> Report:
+    """Attack a sandbox, with a line for people on how far it is.
+
+    Raises:
+        InputError: No attack has such a name.
+    """
+    screen, chosen = console(), chosen_by(only)
     count = 0
 
     def progress(verdict: Verdict) -> None:
         nonlocal count
         count += 1
-        waiting.update(f"{count} of {len(attacks.ATTACKS)} tried; {verdict.attack.name}: {verdict.state}")
+        waiting.update(f"{count} of {len(chosen)} tried; {verdict.attack.name}: {verdict.state}")
 
     with screen.status("starting the sandbox") as waiting:
-        report = _with(name, lambda box: attacks.check(box, progress=progress))
+        report = _with(name, lambda box: attacks.check(box, chosen, progress=progress))
     if not as_json:
         _show(report)
     return report
+
+
+def chosen_by(only: Sequence[str]) -> tuple[Attack, ...]:
+    """The attacks with one of these texts in their name; all, when nothing was asked for."""
+    for text in only:
+        if not any(text in attack.name for attack in attacks.ATTACKS):
+            raise InputError(f"--only {text}: there are {', '.join(attack.name for attack in attacks.ATTACKS)}")
+    return tuple(attack for attack in attacks.ATTACKS if not only or any(text in attack.name for text in only))
 
 
 def _show(report: Report) -> None:

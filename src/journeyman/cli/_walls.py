@@ -42,7 +42,9 @@ def examine() -> Iterator[Check]:
         yield Check(group=GROUP, name="used", state="ok", detail=name if name == "bubblewrap" else f"{name}, the second choice")
     else:
         # What one command brings is not fallen back from.
-        yield Check(group=GROUP, name="used", state="missing", detail="none", mend="install bubblewrap, or say --sandbox landlock")
+        yield Check(
+            group=GROUP, name="used", state="missing", detail="none", mend="install bubblewrap, or say --sandbox landlock"
+        )
     for wall in level.lacks:
         yield Check(group=GROUP, name=wall, state="no", detail=f"not to be had by {name} here", mend=MENDS.get(wall, ""))
     yield _languages()

@@ -27,9 +27,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from journeyman.cli import _health
+    from journeyman.cli import _health, _walls
 
-    checks = _health.examine()
+    checks = [*_health.examine(), *_walls.examine()]
     works = all(check.works for check in checks)
     if not as_json:
         _show(checks)

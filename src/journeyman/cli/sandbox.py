@@ -29,8 +29,9 @@ def command() -> None:
 @command.command()
 @click.pass_context
 @_SANDBOX
+@click.option("--only", multiple=True, metavar="TEXT", help="Only attacks with this in their name. May be given again.")
 @json_option
-def check(ctx: click.Context, name: str, as_json: bool) -> None:
+def check(ctx: click.Context, name: str, only: tuple[str, ...], as_json: bool) -> None:
     """Attack the sandbox of this machine, and say what got through.
 
     Each attack is harmless when it succeeds, and is shown to succeed without walls: a probe that never gets through proves
@@ -43,7 +44,7 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     from journeyman.cli import _sandboxing
 
-    report = _sandboxing.check(name, as_json=as_json)
+    report = _sandboxing.check(name, only, as_json=as_json)
     emit(report.as_json(), as_json=as_json)
     ctx.exit(0 if report.stopped == report.total else 1)
 
