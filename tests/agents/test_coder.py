@@ -100,6 +100,12 @@ async def test_rounds_are_bounded_and_what_was_last_is_judged(workshop: Scenario
     assert reward.value == 0.0
 
 
+async def test_code_that_leaves_before_it_is_asked_is_worth_nothing(workshop: ScenarioWorkshop) -> None:
+    trace, model = await tried(workshop, block("add.py", "import sys\n\nsys.exit(0)\n"), RIGHT, rounds=1)
+    assert [findings.passed for _, findings in tries(trace)] == [False]
+    assert (await workshop.verify(ADDING.task(), trace)).value == 0.0
+
+
 async def test_at_an_examination_the_checks_tell_it_nothing(workshop: ScenarioWorkshop) -> None:
     held_out = ADDING.task(Split.HELD_OUT)
     trace, model = await tried(workshop, WRONG, task=held_out)

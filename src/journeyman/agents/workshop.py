@@ -144,7 +144,7 @@ def _share(result: CheckResult) -> float:
     if result.passed:
         return 1.0
     tests, good = result.tests or 0, result.tests_passed or 0
-    return good / tests if good < tests else 0.0
+    return good / tests if 0 <= good < tests else 0.0
 
 
 def _counted(result: CheckResult) -> str:
@@ -153,18 +153,18 @@ def _counted(result: CheckResult) -> str:
 
 
 def _of(result: CheckResult) -> str:
-    return "" if result.tests is None else f" ({result.tests_passed} of {result.tests} tests passed)"
+    good = result.tests_passed
+    return f" ({good} of {result.tests} tests passed)" if result.tests and good is not None and good >= 0 else ""
 
 
 def _told(result: CheckResult) -> str:
     """What a check found, without a line of its text."""
-    if result.passed or result.outcome is None:
-        return f"{result.check.name}: {'passed' if result.passed else result.evidence}"
-    printed = result.outcome.stdout + result.outcome.stderr
+    if result.passed:
+        return f"{result.check.name}: passed"
+    found = result.evidence.removeprefix(f"{result.check.name}: failed: ")
     if result.check.kind == "pytest":
-        lines = printed.strip().splitlines()
-        printed = "\n".join([line for line in lines if _TOLD.match(line)] or lines[-1:])
-    return f"{result.check.name}: failed{_of(result)} ({_why(result.outcome)})\n{_tail(printed)}".strip()
+        found = "\n".join(line for line in found.splitlines() if _TOLD.match(line)) or found
+    return f"{result.check.name}: failed{_of(result)}: {_tail(found)}"
 
 
 def _rounds(trace: Trace) -> list[str]:
