@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,23 @@ import pytest_asyncio
 from journeyman.errors import InputError, SandboxError
 from journeyman.sandbox import load
 from journeyman.sandbox.base import Limits, Program, Sandbox
+from tests.support.code_service import in_thread
 
-SANDBOXES = ("bubblewrap", "landlock", "unsafe-local")
+SANDBOXES = ("bubblewrap", "landlock", "unsafe-local", "http")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=SANDBOXES)
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
     if request.param == "bubblewrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
-    sandbox = load(request.param)
-    try:
-        await sandbox.start()
-    except SandboxError as error:
-        pytest.skip(str(error))
-    yield sandbox
-    await sandbox.close()
+    with in_thread(queue=64) if request.param == "http" else nullcontext() as running:
+        sandbox = load(running.url if running else request.param)
+        try:
+            await sandbox.start()
+        except SandboxError as error:
+            pytest.skip(str(error))
+        yield sandbox
+        await sandbox.close()
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -102,10 +105,13 @@ AS_BARE = {
 }
 
 
+NEEDS_NAMESPACES = {"a server of its own", "a pool of processes"}
+
+
 @pytest.mark.parametrize("name", AS_BARE)
 async def test_python_does_what_the_interpreter_does(sandbox: Sandbox, name: str) -> None:
-    if sandbox.level.name == "landlock" and name == "a server of its own":
-        pytest.skip("where no network of its own can be had there is none")
+    if sandbox.level.name == "landlock" and name in NEEDS_NAMESPACES:
+        pytest.skip("needs a network or a /dev/shm of its own")
     code = AS_BARE[name]
     outcome = await sandbox.run(Program(code=code, stdin=b"some\ntext", arguments=("one", "two words")))
     exit_code, out, err = await bare(code, "one", "two words", stdin=b"some\ntext")

@@ -52,7 +52,8 @@ def test_a_session_is_its_clients_alone(running: Running) -> None:
     mine = running.get("/sessions", headers=FIRST).json()["sessions"]
     assert [kept["id"] for kept in mine] == [id]
     assert close(running, id, headers=FIRST) == 204
-    assert close(running, id, headers=FIRST) == 404
+    assert close(running, id, headers=FIRST) == 410
+    assert close(running, id, headers=SECOND) == 404
 
 
 def test_where_an_address_is_all_that_tells_clients_apart_the_list_gives_no_keys_away() -> None:
@@ -60,7 +61,7 @@ def test_where_an_address_is_all_that_tells_clients_apart_the_list_gives_no_keys
         id = opened(running)
         [listed] = running.get("/sessions").json()["sessions"]
         assert listed["id"] != id
-        assert execute(running, listed["id"], "1").status_code == 404
+        assert execute(running, str(listed["id"]), "1").status_code == 404
 
 
 def test_a_client_has_its_share_of_sessions(running: Running) -> None:
@@ -84,14 +85,24 @@ def test_an_idle_session_is_ended() -> None:
         id = opened(running, {"idle_seconds": 1000})
         assert execute(running, id, "1").json()["ok"]
         assert eventually(lambda: len(running.service.sessions) == 0)
-        assert execute(running, id, "1").status_code == 404
+        refused = execute(running, id, "1")
+        assert refused.status_code == 410
+        assert "nothing was asked of it for 0.3 seconds" in refused.json()["error"]
         assert "journeyman_sessions 0" in running.get("/metrics").text
 
 
 def test_a_limit_ends_the_session(running: Running) -> None:
     id = opened(running, {"limits": {"wall_seconds": 0.3}}, headers=FIRST)
     assert execute(running, id, "while True: pass", headers=FIRST).json()["limit"] == "wall"
-    assert execute(running, id, "1", headers=FIRST).status_code == 404
+    assert "limit of wall" in execute(running, id, "1", headers=FIRST).json()["error"]
+    assert running.get("/sessions", headers=FIRST).json()["sessions"] == []
+
+
+def test_a_session_outlives_a_limit_that_ends_nothing(running: Running) -> None:
+    id = opened(running, {"limits": {"output": 1000}}, headers=FIRST)
+    assert execute(running, id, "x = 3\nprint('#' * 5000)", headers=FIRST).json()["limit"] == "output"
+    assert execute(running, id, "x", headers=FIRST).json()["stdout"] == "3\n"
+    assert close(running, id, headers=FIRST) == 204
 
 
 def test_a_session_does_one_thing_at_a_time_and_ends_with_a_caller_that_hangs_up() -> None:
@@ -102,7 +113,7 @@ def test_a_session_does_one_thing_at_a_time_and_ends_with_a_caller_that_hangs_up
         assert execute(running, id, "1").status_code == 409
         line.close()
         assert eventually(lambda: running.service.gate.empty)
-        assert execute(running, id, "1").status_code == 404
+        assert execute(running, id, "1").status_code == 410
 
 
 def test_a_wall_limit_for_one_call_is_checked(running: Running) -> None:

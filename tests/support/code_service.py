@@ -95,6 +95,7 @@ def in_thread(sandbox: Sandbox | None = None, **settings: Any) -> Iterator[Runni
     finally:
         for line in running.lines:
             line.close()
+        eventually(lambda: service.gate.empty)
         # Twice: a test that failed may have left something that runs.
         server.handle_exit(signal.SIGTERM, None)
         server.handle_exit(signal.SIGTERM, None)

@@ -194,7 +194,7 @@ class HttpSession:
     async def run(self, code: str, *, tools: Mapping[str, Tool] | None = None, wall_seconds: float | None = None) -> Outcome:
         async with self._turn:
             if self._over:
-                raise SandboxError("the session is over")
+                raise SandboxError("the session is over: it was closed; open a new one")
             body = {"code": code} if wall_seconds is None else {"code": code, "wall_seconds": wall_seconds}
             return await self._sandbox._execute(f"{self._path}/execute", body, tools, wall_seconds or self._wall_seconds)
 

@@ -30,7 +30,7 @@ from journeyman.sandbox.service.schema import (
     outcome_json,
     read,
 )
-from journeyman.sandbox.service.sessions import Kept, Sessions
+from journeyman.sandbox.service.sessions import CLOSED, Kept, Sessions
 
 Run = Callable[[Mapping[str, Tool] | None], Awaitable[Outcome]]
 
@@ -99,7 +99,7 @@ class Service:
             async def opened() -> Kept:
                 async with self.gate.turn():
                     return await self.sessions.open(
-                        client, idle, lambda: self._sandbox.session(limits=limits, files=asked.files, idle_seconds=2 * idle)
+                        client, idle, lambda: self._sandbox.session(limits=limits, files=asked.files, idle_seconds=idle)
                     )
 
             kept = await edge.while_connected(request, opened())
@@ -119,7 +119,8 @@ class Service:
                 return await self._answered(request, send, client, asked, run)
 
     async def close_session(self, request: Request, send: Send) -> Response:
-        await self.sessions.end(self.sessions.find(edge.client_of(request, self.config), request.path_params["id"]))
+        kept = self.sessions.find(edge.client_of(request, self.config), request.path_params["id"])
+        await self.sessions.end(kept, CLOSED)
         return Response(status_code=204)
 
     async def list_sessions(self, request: Request, send: Send) -> Response:

@@ -49,14 +49,14 @@ def _unpacked(content: Any) -> bytes:
 
 def _relative(path: str) -> str:
     inside = PurePosixPath(path)
-    if not path or inside.is_absolute() or ".." in inside.parts or "\0" in path or not inside.parts:
-        raise ValueError("should be a relative path without '..'")
+    if not inside.parts or inside.is_absolute() or ".." in inside.parts or "\0" in path or path.endswith("/"):
+        raise ValueError("should be a path of a file within the working folder: a relative one without '..'")
     return path
 
 
 def _known(language: str) -> str:
     if language not in LANGUAGES:
-        raise ValueError(f"should be one of {', '.join(sorted(LANGUAGES))}")
+        raise ValueError(f"is {language!r}; there are {', '.join(sorted(LANGUAGES))}")
     return language
 
 

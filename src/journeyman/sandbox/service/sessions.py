@@ -12,6 +12,7 @@ from journeyman.sandbox.base import Outcome, Session
 from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.queue import Refused
 
+REMEMBERED = 1000
 Clock = Callable[[], float]
 
 
@@ -36,6 +37,8 @@ class Sessions:
         self._config = config
         self._clock = clock
         self._kept: dict[str, Kept] = {}
+        self._over: dict[str, tuple[str, str]] = {}
+        """Whose the last ones were, and why they ended."""
         self._opening: list[str] = []
         """Clients whose session is being opened: they count already."""
         self._sweeping: asyncio.Task[None] | None = None
@@ -69,11 +72,14 @@ class Sessions:
             )
 
     def find(self, client: str, id: str) -> Kept:
-        """Raises `Refused` (404) for those of others, too: nobody learns that they exist."""
+        """Raises `Refused`: (410) with why it is over; (404) for those of others, too: nobody learns that they exist."""
         kept = self._kept.get(id)
-        if kept is None or kept.client != client:
-            raise Refused(404, "no such session: it was closed, hit a limit, was idle for too long, or never was", "unknown")
-        return kept
+        if kept is not None and kept.client == client:
+            return kept
+        owner, why = self._over.get(id, ("", ""))
+        if owner == client:
+            raise Refused(410, why, "over")
+        raise Refused(404, "there is no such session", "unknown")
 
     @contextmanager
     def taken(self, kept: Kept) -> Iterator[None]:
@@ -88,23 +94,36 @@ class Sessions:
             kept.used_at = self._clock()
 
     async def run(self, kept: Kept, running: Awaitable[Outcome]) -> Outcome:
-        """Run in it. It is over after a limit, and when whoever asked is gone: its state is then anybody's guess.
+        """Run in it. When whoever asked is gone, it is over: its state is then anybody's guess.
 
         Raises:
-            SandboxError: The session is over.
+            Refused: (410) It is over.
         """
         kept.runs += 1
         try:
             outcome = await running
+            if outcome.limit is not None or outcome.exit_code not in (0, 1):
+                await self._end_if_over(kept)
+        except SandboxError as error:
+            await self.end(kept, str(error))
+            raise Refused(410, str(error), "over") from error
         except BaseException:
-            await self.end(kept)
+            await self.end(kept, _over("a call was cancelled"))
             raise
-        if outcome.limit is not None:
-            await self.end(kept)
         return outcome
 
-    async def end(self, kept: Kept) -> None:
+    async def _end_if_over(self, kept: Kept) -> None:
+        """Some limits end a session and some do not, and so it is asked."""
+        try:
+            await kept.session.run("")
+        except SandboxError as error:
+            await self.end(kept, str(error))
+
+    async def end(self, kept: Kept, why: str) -> None:
         if self._kept.pop(kept.id, None) is not None:
+            self._over[kept.id] = kept.client, why
+            if len(self._over) > REMEMBERED:
+                del self._over[next(iter(self._over))]
             # A session that cannot be ended in order was over already.
             with suppress(SandboxError):
                 await kept.session.close()
@@ -128,7 +147,7 @@ class Sessions:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
-        await asyncio.gather(*(self.end(kept) for kept in list(self._kept.values())))
+        await asyncio.gather(*(self.end(kept, _over("the service stops")) for kept in list(self._kept.values())))
 
     async def _sweep(self) -> None:
         while True:
@@ -136,4 +155,11 @@ class Sessions:
             now = self._clock()
             for kept in list(self._kept.values()):
                 if not kept.busy and now - kept.used_at > kept.idle_seconds:
-                    await self.end(kept)
+                    await self.end(kept, _over(f"nothing was asked of it for {kept.idle_seconds:g} seconds"))
+
+
+def _over(why: str) -> str:
+    return f"the session is over: {why}; open a new one"
+
+
+CLOSED = _over("it was closed")
