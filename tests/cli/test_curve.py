@@ -1,6 +1,9 @@
 """`journeyman curve`: from whatever was recorded to a plot, a picture and honest sentences."""
 
+import gzip
 import json
+import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -16,6 +19,7 @@ from journeyman.stores import AttemptRecord, RunRecord, open_store
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Trace
 
+DATA = os.environ.get("JOURNEYMAN_DATA")
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -124,6 +128,27 @@ def test_a_picture_without_the_extra_says_what_to_type(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "matplotlib is missing: pip install 'journeyman[plot]'" in done.stderr
+
+
+@pytest.mark.skipif(not DATA, reason="set JOURNEYMAN_DATA to the folder with the full data sets")
+def test_a_published_run_with_a_growing_cheat_sheet_shows_no_gain_and_more_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "AIME_2024__gpt-4o_DynamicCheatsheet_Cumulative.jsonl.gz"
+    with (
+        gzip.open(Path(DATA or "") / "dynamic-cheatsheet" / name, "rt", encoding="utf-8") as file,
+        (folder / "rows.jsonl").open("w") as out,
+    ):
+        for number, line in enumerate(file):
+            row = json.loads(line)
+            answers = re.findall(r"\d+", str(row["final_answer"]))
+            score = int(bool(answers) and int(answers[-1]) == int(row["target"]))
+            tokens = len(row["final_output"]) // 4 + len(row["final_cheatsheet"] or "") // 4
+            out.write(json.dumps({"task_id": number, "score": score, "tokens": tokens}) + "\n")
+    main(["curve", "rows.jsonl"])
+    said = capsys.readouterr().out
+    assert "success: 40 % → 30 % (-10 points, 95 % interval -51 to +34 points; n = 20): not shown" in said
+    assert "tokens: 1,898 → 2,475 (+576, +30%, 95 % interval +207 to +946; n = 20): WORSE" in said
 
 
 @pytest.mark.parametrize(
