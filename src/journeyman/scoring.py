@@ -22,7 +22,7 @@ from journeyman.trace import Trace
 from journeyman.workers import Here, Workers
 
 _CHUNK = 64
-"""Traces that cross to a worker together."""
+"""Traces that cross to a worker together, at most; fewer where there are few, so that all workers have some."""
 
 Results = dict[str, RewardResult]
 """By the reward's name."""
@@ -145,13 +145,14 @@ def score_all(
 
 
 def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | None, by_task: bool) -> Iterator[_Job]:
+    chunk = max(1, min(_CHUNK, len(traces) // 32))
     groups: dict[str, list[int]] = defaultdict(list)
     for place, trace in enumerate(traces):
         groups[trace.task_id if by_task else ""].append(place)
     for places in groups.values():
         group = engine.for_group([traces[place] for place in places]) if by_task and len(places) > 1 else engine
         rest = iter(places)
-        while some := tuple(islice(rest, _CHUNK)):
+        while some := tuple(islice(rest, chunk)):
             digests = tuple(digest(traces[place]) for place in some) if cache is not None else ()
             known = tuple(cache.get(name, group.rewards) for name in digests) if cache is not None else tuple({} for _ in some)
             yield _Job(group, some, tuple(traces[place] for place in some), digests, known)
