@@ -3,7 +3,8 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -154,3 +155,14 @@ def test_names_and_the_ends_of_sentences_tell_the_attacks_apart() -> None:
     assert len({attack.tried for attack in ATTACKS}) == len(ATTACKS)
     assert all(not attack.tried.endswith(".") and attack.tried[0].islower() for attack in ATTACKS)
     assert isinstance(Trap({}, lambda _: None).bait, dict)
+
+
+def test_the_document_names_every_attack_and_every_default() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    assert f"tries {len(ATTACKS)} ways out" in document
+    for attack in ATTACKS:
+        assert f"| {attack.name} | {attack.tried} |" in document
+    for field in fields(Limits):
+        value = getattr(Limits(), field.name)
+        sizes = {f"{value:g}", f"{value // 1024:g}K", f"{value // 1024**2:g}M"}
+        assert any(f"| `{field.name}` | {size} |" in document for size in sizes), field.name
