@@ -5,24 +5,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from journeyman import sandbox
-from journeyman.errors import JourneymanError
 from journeyman.rewards.cheats import CHEATS, HONEST, Cheat
 from journeyman.rewards.trying import WAYS, attempt
 from journeyman.sandbox.base import Sandbox
+from tests.support.walled import walled
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 async def box() -> AsyncIterator[Sandbox]:
-    found = sandbox.load("bubblewrap")
-    try:
-        await found.start()
-    except JourneymanError as error:
-        pytest.skip(str(error))
-    yield found
-    await found.close()
+    async with walled() as found:
+        yield found
 
 
 async def test_an_honest_solution_is_paid_in_every_way(box: Sandbox) -> None:

@@ -19,6 +19,8 @@ INSIDE = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in Path(__file__)
 _CANDIDATE = f"from {PACKAGE}.candidate import serve\nserve(lambda message: tools.exchange(message))\n"
 _MOST_WAITING = 64
 _FAREWELL_SECONDS = 1.0
+_PATIENCE_SECONDS = 60.0
+"""With a machine that is too busy to start the other end."""
 TIME = ("cpu", "wall")
 """Limits that a program hits which only takes too long."""
 
@@ -75,17 +77,25 @@ class Verdict:
 
 
 class _Line:
-    """The wire between the two ends. Each has one tool, with which it gives a message and waits for the next."""
+    """The wire between the two ends. Each has one tool, with which it gives a message and waits for the next.
 
-    def __init__(self) -> None:
+    Only the time in which the checker waits for an answer is the candidate's: that a busy machine starts either of them slowly
+    is not its fault.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self.out_of_time = False
         self._to_checker: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
         self._to_candidate: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self._ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._gone = ""
         self.report: dict[str, Any] | None = None
 
     async def candidate_says(self, arguments: Mapping[str, Any]) -> str:
         message = str(arguments["0"])
+        self._ready.set()
         if message:
             await self._to_checker.put(message)
         return await self._to_candidate.get()
@@ -93,13 +103,20 @@ class _Line:
     async def checker_says(self, arguments: Mapping[str, Any]) -> str:
         if not self._ended.is_set():
             await self._to_candidate.put(str(arguments["0"]))
+        await self._ready.wait()
         answer = asyncio.ensure_future(self._to_checker.get())
         end = asyncio.ensure_future(self._ended.wait())
-        await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED)
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED, timeout=self._left)
+        self._left -= clock() - began
         end.cancel()
         if answer.done():
             return answer.result()
         answer.cancel()
+        if not self._ended.is_set():
+            self.out_of_time = True
+            self.candidate_ended("wall limit")
         return json.dumps({"gone": self._gone})
 
     async def checker_reports(self, arguments: Mapping[str, Any]) -> None:
@@ -108,6 +125,7 @@ class _Line:
     def candidate_ended(self, why: str) -> None:
         self._gone = why
         self._ended.set()
+        self._ready.set()
 
     def farewell(self) -> None:
         """Let the candidate go, unless it is busy."""
@@ -117,19 +135,22 @@ class _Line:
 
 async def examine(sandbox: Sandbox, tests: Tests, candidate: Candidate) -> Verdict:
     """Run tests against a candidate."""
-    line = _Line()
+    line = _Line(candidate.limits.wall_seconds)
     running = asyncio.create_task(_candidate(sandbox, line, candidate))
     try:
         checked = await _checker(sandbox, line, tests, candidate)
-        ended = running.done() or line.report is None
+        ended = running.done()
         line.farewell()
-        await asyncio.wait((running,), timeout=candidate.limits.wall_seconds if ended else _FAREWELL_SECONDS)
-        outcome = running.result() if ended and running.done() else None
+        if not line.out_of_time:
+            await asyncio.wait((running,), timeout=_FAREWELL_SECONDS)
+        outcome = running.result() if ended else None
     except SandboxError as error:
         return Verdict(passed=None, evidence=str(error))
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+    if line.out_of_time:
+        return Verdict(passed=False, evidence="the code did not answer in time: wall limit", timed_out=True)
     return _verdict(line.report, checked, outcome)
 
 
@@ -137,7 +158,8 @@ async def _candidate(sandbox: Sandbox, line: _Line, candidate: Candidate) -> Out
     why = "the sandbox failed"
     try:
         code = prepared(candidate.setup) + _CANDIDATE
-        program = Program(code=code, files={**candidate.files, **INSIDE}, limits=candidate.limits)
+        patient = replace(candidate.limits, wall_seconds=candidate.limits.wall_seconds + _PATIENCE_SECONDS)
+        program = Program(code=code, files={**candidate.files, **INSIDE}, limits=patient)
         outcome = await sandbox.run(program, tools={"exchange": line.candidate_says})
         why = ended_by(outcome)
     finally:
@@ -153,7 +175,7 @@ async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, candidate: Candi
         f"tools.report(checker.run_{tests.runner}(met, {target!r}))\n"
     )
     limits = candidate.limits
-    longer = replace(limits, wall_seconds=limits.wall_seconds + 10, cpu_seconds=limits.cpu_seconds + 10)
+    longer = replace(limits, wall_seconds=limits.wall_seconds + _PATIENCE_SECONDS, cpu_seconds=limits.cpu_seconds + 10)
     program = Program(code=code, files={**tests.files, **INSIDE}, limits=longer)
     return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
 
