@@ -266,3 +266,11 @@ def test_a_url_that_is_none_is_said_at_once_and_not_repeated(url: str) -> None:
 
 def test_a_url_names_a_sandbox(running: Running) -> None:
     assert isinstance(sandbox.load(running.url), HttpSandbox)
+
+
+async def test_a_sandbox_that_is_named_by_its_url_has_its_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sandbox.TOKEN, TOKEN)
+    with in_thread(tokens=(TOKEN,)) as running:
+        box = sandbox.load(running.url)
+        assert (await box.run(Program(code="print(1)"))).stdout == "1\n"
+        await box.close()

@@ -1,6 +1,7 @@
 """What runs code that nobody trusts: a table of names, so that none is imported before somebody says it."""
 
 import logging
+import os
 from importlib import import_module
 
 from journeyman.errors import InputError
@@ -11,6 +12,8 @@ _SANDBOXES = {
     "landlock": ("journeyman.sandbox.landlock", "Landlock"),
     "unsafe-local": ("journeyman.sandbox.unsafe", "Unsafe"),
 }
+TOKEN = "JOURNEYMAN_SANDBOX_TOKEN"
+"""The environment variable with the bearer token of a service."""
 _SERVICE = ("journeyman.sandbox.http", "HttpSandbox")
 
 _log = logging.getLogger(__name__)
@@ -24,7 +27,7 @@ def load(name: str = "bubblewrap") -> Sandbox:
     """
     if name.startswith(("http://", "https://")):
         module, cls = _SERVICE
-        service: Sandbox = getattr(import_module(module), cls)(name)
+        service: Sandbox = getattr(import_module(module), cls)(name, token=os.environ.get(TOKEN) or None)
         return service
     if name not in _SANDBOXES:
         raise InputError(f"no sandbox {name!r}; there are {', '.join(sorted(_SANDBOXES))}, and the URL of a service")
