@@ -269,7 +269,7 @@ def test_a_url_names_a_sandbox(running: Running) -> None:
 
 
 async def test_a_sandbox_that_is_named_by_its_url_has_its_token_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(sandbox.TOKEN, TOKEN)
+    monkeypatch.setenv(sandbox.BEARER, TOKEN)
     with in_thread(tokens=(TOKEN,)) as running:
         box = sandbox.load(running.url)
         assert (await box.run(Program(code="print(1)"))).stdout == "1\n"

@@ -12,7 +12,7 @@ _SANDBOXES = {
     "landlock": ("journeyman.sandbox.landlock", "Landlock"),
     "unsafe-local": ("journeyman.sandbox.unsafe", "Unsafe"),
 }
-TOKEN = "JOURNEYMAN_SANDBOX_TOKEN"
+BEARER = "JOURNEYMAN_SANDBOX_TOKEN"
 """The environment variable with the bearer token of a service."""
 _SERVICE = ("journeyman.sandbox.http", "HttpSandbox")
 
@@ -27,7 +27,7 @@ def load(name: str = "bubblewrap") -> Sandbox:
     """
     if name.startswith(("http://", "https://")):
         module, cls = _SERVICE
-        service: Sandbox = getattr(import_module(module), cls)(name, token=os.environ.get(TOKEN) or None)
+        service: Sandbox = getattr(import_module(module), cls)(name, token=os.environ.get(BEARER) or None)
         return service
     if name not in _SANDBOXES:
         raise InputError(f"no sandbox {name!r}; there are {', '.join(sorted(_SANDBOXES))}, and the URL of a service")
