@@ -178,7 +178,10 @@ class Warden:
 
     def _heard(self, message: Mapping[str, Any]) -> None:
         if "hint" in message:
-            self.hint = self.hint or next(hint for hint in HINTS.values() if hint == message["hint"])
+            hint = next(hint for hint in HINTS.values() if hint == message["hint"])
+            room = self.walls.room()
+            # One error stands for both.
+            self.hint = self.hint or ("inodes" if hint == "disk" and room and room.out_of_inodes else hint)
         elif "done" in message:
             if self.session and not self.idle:
                 self.idle = True

@@ -1,0 +1,156 @@
+"""The parts of the far side that need no walls to be tested."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.sandbox.inside import files, seccomp, wire
+from journeyman.sandbox.inside.tape import Tape
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(0, 60))
+def test_a_tape_keeps_all_that_fits_and_both_ends_of_what_does_not(chunks: list[bytes], limit: int) -> None:
+    tape, whole = Tape(limit), b"".join(chunks)
+    for chunk in chunks:
+        tape.write(chunk)
+    assert tape.shortened is (len(whole) > limit)
+    kept = tape.take()
+    if len(whole) <= limit:
+        assert kept == whole
+    else:
+        head, _, tail = kept.partition(b"\n[... ")
+        assert whole.startswith(head)
+        assert whole.endswith(tail.partition(b" left out ...]\n")[2])
+        assert len(kept) <= limit + 60
+    assert tape.take() == b""
+
+
+@given(st.text(alphabet="aé漢🐎", min_size=40), st.integers(1, 30))
+def test_a_tape_cuts_between_letters(text: str, limit: int) -> None:
+    tape = Tape(limit)
+    tape.write(text.encode())
+    assert "\ufffd" not in tape.take().decode(errors="replace")
+
+
+messages = st.dictionaries(
+    st.text(max_size=5).filter(lambda key: key != "blobs"), st.integers() | st.text(max_size=5), max_size=3
+)
+
+
+@given(st.lists(st.tuples(messages, st.lists(st.binary(max_size=20), max_size=3)), max_size=4), st.integers(1, 40))
+def test_messages_arrive_whole_however_they_are_cut(sent: list[tuple[wire.Message, wire.Blobs]], size: int) -> None:
+    data = b"".join(wire.pack(message, blobs) for message, blobs in sent)
+    inbox = wire.Inbox()
+    heard = [found for start in range(0, len(data), size) for found in inbox.feed(data[start : start + size])]
+    assert heard == sent
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"blobs": 3}',
+        b'{"blobs": [-1]}',
+        b'{"blobs": [true]}',
+        b'{"blobs": [1e99]}',
+        b"\xff",
+        b"[" * 100000,
+    ],
+)
+def test_what_is_no_message_is_garbled_and_nothing_else(head: bytes) -> None:
+    with pytest.raises(wire.Garbled):
+        wire.parse_head(head)
+
+
+def test_a_head_or_blobs_that_are_too_big_are_refused_before_anything_is_reserved() -> None:
+    with pytest.raises(wire.Garbled):
+        wire.head_size(b"\xff\xff\xff\xff")
+    with pytest.raises(wire.Garbled):
+        wire.parse_head(json.dumps({"blobs": [1 << 40]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern", "covered"),
+    [
+        ("a.txt", "*.txt", True),
+        ("d/a.txt", "*.txt", False),
+        ("d/a.txt", "**/*.txt", True),
+        ("a.txt", "**/*.txt", True),
+        ("d/e/a.txt", "d/**", True),
+        ("d/e/a.txt", "d/*/a.*", True),
+        ("d", "d/**", True),
+    ],
+)
+def test_patterns_stay_within_a_folder_unless_they_say_otherwise(path: str, pattern: str, covered: bool) -> None:
+    assert files.matches(path, [pattern]) is covered
+
+
+def test_collecting_follows_no_link_and_stops_at_its_limit(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "link").symlink_to(tmp_path / "secret")
+    (box / "up").symlink_to(tmp_path)
+    os.mkfifo(box / "fifo")
+    (box / "big").write_bytes(bytes(100))
+    (box / "small").write_bytes(b"s")
+    assert files.collect(str(box), ["**"], 1000) == {"big": bytes(100), "small": b"s"}
+    assert files.collect(str(box), ["**"], 50) == {"small": b"s"}
+
+
+def interpret(program: list[seccomp.Instruction], number: int, arguments: tuple[int, ...] = (), audit: int = 0xC000003E) -> int:
+    """What the kernel would answer: a machine for the instructions that the filter uses."""
+    words = {seccomp.NUMBER: number, seccomp.ARCHITECTURE: audit}
+    words |= {seccomp.FIRST_ARGUMENT + 8 * i: argument & 0xFFFFFFFF for i, argument in enumerate(arguments)}
+    at = loaded = 0
+    while True:
+        code, yes, no, value = program[at]
+        at += 1
+        if code == seccomp.RETURN:
+            return value
+        if code == seccomp.LOAD:
+            loaded = words.get(value, 0)
+        else:
+            met = {
+                seccomp.JUMP_EQUAL: loaded == value,
+                seccomp.JUMP_AT_LEAST: loaded >= value,
+                seccomp.JUMP_ANY_BIT: bool(loaded & value),
+            }[code]
+            at += yes if met else no
+
+
+@pytest.mark.parametrize(
+    ("number", "arguments", "answer"),
+    [
+        (0, (), seccomp.ALLOW),
+        (272, (), seccomp.ERRNO | errno.EPERM),
+        (101, (), seccomp.ERRNO | errno.EPERM),
+        (435, (), seccomp.ERRNO | errno.ENOSYS),
+        (56, (0x11,), seccomp.ALLOW),
+        (56, (0x10000011,), seccomp.ERRNO | errno.EPERM),
+        (41, (2,), seccomp.ALLOW),
+        (41, (40,), seccomp.ERRNO | errno.EAFNOSUPPORT),
+        (41, (16,), seccomp.ERRNO | errno.EAFNOSUPPORT),
+        (16, (0, 0x5412), seccomp.ERRNO | errno.EPERM),
+        (16, (0, 0x5401), seccomp.ALLOW),
+        (135, (0xFFFFFFFF,), seccomp.ALLOW),
+        (135, (0x0040000,), seccomp.ERRNO | errno.EPERM),
+        (0x40000000 | 1, (), seccomp.ERRNO | errno.ENOSYS),
+    ],
+)
+def test_the_filter_answers_each_call(number: int, arguments: tuple[int, ...], answer: int) -> None:
+    assert interpret(seccomp.program("x86_64"), number, arguments) == answer
+
+
+def test_another_architecture_is_killed_and_an_unknown_machine_has_no_filter() -> None:
+    assert interpret(seccomp.program("aarch64"), 97) == seccomp.KILL_PROCESS
+    assert interpret(seccomp.program("aarch64"), 97, audit=0xC00000B7) == seccomp.ERRNO | errno.EPERM
+    with pytest.raises(NotImplementedError):
+        seccomp.program("riscv64")
