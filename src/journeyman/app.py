@@ -103,6 +103,8 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         return Dataset(
             name=config.dataset_name, tasks=(), verifier=answers.Number() if config.dataset_name == "gsm8k" else answers.Exact()
         )
+    if config.dataset_name in ("humaneval", "mbpp"):
+        return _programming(config)
     if config.dataset_name == "desk" and not config.input_path and not config.held_out_path:
         from journeyman.tasks import desk
 
@@ -115,3 +117,15 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         domain=config.domain,
         seed=config.seed,
     )
+
+
+def _programming(config: TrainingConfig) -> Dataset:
+    """Programming tasks with what runs their tests: the default sandbox, which ends with this process."""
+    from journeyman import sandbox
+    from journeyman.rewards.unit_tests import UnitTests
+    from journeyman.tasks import code
+
+    if not config.input_path and not config.held_out_path:
+        raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
+    found = code.load(config.input_path, config.held_out_path, seed=config.seed, domain=config.domain or "code")
+    return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load()))

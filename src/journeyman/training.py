@@ -55,7 +55,7 @@ class TrainingConfig:
     """Everything that a training run can be told."""
 
     dataset_name: str = "gsm8k"
-    """`gsm8k`, `custom` or `desk`."""
+    """`gsm8k`, `custom`, `humaneval`, `mbpp` or `desk`."""
     dataset_split: str = "train"
     input_path: str = ""
     """The data set's file; `gsm8k` is downloaded when there is none."""

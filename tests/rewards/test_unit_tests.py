@@ -1,15 +1,20 @@
 """Programming tasks, verified by tests that the program cannot reach. What runs here is code of this file."""
 
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from journeyman import app
+from journeyman.errors import InputError
 from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.sandbox.unsafe import Unsafe
-from journeyman.task import Task
+from journeyman.task import Split, Task
 from journeyman.tasks.code import CodeTests
 from journeyman.trace import ModelCall, Trace
+from journeyman.training import TrainingConfig
 
 
 @pytest.fixture
@@ -93,3 +98,14 @@ async def test_what_the_code_prints_and_reads_is_its_own_business(verifier: Unit
     asks = await verifier.check(ADD, "def add(a, b):\n    return input()\n")
     assert asks.passed is False
     assert "EOFError" in asks.evidence
+
+
+def test_the_formats_are_data_sets_that_training_and_examination_know(tmp_path: Path) -> None:
+    row = {"task_id": "a", "prompt": ADD.prompt, "entry_point": "add", "test": ADD.test}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row))
+    config = TrainingConfig(dataset_name="humaneval", held_out_path=str(tmp_path / "tasks.jsonl"))
+    found = app.load_dataset(config)
+    assert [task.id for task in found.split(Split.HELD_OUT)] == ["a"]
+    assert isinstance(found.verifier, UnitTests)
+    with pytest.raises(InputError, match="--input FILE"):
+        app.load_dataset(TrainingConfig(dataset_name="mbpp"))

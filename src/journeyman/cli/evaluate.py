@@ -10,7 +10,7 @@ from journeyman.cli._shared import emit, json_option
 @click.command()
 @click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
 @click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat.")
-@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom or desk.")
+@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom, humaneval, mbpp or desk.")
 @click.option("--input", "input_path", metavar="FILE", help="The data set's file.")
 @click.option("--held-out-input", "held_out_path", metavar="FILE", help="Held-out tasks; else some are set apart from --input.")
 @click.option("--domain", help="Only tasks of this domain; for the desk, the shop.")

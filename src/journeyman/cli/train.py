@@ -19,7 +19,7 @@ def command() -> None:
 
 
 @command.command("playbook")
-@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom or desk.")
+@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom, humaneval, mbpp or desk.")
 @click.option(
     "--input", "input_path", metavar="FILE", help="The data set: GSM8K's JSON lines, or JSON with question and answer."
 )

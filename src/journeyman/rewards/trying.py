@@ -8,8 +8,8 @@ from typing import Any
 
 from journeyman.rewards import cheats
 from journeyman.rewards.checks import Check, run_checks
-from journeyman.rewards.unit_tests import UnitTests, limits
-from journeyman.sandbox.base import Outcome, Program, Sandbox
+from journeyman.rewards.unit_tests import UnitTests
+from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 from journeyman.tasks.code import CodeTests
 
 WAYS = ("apart", "asserts", "one process")
@@ -19,7 +19,7 @@ _CHECKS = {
     "one process": Check(name="one process", kind="pytest", text=cheats.TESTS + cheats.NEEDS_FILES),
 }
 _ASSERTS = CodeTests(test=cheats.ASSERTS, entry_point="triangle")
-_LIMITS = limits(4.0)
+_LIMITS = Limits(cpu_seconds=5.0, wall_seconds=20.0)
 _TRUSTING = """import subprocess, sys, os
 os.environ["PYTHONPATH"] = "."
 options = ["-q", "-p", "no:cacheprovider", "--junitxml=result.xml", "test_check.py"]

@@ -1,6 +1,10 @@
 """A program is right when its task's tests pass, which it cannot reach: they run in another sandbox and ask it for values."""
 
-from dataclasses import dataclass
+import asyncio
+import os
+from asyncio import AbstractEventLoop, Semaphore
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from journeyman.errors import TaskError
 from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, examine
@@ -27,15 +31,25 @@ class UnitTests:
     sandbox: Sandbox
     limits: Limits = limits()  # noqa: RUF009 - frozen as well
 
+    _places: WeakKeyDictionary[AbstractEventLoop, Semaphore] = field(
+        default_factory=WeakKeyDictionary, repr=False, compare=False
+    )
+
     async def verify(self, task: Task, trace: Trace) -> Reward:
         """1 when the program in the reply passes all tests of its task, 0 when not, `None` when this could not be told."""
         try:
             tests = code_tests(task)
-            verdict = await self.check(tests, tests.program(answer(trace.reply), continues=False))
+            async with self._free():
+                verdict = await self.check(tests, tests.program(answer(trace.reply), continues=False))
         except TaskError as error:
             return Reward(name="unit_tests", value=None, evidence=str(error))
         value = None if verdict.passed is None else float(verdict.passed)
         return Reward(name="unit_tests", value=value, evidence="the tests pass" if verdict.passed else verdict.evidence)
+
+    def _free(self) -> Semaphore:
+        """All attempts at a set of tasks may end at once, and each verdict takes two sandboxes."""
+        loop = asyncio.get_running_loop()
+        return self._places.setdefault(loop, Semaphore(2 * (os.cpu_count() or 1)))
 
     async def check(self, tests: CodeTests, program: str) -> Verdict:
         """Whether a program passes."""

@@ -2,6 +2,8 @@
 
 gsm8k     grade-school mathematics, from its files or downloaded
 custom    anybody's questions with answers
+humaneval, mbpp
+          programming tasks with tests, which need a sandbox: loaded by `app.load_dataset`
 desk      the order desk, the small world that ships with the package; its domains are its shops
 """
 
@@ -10,7 +12,7 @@ from dataclasses import replace
 from journeyman.errors import InputError
 from journeyman.tasks.base import Dataset
 
-NAMES = ("custom", "desk", "gsm8k")
+NAMES = ("custom", "desk", "gsm8k", "humaneval", "mbpp")
 
 
 def load(name: str, *, input: str = "", held_out: str = "", domain: str = "", seed: int = 0) -> Dataset:
@@ -29,6 +31,8 @@ def load(name: str, *, input: str = "", held_out: str = "", domain: str = "", se
         return _desk(input or held_out, domain, seed)
     if name not in NAMES:
         raise InputError(f"no data set {name!r}; there are {', '.join(NAMES)}")
+    if name in ("humaneval", "mbpp"):
+        raise InputError(f"the tests of {name} need a sandbox to run in: load it by app.load_dataset")
     from journeyman.tasks import questions
 
     dataset = (questions.gsm8k if name == "gsm8k" else questions.custom)(input, held_out, seed=seed)
