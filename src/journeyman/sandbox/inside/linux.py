@@ -31,7 +31,9 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 @cache
 def libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    library = ctypes.CDLL(None, use_errno=True)
+    library.prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+    return library
 
 
 def _checked(result: int, what: str) -> int:
@@ -42,8 +44,7 @@ def _checked(result: int, what: str) -> int:
 
 def prctl(option: int, *arguments: int) -> int:
     """Raises `OSError` when it is refused."""
-    words = (ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4])
-    return _checked(libc().prctl(option, *words), f"prctl {option}")
+    return _checked(libc().prctl(option, *(*arguments, 0, 0, 0, 0)[:4]), f"prctl {option}")
 
 
 def unshare(flags: int) -> None:

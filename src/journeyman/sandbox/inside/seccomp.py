@@ -9,6 +9,7 @@ import errno
 import platform
 import struct
 from collections.abc import Iterable
+from functools import cache
 
 from .linux import PR_SET_SECCOMP, prctl
 
@@ -166,12 +167,25 @@ def apply() -> None:
         OSError: The kernel has no such filters.
         NotImplementedError: There is no table for this kind of machine.
     """
-    install(program(platform.machine()))
+    _load(assembled(platform.machine()))
+
+
+@cache
+def assembled(machine: str) -> bytes:
+    """The filter as the kernel takes it. Raises `NotImplementedError` where there is no table."""
+    return _assemble(program(machine))
 
 
 def install(lines: list[Instruction]) -> None:
     """One more filter: of several answers the strictest counts. Raises `OSError`."""
-    code = b"".join(struct.pack("=HBBI", *line) for line in lines)
+    _load(_assemble(lines))
+
+
+def _assemble(lines: list[Instruction]) -> bytes:
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
+
+
+def _load(code: bytes) -> None:
     buffer = ctypes.create_string_buffer(code, len(code))
-    filters = _Program(len(lines), ctypes.addressof(buffer))
+    filters = _Program(len(code) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(filters))

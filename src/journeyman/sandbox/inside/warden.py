@@ -114,11 +114,13 @@ class Warden:
 
     def watch(self) -> None:
         """Until it is over."""
-        while not self.over:
-            self._turn(LOOK_SECONDS)
-            self._look()
-        self.walls.kill(self.init)
-        _, _, self.rusage = os.wait4(self.init, 0)
+        try:
+            while not self.over:
+                self._turn(LOOK_SECONDS)
+                self._look()
+        finally:
+            self.walls.kill(self.init)
+            _, _, self.rusage = os.wait4(self.init, 0)
         self.hint = self.walls.refused() or self.hint
         for fd, tape in ((self.ends.out, self.out), (self.ends.err, self.err)):
             while self._record(fd, tape):

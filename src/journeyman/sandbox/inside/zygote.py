@@ -14,6 +14,7 @@ import gc
 import importlib
 import io
 import os
+import platform
 import signal
 import socket
 import sys
@@ -22,7 +23,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from . import wire
+from . import seccomp, wire
 from .sealed import Sealed
 from .warden import serve
 from .within import Within
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warm()
+    with contextlib.suppress(NotImplementedError):
+        seccomp.assembled(platform.machine())
     if os.fork() == 0:
         host.close()
         with _as_it_was(), contextlib.suppress(ImportError):
@@ -94,12 +97,15 @@ class Nursery:
                 self._hand_over(channel)
 
     def _hand_over(self, channel: socket.socket) -> None:
+        """To the first that is still there."""
         while True:
-            with self.spares.popleft() if self.spares else self._fork() as spare, contextlib.suppress(OSError):
+            if not self.spares:
+                self._fork()
+            with self.spares.popleft() as spare, contextlib.suppress(OSError):
                 socket.send_fds(spare, [b"!"], [channel.fileno()])
                 return
 
-    def _fork(self) -> socket.socket:
+    def _fork(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             for each in (self.host, ours, *self.spares):
@@ -107,7 +113,6 @@ class Nursery:
             _warden(theirs)
         theirs.close()
         self.spares.append(ours)
-        return ours
 
 
 def _warden(nursery: socket.socket) -> NoReturn:
