@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.errors import SandboxError
-from journeyman.rewards.out_of_process import INSIDE, PACKAGE, TIME, Candidate, Verdict, ended_by, prepared
+from journeyman.rewards.out_of_process import PACKAGE, TIME, Candidate, Verdict, carried, ended_by, prepared
 from journeyman.rewards.sabotage import names_of_tests, sabotaged
 from journeyman.sandbox.base import Outcome, Program, Sandbox
 
@@ -108,7 +108,7 @@ async def _run(sandbox: Sandbox, text: str, file: str, candidate: Candidate) -> 
         + prepared(candidate.setup)
         + f"together.run(lambda text: tools.report(text), {file!r})\n"
     )
-    laid = {**candidate.files, file: text.encode(), **INSIDE}
+    laid = {**candidate.files, file: text.encode(), **carried()}
     outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits), tools={"report": tell})
     return _Run(outcome, _read(told))
 

@@ -5,9 +5,14 @@ The tests and the values they expect never enter the candidate's process, so it 
 
 import asyncio
 import json
+import py_compile
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from journeyman.errors import SandboxError
@@ -15,7 +20,6 @@ from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 
 PACKAGE = "_journeyman"
 """What `inside` is called inside."""
-INSIDE = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in Path(__file__).with_name("inside").glob("*.py")}
 _CANDIDATE = f"from {PACKAGE}.candidate import serve\nserve(lambda message: tools.exchange(message))\n"
 _MOST_WAITING = 64
 _FAREWELL_SECONDS = 1.0
@@ -74,6 +78,23 @@ class Verdict:
     """Whether it could not be told because the tests hand the code something that cannot leave their process."""
     outcome: Outcome | None = None
     """Of the run in which the code was; `None` when it was ended after its last answer."""
+
+
+@cache
+def carried() -> Mapping[str, bytes]:
+    """The package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
+    files: dict[str, bytes] = {}
+    with TemporaryDirectory() as folder:
+        for path in Path(__file__).with_name("inside").glob("*.py"):
+            name = f"{PACKAGE}/{path.name}"
+            compiled = Path(folder, path.stem)
+            # Not checked against the source's date, which is the date of the run. Another Python looks for another name.
+            py_compile.compile(
+                str(path), str(compiled), name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+            )
+            files[name] = path.read_bytes()
+            files[f"{PACKAGE}/__pycache__/{path.stem}.{sys.implementation.cache_tag}.pyc"] = compiled.read_bytes()
+    return files
 
 
 class _Line:
@@ -159,7 +180,7 @@ async def _candidate(sandbox: Sandbox, line: _Line, candidate: Candidate) -> Out
     try:
         code = prepared(candidate.setup) + _CANDIDATE
         patient = replace(candidate.limits, wall_seconds=candidate.limits.wall_seconds + _PATIENCE_SECONDS)
-        program = Program(code=code, files={**candidate.files, **INSIDE}, limits=patient)
+        program = Program(code=code, files={**candidate.files, **carried()}, limits=patient)
         outcome = await sandbox.run(program, tools={"exchange": line.candidate_says})
         why = ended_by(outcome)
     finally:
@@ -176,7 +197,7 @@ async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, candidate: Candi
     )
     limits = candidate.limits
     longer = replace(limits, wall_seconds=limits.wall_seconds + _PATIENCE_SECONDS, cpu_seconds=limits.cpu_seconds + 10)
-    program = Program(code=code, files={**tests.files, **INSIDE}, limits=longer)
+    program = Program(code=code, files={**tests.files, **carried()}, limits=longer)
     return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
 
 
