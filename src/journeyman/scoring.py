@@ -200,7 +200,7 @@ def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any
         "rewards": {
             reward.name: {
                 **_mean([one.results[reward.name].score for one in verdicts]),
-                "weight": reward.weight,
+                "weight": engine.weights[reward.name],
                 "unreachable": sum(bool(one.results[reward.name].details.get(UNREACHABLE)) for one in verdicts),
             }
             for reward in engine.rewards

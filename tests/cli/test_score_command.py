@@ -51,6 +51,14 @@ def test_each_traces_verdicts_can_be_written_and_compared(capsys: pytest.Capture
     assert main(["compare", "a.jsonl", "a.jsonl"]) == 1
 
 
+def test_fitted_weights_count_instead_of_the_rewards_own(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "weights.toml").write_text("[rewards.weights]\ntool_success = 0.0\ntask_completion = 3.0\n")
+    found = scored(capsys, str(SAMPLE), "--rewards", "tool_success,task_completion", "--weights", "weights.toml")
+    assert (found["rewards"]["tool_success"]["weight"], found["rewards"]["task_completion"]["weight"]) == (0.0, 3.0)
+    assert found["mean"] == found["rewards"]["task_completion"]["mean"]
+    assert "nowhere.toml is not there" in refused(capsys, str(SAMPLE), "--weights", "nowhere.toml")
+
+
 def test_what_was_scored_before_comes_from_the_projects_folder(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     first = scored(capsys, str(SAMPLE))
     assert (here / ".journeyman" / "scores.db").exists()

@@ -122,7 +122,16 @@ def _engine(given: Mapping[str, Any], own: Sequence[RewardFunction]) -> RewardEn
         sandbox.load(where)
         options["code_execution"] = {"sandbox": _Open(where)}
     names = given["rewards"].split(",") if given["rewards"] else rewards.DEFAULTS
-    return RewardEngine([*own, *(rewards.load(name, **options.get(name.strip().replace("-", "_"), {})) for name in names)])
+    chosen = [*own, *(rewards.load(name, **options.get(name.strip().replace("-", "_"), {})) for name in names)]
+    return RewardEngine(chosen, weights=_weights(given["weights"]))
+
+
+def _weights(path: Path | None) -> Mapping[str, float] | None:
+    if path is None:
+        return None
+    from journeyman.rewards import weights
+
+    return weights.load(path)
 
 
 def _stored(url: str) -> list[Trace]:

@@ -22,6 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--task", "task_path", type=_FILE, help="Score one answer: the task, a JSON file.")
 @click.option("--output", "output_path", type=_FILE, help="Score one answer: what the agent gave, text or JSON.")
 @click.option("--rewards", metavar="A,B", help="Which rewards.  [default: the six that need no model]")
+@click.option("--weights", type=_FILE, help="Weights that `journeyman rewards fit` has written.  [default: each reward's own]")
 @click.option("--sandbox", metavar="NAME", help="Where code runs.  [default: the strongest there is]")
 @click.option("--unsafe-local", is_flag=True, help="Run code without walls: only for code of your own.")
 @click.option(

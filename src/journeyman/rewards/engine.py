@@ -59,6 +59,7 @@ class RewardEngine:
         self,
         rewards: Iterable[RewardFunction] | None = None,
         *,
+        weights: Mapping[str, float] | None = None,
         threshold: float = 0.5,
         decisive: Collection[str] | None = None,
     ) -> None:
@@ -66,6 +67,8 @@ class RewardEngine:
 
         Args:
             rewards: The default ones, where nothing is said: `rewards.DEFAULTS`, each with its own weight.
+            weights: Instead of the rewards' own, by name, as `rewards.weights.load` reads them from a file. Names of rewards
+                that are not here say nothing.
             threshold: The least combined score of a good attempt.
             decisive: The rewards that decide about the label. Every binary one except those about form, where nothing is said.
 
@@ -83,14 +86,15 @@ class RewardEngine:
         for name in sorted(set(names)):
             if names.count(name) > 1:
                 raise InputError(f"two rewards are called {name!r}; give one of them another name")
-        for reward in self.rewards:
-            if not reward.weight >= 0:
-                raise InputError(f"the reward {reward.name!r} has the weight {reward.weight}; weights are 0 or more")
+        self.weights = {reward.name: (weights or {}).get(reward.name, reward.weight) for reward in self.rewards}
+        for name, weight in self.weights.items():
+            if not weight >= 0:
+                raise InputError(f"the reward {name!r} has the weight {weight}; weights are 0 or more")
 
     def for_group(self, traces: Sequence[Trace]) -> "RewardEngine":
         """The same engine, with rewards that measure each attempt by these attempts at the same task."""
         rewards = [reward.for_group(traces) if isinstance(reward, GroupReward) else reward for reward in self.rewards]
-        return RewardEngine(rewards, threshold=self.threshold, decisive=self.decisive)
+        return RewardEngine(rewards, weights=self.weights, threshold=self.threshold, decisive=self.decisive)
 
     def verdicts(self, trace: Trace) -> Verdicts:
         """What every reward says, with its details."""
@@ -98,7 +102,7 @@ class RewardEngine:
 
     def gathered(self, trace: Trace, results: Mapping[str, RewardResult]) -> Verdicts:
         """Verdicts that were computed before."""
-        return Verdicts(trace.id, results, {reward.name: reward.weight for reward in self.rewards})
+        return Verdicts(trace.id, results, self.weights)
 
     def score(self, trace: Trace) -> Score:
         """Every reward with its evidence, the unknown ones as well."""
