@@ -41,13 +41,14 @@ from journeyman.sandbox.bubblewrap import Bubblewrap
 async def main():
     sandbox = Bubblewrap()
     await sandbox.start()
-    print(sandbox._nursery._process.pid, flush=True)
+    print(sandbox._nursery._process.pid, sandbox._nursery._folder, flush=True)
     await sandbox.run(Program(code="import time; time.sleep(60)"))
 asyncio.run(main())
 """
     host = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert host.stdout is not None
-    pid = int(host.stdout.readline())
+    first, folder = host.stdout.readline().split()
+    pid = int(first)
     time.sleep(0.3)
     family = [pid, *below(pid)]
     assert len(family) > 3
@@ -59,6 +60,7 @@ asyncio.run(main())
             break
         time.sleep(0.05)
     assert alive == []
+    assert not Path(folder).exists()
 
 
 def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_named(

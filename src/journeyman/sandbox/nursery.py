@@ -111,6 +111,8 @@ class Nursery:
             self._process.kill()
             _, complaint = await asyncio.to_thread(self._process.communicate)
             raise SandboxError(diagnosis(complaint.decode(errors="replace").strip()))
+        # What lies there is mounted by now, and a host that is killed could not clean up.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def give(self, channel: socket.socket, *, pytest: bool) -> bool:
         """Hand over the socket of a run; no when it is too busy this moment.
