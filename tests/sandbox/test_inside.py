@@ -92,6 +92,13 @@ def test_patterns_stay_within_a_folder_unless_they_say_otherwise(path: str, patt
     assert files.matches(path, [pattern]) is covered
 
 
+def test_a_pattern_of_many_stars_is_soon_matched() -> None:
+    deep = "d/" * 60
+    assert not files.matches(deep + "file", ["**/d/" * 20 + "**/nothing"])
+    assert files.matches(deep + "file", ["**/d/" * 20 + "**/file"])
+    assert files.matches("file", ["**/" * 100_000 + "file"])
+
+
 def test_collecting_follows_no_link_and_stops_at_its_limit(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     box = tmp_path / "box"

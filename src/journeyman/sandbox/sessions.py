@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from journeyman.errors import SandboxError
 from journeyman.sandbox.base import Limits, Outcome, Tool
-from journeyman.sandbox.talk import Talk, common
+from journeyman.sandbox.talk import Talk, common, encoded
 
 
 class LocalSession:
@@ -37,7 +37,7 @@ class LocalSession:
             wall = self._limits.wall_seconds if wall_seconds is None else wall_seconds
             call = {"execute": True, "tools": sorted(offered), "limits": {"wall_seconds": wall}}
             try:
-                await self._talk.send(call, (code.encode(errors="surrogateescape"),))
+                await self._talk.send(call, (encoded(code),))
                 outcome, over = await self._talk.outcome(offered)
             except BaseException as error:
                 # A call that was given up cannot be told from the next one: what it started must not go on.

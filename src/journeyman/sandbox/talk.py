@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any, Self
@@ -15,6 +16,8 @@ from journeyman.sandbox.inside.toolbox import MAX_MESSAGE
 from journeyman.sandbox.languages import language
 
 Tools = Mapping[str, Tool]
+MAX_DEPTH = 200
+"""Of lists and objects within each other in the arguments of a tool."""
 
 
 class Talk:
@@ -49,7 +52,9 @@ class Talk:
             while True:
                 message, blobs = await self._receive()
                 if "call" in message:
-                    answering.add(asyncio.create_task(self._answer(message, tools)))
+                    task = asyncio.create_task(self._answer(message, tools))
+                    answering.add(task)
+                    task.add_done_callback(answering.discard)
                 elif "result" in message:
                     return outcome(message["result"], blobs, self._level), bool(message["result"]["over"])
                 else:
@@ -65,12 +70,14 @@ class Talk:
             answer["error"] = f"there is no tool {name!r}; there are: {', '.join(sorted(tools))}"
         else:
             try:
-                answer["value"] = await tools[name](call["arguments"])
+                answer["value"] = await tools[name](_arguments(call["arguments"]))
                 if len(wire.line(answer)) > MAX_MESSAGE:
                     answer = {"answer": call["call"], "error": f"the value of {name} is more than {MAX_MESSAGE} bytes"}
             except Exception as error:  # noqa: BLE001 - a tool is a plug-in, and its failure is the code's to handle
                 answer = {"answer": call["call"], "error": str(error) or type(error).__name__}
-        await self.send(answer)
+        # Where the code is gone already there is nobody to answer.
+        with contextlib.suppress(SandboxError):
+            await self.send(answer)
 
     async def _receive(self) -> tuple[wire.Message, wire.Blobs]:
         try:
@@ -95,7 +102,7 @@ def request(program: Program, tools: Tools) -> tuple[wire.Message, tuple[bytes, 
     how = language(program.language)
     files = dict(program.files)
     if program.code or how.file not in files:
-        files[how.file] = program.code.encode(errors="surrogateescape")
+        files[how.file] = encoded(program.code)
     message = {
         "kind": how.kind,
         "main": how.file,
@@ -105,6 +112,33 @@ def request(program: Program, tools: Tools) -> tuple[wire.Message, tuple[bytes, 
         "tools": sorted(tools),
     } | common(program.limits, files, processes=how.processes)
     return message, (program.stdin, *files.values())
+
+
+def encoded(text: str) -> bytes:
+    """A source as the bytes of its file. A model may write half a surrogate pair, which is for the interpreter to refuse."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """Of a tool call. They come from the code, and whoever passes them on is not to fail for it.
+
+    Raises:
+        ValueError: They are nested too deep.
+    """
+    arguments: dict[str, Any] = json.loads(text)
+    level: list[Any] = [arguments]
+    for _ in range(MAX_DEPTH):
+        level = [item for each in level for item in _items(each)]
+        if not level:
+            return arguments
+    raise ValueError(f"the arguments are nested more than {MAX_DEPTH} deep")
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def common(limits: Limits, files: Mapping[str, bytes], *, processes: int = 0) -> dict[str, Any]:

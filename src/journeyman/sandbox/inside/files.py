@@ -10,6 +10,9 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Without blocking: a fifo would wait for a writer that never comes."""
 MAX_DEPTH = 64
+MAX_BYTES = 512 * 1024 * 1024
+MAX_NAMES, NAME_COST = 2 * 1024 * 1024, 16
+"""Bytes of all names together, and what each costs besides: in JSON, where a letter may take six, they go into one head."""
 
 
 def write(folder: str, files: Mapping[str, bytes]) -> None:
@@ -22,16 +25,24 @@ def write(folder: str, files: Mapping[str, bytes]) -> None:
 
 
 def collect(folder: str, patterns: Sequence[str], limit: int) -> dict[str, bytes]:
-    """The regular files that match, up to `limit` bytes in all; those that no longer fit are left out.
+    """The regular files that match, up to `limit` bytes in all; those that no longer fit are left out, as are those whose
+    names are no text. Nothing where the folder was moved away.
 
     Links are never followed, also not when a folder is swapped for one while this looks.
     """
     found: dict[str, bytes] = {}
     if not patterns:
         return found
-    root = os.open(folder, FOLDER)
+    try:
+        root = os.open(folder, FOLDER)
+    except OSError:
+        return found
+    limit, names = min(limit, MAX_BYTES), MAX_NAMES
     try:
         for path, file in _walk(root, "", patterns, MAX_DEPTH):
+            names -= len(os.fsencode(path)) + NAME_COST
+            if names < 0:
+                break
             content = file.read(limit + 1)
             if len(content) <= limit:
                 limit -= len(content)
@@ -45,6 +56,8 @@ def _walk(folder: int, prefix: str, patterns: Sequence[str], depth: int) -> Iter
     with os.scandir(folder) as entries:
         names = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
     for name, is_folder in names:
+        if not _is_text(name):
+            continue
         path = prefix + name
         if is_folder and depth:
             try:
@@ -71,8 +84,21 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
 
 
 def _covers(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_covers(parts[i:], pattern[1:]) for i in range(len(parts) + 1))
-    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _covers(parts[1:], pattern[1:])
+    """In time of the product of their lengths: a pattern may come from anybody."""
+    reached = {0}
+    for step in pattern:
+        if step == "**":
+            reached = set(range(min(reached), len(parts) + 1))
+        else:
+            reached = {i + 1 for i in reached if i < len(parts) and fnmatch.fnmatchcase(parts[i], step)}
+        if not reached:
+            return False
+    return len(parts) in reached
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

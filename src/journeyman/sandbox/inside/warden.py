@@ -3,6 +3,7 @@
 python -I inside warden FOLDER      one run without walls, its socket on file descriptor 0
 """
 
+import json
 import os
 import selectors
 import signal
@@ -24,6 +25,10 @@ LOOK_SECONDS = 0.015
 CHUNK = 1 << 16
 GRACE_SECONDS = 1.0
 """For which a run may stay at its number of processes before it counts as a bomb."""
+MAX_NAME = 1000
+"""Letters of a tool's name."""
+MOST_CALLS = 64
+"""Of tools, under way at once; the code waits with the next: what it says and does not hear fills nobody else's memory."""
 
 
 class Outlet:
@@ -36,6 +41,11 @@ class Outlet:
         self._waiting = bytearray()
         self._last = False
         self.closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether whoever reads is far behind."""
+        return len(self._waiting) > MAX_MESSAGE
 
     def put(self, data: bytes, *, last: bool = False) -> None:
         """Write soon; with `last` close after it."""
@@ -95,6 +105,10 @@ class Warden:
         """Word from the first process within: that it is ready, how the code ended, or what failed."""
         self.status_text = b""
         self.said = b""
+        self.calls = 0
+        """Tool calls that wait for an answer."""
+        self.deaf = False
+        """While there are too many of them."""
         self.over = False
         self.idle = self.session
         self.crowded_since: float | None = None
@@ -117,6 +131,8 @@ class Warden:
         try:
             while not self.over:
                 self._turn(LOOK_SECONDS)
+                if self.deaf and not self.busy and not self._understood():
+                    self._listen(no_more=True)
                 self._look()
         finally:
             self.walls.kill(self.init)
@@ -167,16 +183,39 @@ class Warden:
         """Word from the code, which may be anything."""
         data = self._read(self.ends.line)
         self.said += data or b""
-        while b"\n" in self.said:
+        if data == b"" or not self._understood() or len(self.said) > 2 * MAX_MESSAGE:
+            # Whoever does not keep to the protocol is no longer listened to.
+            self._listen(no_more=True)
+
+    def _understood(self) -> bool:
+        """Hear what was said, as far as the calls under way allow; no when it made no sense."""
+        while b"\n" in self.said and not self.busy:
             text, _, self.said = self.said.partition(b"\n")
             try:
                 self._heard(wire.parse_line(text))
-            except (ValueError, KeyError, TypeError, RecursionError, StopIteration):
-                data = b""
-        if data == b"" or len(self.said) > 2 * MAX_MESSAGE:
-            # Whoever does not keep to the protocol is no longer listened to.
+            except Exception:  # noqa: BLE001 - the boundary to the code: nothing that it says may end its warden
+                return False
+        self._listen()
+        return True
+
+    @property
+    def busy(self) -> bool:
+        return self.calls >= MOST_CALLS or self.to_code.full
+
+    def _listen(self, *, no_more: bool = False) -> None:
+        """To the code, while it is not too far ahead of the answers."""
+        self.to_code.closed |= no_more
+        self.deaf = self.busy and not self.to_code.closed
+        key = self.selector.get_map().get(self.ends.line)
+        events = (key.events if key else 0) & ~selectors.EVENT_READ
+        handlers = dict(key.data) if key else {}
+        if not (self.deaf or self.to_code.closed):
+            events |= selectors.EVENT_READ
+            handlers[selectors.EVENT_READ] = self._hear_code
+        if key:
             self.selector.unregister(self.ends.line)
-            self.to_code.closed = True
+        if events:
+            self.selector.register(self.ends.line, events, handlers)
 
     def _heard(self, message: Mapping[str, Any]) -> None:
         if "hint" in message:
@@ -185,13 +224,16 @@ class Warden:
             # One error stands for both.
             self.hint = self.hint or ("inodes" if hint == "disk" and room and room.out_of_inodes else hint)
         elif "done" in message:
+            code = int(message["done"])
             if self.session and not self.idle:
-                self.idle = True
+                self.idle, self.calls = True, 0
                 self._drain()
-                self._tell(exit_code=int(message["done"]), signal_name=None, over=False)
+                self._tell(exit_code=code, signal_name=None, over=False)
         else:
-            call = {"call": int(message["call"]), "tool": str(message["tool"]), "arguments": dict(message["arguments"])}
-            self._send(call)
+            # As text: how deep arguments may be nested is for those to say who read them.
+            arguments = json.dumps(dict(message["arguments"]))
+            self._send({"call": int(message["call"]), "tool": str(message["tool"])[:MAX_NAME], "arguments": arguments})
+            self.calls += 1
 
     def _drain(self) -> None:
         """What was written before a call ended belongs to it."""
@@ -216,10 +258,11 @@ class Warden:
             self.over = True
         for message, blobs in self.inbox.feed(data or b""):
             if "answer" in message:
+                self.calls = max(0, self.calls - 1)
                 self.to_code.put(wire.line(message))
             elif "execute" in message:
                 self.idle, self.called, self.limits = False, time.monotonic(), {**self.limits, **message["limits"]}
-                self.to_code.put(wire.line({"code": blobs[0].decode(), "tools": message["tools"]}))
+                self.to_code.put(wire.line({"code": blobs[0].decode(errors="surrogateescape"), "tools": message["tools"]}))
 
     def _look(self) -> None:
         """Is it still within its limits?"""

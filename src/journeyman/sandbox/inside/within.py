@@ -20,6 +20,10 @@ from .walls import Walls
 MANY = 1 << 16
 """More file descriptors than any of these processes has."""
 
+FAILED = 1 << 8
+"""The wait status of exit code 1."""
+MOST_COMPLAINED = 2000
+
 
 class Ends:
     """The file descriptors through which a run and its warden know each other."""
@@ -70,7 +74,10 @@ def _first(ends: Ends, walls: Walls) -> NoReturn:
         with socket.socket(fileno=os.dup(ends.report)) as channel:
             job, contents = wire.receive(channel)
         walls.furnish(job["limits"])
-        files.write(walls.work, dict(zip(job["files"], contents, strict=True)))
+        if complaint := _laid_out(walls.work, dict(zip(job["files"], contents, strict=True))):
+            os.write(ends.stderr, complaint.encode(errors="backslashreplace"))
+            _report(ends.report, {"ready": True, "ended": FAILED})
+            os._exit(0)
         _report(ends.report, {"ready": True})
         code = os.fork()
         if code == 0:
@@ -81,6 +88,15 @@ def _first(ends: Ends, walls: Walls) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - the process's own boundary: what fails here is a sandbox that failed
         _report(ends.report, {"fault": _sentence(error)})
     os._exit(0)
+
+
+def _laid_out(folder: str, contents: Mapping[str, bytes]) -> str | None:
+    """Why the files of the program cannot be laid out; they may be a model's, and that they do not fit is its failure."""
+    try:
+        files.write(folder, contents)
+    except (OSError, ValueError, RecursionError) as error:
+        return f"the files cannot be laid out: {error}\n"[:MOST_COMPLAINED]
+    return None
 
 
 def _second(job: Mapping[str, Any], ends: Ends, walls: Walls) -> NoReturn:

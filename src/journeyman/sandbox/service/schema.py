@@ -135,7 +135,7 @@ class Execute(Calling):
     stdin: Content = b""
     arguments: tuple[str, ...] = ()
     limits: AskedLimits = AskedLimits()
-    collect: tuple[Path, ...] = ()
+    collect: Annotated[tuple[Path, ...], Field(max_length=128)] = ()
 
     @field_validator("test")
     @classmethod
