@@ -84,14 +84,14 @@ def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_said(
 
 @pytest.mark.skipif(missing() is not None, reason="this kernel has no Landlock")
 def test_where_bubblewrap_may_not_run_landlock_does_and_says_so(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file(tmp_path, "print('ran')")
     without_bubblewrap(monkeypatch, tmp_path, program="#!/bin/sh\necho 'No permissions: Operation not permitted' >&2\nexit 1\n")
     assert main(["sandbox", "run", path, "--json"]) == 0
     told = capfd.readouterr()
     assert json.loads(told.out.splitlines()[-1])["level"]["name"] == "landlock"
-    assert told.err.startswith("journeyman: bubblewrap cannot run here, so landlock is used: ")
+    assert "bubblewrap cannot run here, so landlock is used: " in caplog.text
 
 
 def test_a_check_without_walls_says_no_and_what_got_through(capfd: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +123,7 @@ def test_an_attack_that_there_is_not_is_told_with_those_there_are(capfd: pytest.
 
 def test_a_sandbox_that_nobody_knows_is_named_with_those_there_are(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["sandbox", "check", "--sandbox", "docker"]) == 2
-    assert "no sandbox 'docker'; there are bubblewrap, landlock, unsafe-local" in capfd.readouterr().err
+    assert "no sandbox 'docker'; there are auto, bubblewrap, landlock, unsafe-local" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import click
-
 from journeyman import sandbox
 from journeyman.cli._shared import console
-from journeyman.errors import InputError, SandboxError
-from journeyman.sandbox import attacks, bubblewrap
+from journeyman.errors import InputError
+from journeyman.sandbox import attacks
 from journeyman.sandbox.attacks import Attack, Report, Verdict
 from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 from journeyman.sandbox.languages import LANGUAGES
@@ -119,20 +117,13 @@ def _with(name: str, use: Callable[[Sandbox], Coroutine[Any, Any, _Made]]) -> _M
 
 
 async def opened(name: str) -> Sandbox:
-    """A sandbox that was started. `auto` is bubblewrap, and Landlock where this machine forbids what bubblewrap needs.
+    """A sandbox that was started.
 
     Raises:
-        SandboxError: It cannot run here; the message says what to do. What is only not installed is to be installed.
+        SandboxError: It cannot run here; the message says what to do.
     """
-    box = sandbox.load("bubblewrap" if name == "auto" else name)
-    try:
-        await box.start()
-    except SandboxError as error:
-        if name != "auto" or not bubblewrap.installed():
-            raise
-        box = sandbox.load("landlock")
-        await box.start()
-        click.echo(f"journeyman: bubblewrap cannot run here, so landlock is used: {error}", err=True)
+    box = sandbox.load(name)
+    await box.start()
     return box
 
 

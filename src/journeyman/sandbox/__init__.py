@@ -8,6 +8,7 @@ from journeyman.errors import InputError
 from journeyman.sandbox.base import Sandbox
 
 _SANDBOXES = {
+    "auto": ("journeyman.sandbox.strongest", "Strongest"),
     "bubblewrap": ("journeyman.sandbox.bubblewrap", "Bubblewrap"),
     "landlock": ("journeyman.sandbox.landlock", "Landlock"),
     "unsafe-local": ("journeyman.sandbox.unsafe", "Unsafe"),
@@ -19,8 +20,10 @@ _SERVICE = ("journeyman.sandbox.http", "HttpSandbox")
 _log = logging.getLogger(__name__)
 
 
-def load(name: str = "bubblewrap") -> Sandbox:
+def load(name: str = "auto") -> Sandbox:
     """A sandbox by its name, or the client of a service by its URL. Nothing is started yet.
+
+    "auto" is bubblewrap, or Landlock where this machine forbids what bubblewrap needs.
 
     Raises:
         InputError: There is none of that name.
