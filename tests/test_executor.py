@@ -12,6 +12,7 @@ import pytest
 
 from journeyman import create_ace_executor
 from journeyman.errors import InputError, ModelRefused
+from journeyman.execution import ExecutorConfig
 from journeyman.executor import Executor
 from journeyman.learn.playbook import edit, files
 from journeyman.models import KEY
@@ -269,6 +270,18 @@ def test_what_is_wrong_is_said_before_anything_is_done(make: Make, tmp_path: Pat
         make(ptc_base_url="localhost")
     with pytest.raises(InputError, match="is not a playbook file: bring it in with `journeyman playbook import"):
         make(skillbook_path=foreign)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reflector"),
+    [
+        ({"model": "ollama:qwen3"}, "ollama:qwen3"),
+        ({}, "openai:gpt-5-nano"),
+        ({"model": "ollama:qwen3", "reflector_model": "openai:gpt-5-nano"}, "openai:gpt-5-nano"),
+    ],
+)
+def test_whoever_names_one_model_needs_the_key_of_no_other(settings: dict[str, str], reflector: str) -> None:
+    assert ExecutorConfig(**settings).models[1] == reflector  # type: ignore[arg-type]
 
 
 def test_a_missing_key_is_said_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,8 @@ class ExecutorConfig:
     """Learn behind the answer. Without, an answer is returned once what it teaches is in the file."""
     model: str = "openai:gpt-5-mini"
     """What does the work."""
-    reflector_model: str = "openai:gpt-5-nano"
-    """What draws the lessons."""
+    reflector_model: str = ""
+    """What draws the lessons. Unless it is named, it is openai:gpt-5-nano beside the default model, and else `model` itself."""
     base_url: str = ""
     """Another server for models named without one."""
     key_env: str = "OPENAI_API_KEY"
@@ -65,6 +65,12 @@ class ExecutorConfig:
             raise InputError(f"ptc_base_url is {self.ptc_base_url!r}, and must begin with http:// or https://")
         if self.task_type not in set(TaskType):
             raise InputError(f"task_type is {self.task_type!r}, and must be one of {', '.join(TaskType)}")
+
+    @property
+    def models(self) -> tuple[str, str]:
+        """Who does the work and who draws the lessons, with the defaults filled in."""
+        default = "openai:gpt-5-nano" if self.model == "openai:gpt-5-mini" else self.model
+        return self.model, self.reflector_model or default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

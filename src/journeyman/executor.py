@@ -71,7 +71,7 @@ class Executor:
     """Does what it is asked with the help of a playbook, and learns from what became of it."""
 
     def __init__(self, config: ExecutorConfig) -> None:
-        for name in (config.model, config.reflector_model):
+        for name in config.models:
             app.check(name, base_url=config.base_url, key_env=config.key_env)
         self.config = config
         self._skillbook = _Skillbook(Path(config.skillbook_path))
@@ -213,7 +213,7 @@ class Executor:
         if self._learner is None:
             lessons = Lessons(
                 path=self._skillbook.path,
-                reflector=self._model(self.config.reflector_model),
+                reflector=self._model(self.config.models[1]),
                 curator=Curator(self._embedder, self.config.similarity_threshold),
                 stamp=lambda: app.now().isoformat(timespec="seconds"),
                 name="executor",
