@@ -75,7 +75,7 @@ def test_samples_are_found_by_id_or_prompt_and_lists_are_several(tmp_path: Path)
     rows: list[dict[str, Any]] = [
         {"task_id": "H/0", "completion": "    return xs[0]\n"},
         {"task_id": 7, "solution": "def double(x): return x"},
-        {"prompt": HUMANEVAL["prompt"], "samples": ["a", "b"]},
+        {"prompt": HUMANEVAL["prompt"], "samples": ["first = 1", "first = 2"]},
     ]
     found = read_samples(file(tmp_path / "s.jsonl", *rows), tasks)
     assert [(each.task_id, each.continues) for each in found] == [("H/0", True), ("7", False), ("H/0", False), ("H/0", False)]
@@ -102,8 +102,17 @@ def test_a_completion_goes_on_and_a_solution_stands_alone_with_the_prompts_impor
     whole = tests.program("def first(xs: List[int]): return xs[0]", continues=False)
     assert whole.startswith("from typing import List")
     assert whole.count("def first") == 1
-    body = tests.program("    return xs[0]\n", continues=False)
-    assert body == tests.prompt + "    return xs[0]\n"
+    assert tests.goes_on("    return xs[0]\n")
+    assert not tests.goes_on("def first(xs): return xs[0]")
+
+
+def test_what_most_solutions_of_a_file_are_all_are(tmp_path: Path) -> None:
+    tasks = read_tasks(file(tmp_path / "t.jsonl", HUMANEVAL))
+    body, whole = "    return xs[0]\n", "def first(xs): return xs[0]"
+    bodies = [{"task_id": "H/0", "solution": text} for text in (body, body, whole)]
+    assert all(each.continues for each in read_samples(file(tmp_path / "b.jsonl", *bodies), tasks))
+    wholes = [{"task_id": "H/0", "solution": text} for text in (whole, whole, body)]
+    assert not any(each.continues for each in read_samples(file(tmp_path / "w.jsonl", *wholes), tasks))
 
 
 def test_a_solution_may_have_the_name_of_a_built_in_function() -> None:

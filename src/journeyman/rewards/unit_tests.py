@@ -40,7 +40,8 @@ class UnitTests:
         try:
             tests = code_tests(task)
             async with self._free():
-                verdict = await self.check(tests, tests.program(answer(trace.reply), continues=False))
+                text = answer(trace.reply)
+                verdict = await self.check(tests, tests.program(text, continues=tests.goes_on(text)))
         except TaskError as error:
             return Reward(name="unit_tests", value=None, evidence=str(error))
         value = None if verdict.passed is None else float(verdict.passed)

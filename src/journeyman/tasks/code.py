@@ -66,11 +66,11 @@ class CodeTests:
 
     def program(self, text: str, *, continues: bool) -> str:
         """The module `solution` that an answer makes: after the prompt, or alone with the prompt's imports."""
-        if continues:
-            return self.prompt + text
-        if self.entry_point and self.prompt and self.entry_point not in _defined(text):
-            return self.prompt + text
-        return f"{_imports(self.prompt)}\n{text}"
+        return self.prompt + text if continues else f"{_imports(self.prompt)}\n{text}"
+
+    def goes_on(self, text: str) -> bool:
+        """Whether a text looks like the rest of the prompt, and not like a program of its own."""
+        return bool(self.prompt and self.entry_point) and self.entry_point not in _defined(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
     bad.check()
     if not found:
         raise InputError(f"{path} holds no samples")
-    return tuple(found)
+    return _of_one_kind(found, {task.id: code_tests(task) for task in tasks})
 
 
 def load(input: str, held_out: str = "", *, seed: int = 0, domain: str = "code") -> tuple[Task, ...]:
@@ -206,6 +206,15 @@ def _samples(row: rows.Row, id: str, bad: rows.Complaints) -> Iterator[Sample]:
             yield Sample(task_id=id, text=text, continues=key in _CONTINUED)
         else:
             bad.add(row.where, f"{key} is no text")
+
+
+def _of_one_kind(samples: Sequence[Sample], tests: Mapping[str, CodeTests]) -> tuple[Sample, ...]:
+    """Some files call bodies of functions solutions. What most of those in a file are, all are."""
+    alone = [sample for sample in samples if not sample.continues]
+    bodies = sum(tests[sample.task_id].goes_on(sample.text) for sample in alone)
+    if 2 * bodies <= len(alone):
+        return tuple(samples)
+    return tuple(replace(sample, continues=True) for sample in samples)
 
 
 def _id(value: Mapping[str, Any]) -> str:

@@ -54,7 +54,9 @@ class Checker(Peer):
             return False
         if operation in ("get", "set"):
             return self._is_own(args[0]) and isinstance(args[1], str) and not args[1].startswith("_")
-        return operation in ("call", "next", "iter") or self._is_own(args[0])
+        # Not what both ends have: it would do here what it can do there.
+        lent = any(args[0] is each for each in self._lent)
+        return (lent and operation in ("call", "next", "iter")) or self._is_own(args[0])
 
     def _is_own(self, value: Any) -> bool:
         kind = value if isinstance(value, type) else type(value)

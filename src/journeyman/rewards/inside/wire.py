@@ -152,7 +152,24 @@ class Decoder:
         else:
             found = [self.decode(item) for item in contents]
             made.clear()
-            made.update(found) if isinstance(made, set) else made.extend(found)
+            if isinstance(made, set):
+                _put(made, found)
+            else:
+                made.extend(found)
+
+
+def _put(made: set[Any], items: list[Any]) -> None:
+    """Fill a set, so that its items stand in the order they had at the other end if that can be had.
+
+    Their order depends on how the set has grown, and code that leans on it is judged as it would be in one process.
+    """
+    for order in (items, items[::-1]):
+        # One by one it grows by and by; of another set it takes the room for all at once.
+        for whole in (order, frozenset(order)):
+            made.clear()
+            made.update(whole)
+            if list(made) == items:
+                return
 
 
 def plain(value: Any) -> Any:
