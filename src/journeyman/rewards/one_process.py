@@ -108,7 +108,7 @@ async def _run(sandbox: Sandbox, text: str, file: str, candidate: Candidate) -> 
         + prepared(candidate.setup)
         + f"together.run(lambda text: tools.report(text), {file!r})\n"
     )
-    laid = {**candidate.files, file: text.encode(), **carried()}
+    laid = {**candidate.files, file: text.encode(), **carried("together")}
     outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits), tools={"report": tell})
     return _Run(outcome, _read(told))
 

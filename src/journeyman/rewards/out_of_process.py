@@ -25,6 +25,7 @@ _MOST_WAITING = 64
 _FAREWELL_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 """With a machine that is too busy to start the other end."""
+_WORN_OUT = ("cpu", "memory")
 TIME = ("cpu", "wall")
 """Limits that a program hits which only takes too long."""
 
@@ -81,11 +82,12 @@ class Verdict:
 
 
 @cache
-def carried() -> Mapping[str, bytes]:
-    """The package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
+def carried(program: str) -> Mapping[str, bytes]:
+    """One program of the package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
+    names = ("__init__", program) if program == "together" else ("__init__", "wire", "handle", "peer", program)
     files: dict[str, bytes] = {}
     with TemporaryDirectory() as folder:
-        for path in Path(__file__).with_name("inside").glob("*.py"):
+        for path in (Path(__file__).parent / "inside" / f"{name}.py" for name in names):
             name = f"{PACKAGE}/{path.name}"
             compiled = Path(folder, path.stem)
             # Not checked against the source's date, which is the date of the run. Another Python looks for another name.
@@ -107,6 +109,8 @@ class _Line:
     def __init__(self, seconds: float) -> None:
         self._left = seconds
         self.out_of_time = False
+        self.answered = False
+        """Whether the candidate said anything at all."""
         self._to_checker: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
         self._to_candidate: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
         self._ready = asyncio.Event()
@@ -118,6 +122,7 @@ class _Line:
         message = str(arguments["0"])
         self._ready.set()
         if message:
+            self.answered = True
             await self._to_checker.put(message)
         return await self._to_candidate.get()
 
@@ -172,7 +177,7 @@ async def examine(sandbox: Sandbox, tests: Tests, candidate: Candidate) -> Verdi
         await asyncio.gather(running, return_exceptions=True)
     if line.out_of_time:
         return Verdict(passed=False, evidence="the code did not answer in time: wall limit", timed_out=True)
-    return _verdict(line.report, checked, outcome)
+    return _verdict(line.report, checked, outcome, answered=line.answered)
 
 
 async def _candidate(sandbox: Sandbox, line: _Line, candidate: Candidate) -> Outcome:
@@ -180,7 +185,7 @@ async def _candidate(sandbox: Sandbox, line: _Line, candidate: Candidate) -> Out
     try:
         code = prepared(candidate.setup) + _CANDIDATE
         patient = replace(candidate.limits, wall_seconds=candidate.limits.wall_seconds + _PATIENCE_SECONDS)
-        program = Program(code=code, files={**candidate.files, **carried()}, limits=patient)
+        program = Program(code=code, files={**candidate.files, **carried("candidate")}, limits=patient)
         outcome = await sandbox.run(program, tools={"exchange": line.candidate_says})
         why = ended_by(outcome)
     finally:
@@ -197,17 +202,18 @@ async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, candidate: Candi
     )
     limits = candidate.limits
     longer = replace(limits, wall_seconds=limits.wall_seconds + _PATIENCE_SECONDS, cpu_seconds=limits.cpu_seconds + 10)
-    program = Program(code=code, files={**tests.files, **carried()}, limits=longer)
+    program = Program(code=code, files={**tests.files, **carried("checker")}, limits=longer)
     return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
 
 
-def _verdict(report: dict[str, Any] | None, checked: Outcome, outcome: Outcome | None) -> Verdict:
+def _verdict(report: dict[str, Any] | None, checked: Outcome, outcome: Outcome | None, *, answered: bool) -> Verdict:
     if outcome is not None:
         found = f"the code ended before its tests did: {ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
         return Verdict(passed=False, evidence=found, timed_out=outcome.limit in TIME, outcome=outcome)
     if report is None:
         found = f"the tests ended before they were through: {ended_by(checked)}\n{checked.stderr[-500:]}".strip()
-        return Verdict(passed=None, evidence=found)
+        # Tests that know their own size come to that only with what the code answered.
+        return Verdict(passed=False if checked.limit in _WORN_OUT and answered else None, evidence=found)
     if report["could_not_cross"]:
         return Verdict(passed=None, needs_one_process=True, evidence=report["could_not_cross"])
     tests, good = int(report["tests"]), int(report["passed"])
