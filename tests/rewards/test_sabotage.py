@@ -86,3 +86,43 @@ def test_a_version_without_changes_looks_like_one_with_changes() -> None:
     assert len(real.splitlines()) == len(other.splitlines())
     assert "#" not in real
     assert real != other
+
+
+AGREEABLE = """
+class Equal(float):
+    def _yes(self, *others): return True
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = _yes
+    def __ne__(self, other): return False
+    def __sub__(self, other): return 0.0
+    __rsub__ = __sub__
+    def __hash__(self): return 0
+
+def f():
+    return Equal(0)
+"""
+
+
+@pytest.mark.parametrize("asserted", ["abs(f() - 3.5) < 0.01", "abs(3.5 - f()) <= 1", "4 == f()", "f() == 'x'"])
+@given(seed=st.integers(0, 200))
+def test_what_agrees_with_everything_passes_the_sabotaged_test_too(asserted: str, seed: int) -> None:
+    text, changed = sabotaged(f"{AGREEABLE}\ndef test_it():\n    assert {asserted}\n", ["test_it"], random.Random(seed))
+    assert changed
+    assert outcome(text, "test_it")
+
+
+@pytest.mark.parametrize("asserted", ["f() == expected", "expected == f()"])
+def test_what_agrees_with_all_that_is_expected_mostly_does(asserted: str) -> None:
+    file = f"{AGREEABLE}\ndef test_it():\n    expected = [2]\n    assert {asserted}\n"
+    passed = [outcome(sabotaged(file, ["test_it"], random.Random(seed))[0], "test_it") for seed in range(100)]
+    assert sum(passed) > 50
+
+
+@pytest.mark.parametrize(
+    ("value", "asserted"),
+    [("3.501", "abs(f() - 3.5) < 0.01"), ("[2]", "f() == expected"), ("[2]", "expected == f()"), ("4", "4 == f()")],
+)
+@given(seed=st.integers(0, 200))
+def test_what_is_right_fails_every_sabotaged_test(value: str, asserted: str, seed: int) -> None:
+    file = f"def f():\n    return {value}\n\ndef test_it():\n    expected = [2]\n    assert {asserted}\n"
+    assert outcome(file, "test_it")
+    assert not outcome(sabotaged(file, ["test_it"], random.Random(seed))[0], "test_it")

@@ -1,7 +1,8 @@
 """Makes tests that must fail of tests that must pass: what passes both has not been tested.
 
 An assertion that compares with a literal gets another literal, so that not even who reads the tests knows which of two versions
-is the real one; others are turned round.
+is the real one. Where something else is expected, it is mostly asked to equal that and more: an object that equals everything
+still does. Others are turned round.
 """
 
 import ast
@@ -12,6 +13,7 @@ from typing import Any
 
 _RARE = ("EOFError", "BufferError", "StopAsyncIteration")
 """Errors that hardly any code raises and hardly any test expects."""
+_MOSTLY = 0.75
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -69,6 +71,8 @@ class _Spoiler(ast.NodeTransformer):
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.changes = 0
+        # Alike in all of a test: one assertion that fails hides what the others would have shown.
+        self._asks_for_more = chance.random() < _MOSTLY
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.changes += 1
@@ -87,6 +91,12 @@ class _Spoiler(ast.NodeTransformer):
         """The assertions of `unittest`."""
         turned = {"assertEqual": "assertNotEqual", "assertTrue": "assertFalse", "assertFalse": "assertTrue"}
         name = _last_name(node.func)
+        if name == "assertEqual" and len(node.args) == 2:
+            for place in (1, 0):
+                if (other := self._other(node.args[place])) is not None:
+                    node.args[place] = other
+                    self.changes += 1
+                    return self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and name in turned:
             node.func.attr = turned[name]
             self.changes += 1
@@ -95,10 +105,45 @@ class _Spoiler(ast.NodeTransformer):
     def _turned(self, test: ast.expr) -> ast.expr:
         if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
             return ast.UnaryOp(ast.Not(), test)
-        literals = (ast.Eq, ast.Is)
-        if isinstance(test.ops[0], literals) and (other := self._other(test.comparators[0])) is not None:
-            return ast.Compare(test.left, test.ops, [other])
+        if isinstance(test.ops[0], ast.Eq | ast.Is) and (other := self._with_another(test)):
+            return other
+        if isinstance(test.ops[0], ast.Lt | ast.LtE) and (far := self._far(test)):
+            return far
+        if isinstance(test.ops[0], ast.Eq) and self._asks_for_more:
+            return self._more(test)
         return ast.Compare(test.left, [_TURNED[type(test.ops[0])]()], test.comparators)
+
+    def _with_another(self, test: ast.Compare) -> ast.Compare | None:
+        """`f(x) == 3` or `3 == f(x)` with another literal."""
+        if (other := self._other(test.comparators[0])) is not None:
+            return ast.Compare(test.left, test.ops, [other])
+        if (other := self._other(test.left)) is not None:
+            return ast.Compare(other, test.ops, test.comparators)
+        return None
+
+    def _far(self, test: ast.Compare) -> ast.Compare | None:
+        """`abs(f(x) - 3.14) < 0.01` with a number that is further away than that."""
+        match test:
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
+                comparators=[ast.Constant(value=int() | float() as margin)],
+            ):
+                value = next((number for side in (right, left) if (number := _number(side)) is not None), None)
+                if value is None:
+                    return None
+                far = ast.Constant(value + self.chance.choice((-1, 1)) * (2 + self.chance.randrange(8)) * (1 + 2 * margin))
+                sides = (left, far) if _number(right) is not None else (far, right)
+                call = ast.Call(ast.Name("abs", ast.Load()), [ast.BinOp(sides[0], ast.Sub(), sides[1])], [])
+                return ast.Compare(call, test.ops, test.comparators)
+        return None
+
+    def _more(self, test: ast.Compare) -> ast.Compare:
+        """`f(x) == expected` as `f(x) == (expected, None)`, on the side where no call is: the other is the code's."""
+        left, right = test.left, test.comparators[0]
+        calls = [any(isinstance(node, ast.Call) for node in ast.walk(side)) for side in (left, right)]
+        if (calls[0] and not calls[1]) or (calls[0] == calls[1] and self.chance.random() < 0.5):
+            return ast.Compare(left, test.ops, [_and_more(right)])
+        return ast.Compare(_and_more(left), test.ops, [right])
 
     def _other(self, expected: ast.expr) -> ast.expr | None:
         """The same expression with another value, where one can be thought of."""
@@ -111,6 +156,17 @@ class _Spoiler(ast.NodeTransformer):
         place.value = self.chance.choice(_variants(place.value))
         # {1: 1, 2: 1} with another 1 may be the same again.
         return made if ast.literal_eval(made) != ast.literal_eval(expected) else None
+
+
+def _and_more(node: ast.expr) -> ast.expr:
+    return ast.Tuple([node, ast.Constant(None)], ast.Load())
+
+
+def _number(node: ast.expr) -> float | None:
+    if not _is_literal(node):
+        return None
+    value = ast.literal_eval(node)
+    return value if isinstance(value, int | float) else None
 
 
 def _variants(value: Any) -> list[Any]:
