@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from journeyman.playbook import Playbook as Playbook
     from journeyman.release import Release as Release
     from journeyman.release import Stage as Stage
+    from journeyman.rewards.base import BaseReward as BaseReward
     from journeyman.rewards.base import RewardFunction as RewardFunction
     from journeyman.rewards.base import RewardResult as RewardResult
     from journeyman.rewards.code_execution import CodeExecutionReward as CodeExecutionReward
@@ -67,7 +68,7 @@ _HOMES = {
     "offline": ("OfflineTrainer", "create_offline_trainer"),
     "playbook": ("Bullet", "Insight", "Playbook"),
     "release": ("Release", "Stage"),
-    "rewards.base": ("RewardFunction", "RewardResult"),
+    "rewards.base": ("BaseReward", "RewardFunction", "RewardResult"),
     "rewards.code_execution": ("CodeExecutionReward",),
     "rewards.completion": ("TaskCompletionReward",),
     "rewards.efficiency": ("EfficiencyReward",),

@@ -1,5 +1,9 @@
 """What a reward is: a small class that looks at what an agent did and gives a verdict that can be checked."""
 
+import hashlib
+import inspect
+import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -38,3 +42,26 @@ class RewardFunction(Protocol):
         """Changes whenever the same trace may be scored otherwise, so that kept scores are not mistaken for new ones."""
 
     def compute(self, trace: Trace) -> RewardResult: ...
+
+
+class BaseReward(ABC):
+    """What a reward of one's own may begin with: it needs a `name` and `compute`, and has its version by itself."""
+
+    name: str
+    weight: float = 1.0
+
+    @property
+    def version(self) -> str:
+        """Made of the class's source and its settings. Say a version yourself where `compute` calls what may change elsewhere.
+
+        A class that was typed into a prompt has no source that could be compared: then no kept verdict is its own.
+        """
+        try:
+            source = inspect.getsource(type(self))
+        except (OSError, TypeError):
+            source = secrets.token_hex(8)
+        return hashlib.blake2b(f"{source}{sorted(vars(self).items())}".encode(), digest_size=6).hexdigest()
+
+    @abstractmethod
+    def compute(self, trace: Trace) -> RewardResult:
+        """The verdict on one attempt."""
