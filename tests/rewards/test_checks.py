@@ -165,3 +165,11 @@ async def test_a_sandbox_that_fails_decides_nothing(kind: str, text: str) -> Non
     (result,) = await run_checks(Broken(), [check], files={"app.py": ADD.encode()})  # type: ignore[arg-type]
     assert result.passed is None
     assert "the service is down" in result.evidence
+
+
+@pytest.mark.parametrize("kind", ["pytest", "shell"])
+async def test_a_file_that_would_lie_outside_is_the_agents_failure(box: Unsafe, kind: str) -> None:
+    check = Check(name="it", kind=kind, text=TESTS if kind == "pytest" else "true")  # type: ignore[arg-type]
+    (result,) = await run_checks(box, [check], files={"app.py": ADD.encode(), "../x.py": b""})
+    assert result.passed is False
+    assert "../x.py" in result.evidence

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from journeyman.errors import SandboxError
+from journeyman.errors import InputError, SandboxError
 from journeyman.rewards.one_process import examine_together
 from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, ended_by, examine
 from journeyman.rewards.sabotage import names_of_tests
@@ -109,7 +109,11 @@ async def run_checks(
 
 
 async def _run(sandbox: Sandbox, check: Check, candidate: Candidate) -> CheckResult:
-    verdict = await (_shell if check.kind == "shell" else _pytest)(sandbox, check.text, candidate)
+    try:
+        verdict = await (_shell if check.kind == "shell" else _pytest)(sandbox, check.text, candidate)
+    except InputError as error:
+        # All that a sandbox can find wrong with a program here is what the agent called its files.
+        verdict = Verdict(passed=False, evidence=str(error))
     word = {True: "passed", False: "failed", None: "could not be told"}[verdict.passed]
     return CheckResult(
         check=check,
