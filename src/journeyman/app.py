@@ -1,5 +1,6 @@
 """The only wiring: names become models, data sets and clocks."""
 
+import asyncio
 import os
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -15,7 +16,10 @@ from journeyman.training import BARE, TrainingConfig, bare
 
 if TYPE_CHECKING:
     from journeyman.models.prices import PerMillion
+    from journeyman.sandbox.base import Sandbox
 
+PROGRAMMING = frozenset({"humaneval", "mbpp"})
+"""Data sets whose answers are programs, which are run."""
 REPEATABLE = "2026-11-21T00:00:00+00:00"
 """What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
 run gives the same bytes on any day; `SOURCE_DATE_EPOCH`, where set, is stamped instead."""
@@ -103,7 +107,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         return Dataset(
             name=config.dataset_name, tasks=(), verifier=answers.Number() if config.dataset_name == "gsm8k" else answers.Exact()
         )
-    if config.dataset_name in ("humaneval", "mbpp"):
+    if config.dataset_name in PROGRAMMING:
         return _programming(config)
     if config.dataset_name == "desk" and not config.input_path and not config.held_out_path:
         from journeyman.tasks import desk
@@ -129,3 +133,22 @@ def _programming(config: TrainingConfig) -> Dataset:
         raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
     found = code.load(config.input_path, config.held_out_path, seed=config.seed, domain=config.domain or "code")
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load()))
+
+
+def try_walls(dataset: Dataset) -> None:
+    """Find out that the programs of a data set can be tested here, before a model is asked for any.
+
+    Raises:
+        SandboxError: They cannot; the message says what to do.
+    """
+    from journeyman.rewards.unit_tests import UnitTests
+
+    if isinstance(dataset.verifier, UnitTests):
+        asyncio.run(_begun_and_ended(dataset.verifier.sandbox))
+
+
+async def _begun_and_ended(walls: "Sandbox") -> None:
+    try:
+        await walls.start()
+    finally:
+        await walls.close()

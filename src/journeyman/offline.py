@@ -184,6 +184,8 @@ class OfflineTrainer:
             files.check_writable(Path(path))
         # Whoever has a mistake in their data and no key yet is told of the data.
         _ = self.dataset
+        if self.config.dataset_name in app.PROGRAMMING:
+            app.try_walls(self.dataset)
         embed.load(self.config.embedder)
         for name in self.config.models:
             app.check(name, base_url=self.config.base_url, key_env=self.config.key_env)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman import app
-from journeyman.errors import InputError
+from journeyman import OfflineTrainer, app
+from journeyman.errors import InputError, SandboxError
 from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.sandbox.unsafe import Unsafe
 from journeyman.task import Split, Task
@@ -109,3 +109,14 @@ def test_the_formats_are_data_sets_that_training_and_examination_know(tmp_path: 
     assert isinstance(found.verifier, UnitTests)
     with pytest.raises(InputError, match="--input FILE"):
         app.load_dataset(TrainingConfig(dataset_name="mbpp"))
+
+
+def test_training_on_programs_begins_with_walls_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"task_id": f"t{n}", "prompt": f"# {n}\n{ADD.prompt}", "entry_point": "add", "test": ADD.test} for n in range(20)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    config = TrainingConfig(dataset_name="humaneval", input_path="tasks.jsonl", generator_model="scripted:x", evaluate=False)
+    with pytest.raises(SandboxError, match="bubblewrap is not installed"):
+        OfflineTrainer(config).train()
+    assert not Path(".journeyman").exists()
