@@ -171,6 +171,27 @@ async def test_closing_waits_no_longer_than_it_was_told_and_counts_what_is_lost(
         await executor.aforward(sums(1)[0])
 
 
+async def test_closing_waits_for_a_goal_that_is_under_way_and_cancels_it_when_time_is_up(make: Make, server: LLMServer) -> None:
+    release = threading.Event()
+    server.default = lambda _: Answer(body=completion("Answer: 1").body, once=release)
+    patient, hasty = make(), make()
+    try:
+        answered, cancelled = (asyncio.create_task(one.aforward(sums(1)[0])) for one in (patient, hasty))
+        async with asyncio.timeout(10):
+            while len(server.bodies) < 2:
+                await asyncio.sleep(0.005)
+        await hasty.aclose(timeout=0.1)
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        closing = asyncio.create_task(patient.aclose())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+    finally:
+        release.set()
+    await closing
+    assert (await answered).output == "Answer: 1"
+
+
 async def test_what_nobody_judged_is_neither_success_nor_failure_and_teaches_nothing(make: Make, server: LLMServer) -> None:
     async with make(verifier=None, async_learning=False, task_type=TaskType.TEXT_GENERATION) as executor:
         result = await executor.aforward(pupil.question(3))

@@ -85,6 +85,8 @@ class Executor:
         self._open_models: dict[str, Model] = {}
         self._walls: Sandbox | None = None
         self._learner: Learner | None = None
+        self._under_way: set[asyncio.Task[Any]] = set()
+        """Goals and feedback that somebody waits for: in vain, if they were left behind on a loop that has ended."""
 
     @property
     def stats(self) -> ExecutorStats:
@@ -120,8 +122,11 @@ class Executor:
         self._submit(self._feedback(execution, reward, evidence)).result()
 
     async def aclose(self, timeout: float = FLUSH) -> None:
-        """Learn from what is waiting, for `timeout` seconds at most, and give everything back. Never raises for what is lost:
-        it is counted in `stats.learning`."""
+        """Finish what is under way and learn from what is waiting, for `timeout` seconds at most, and give everything back.
+
+        A goal that is not done by then is cancelled, and whoever waits for it gets a `CancelledError`. Never raises for what
+        is not learned: it is counted in `stats.learning`.
+        """
         if not self._closed:
             self._closed = True
             await asyncio.wrap_future(self._loop.submit(self._end(timeout)))
@@ -147,7 +152,16 @@ class Executor:
         if self._closed:
             work.close()
             raise InputError("the executor was closed; make another")
-        return self._loop.submit(work)
+        return self._loop.submit(self._watched(work))
+
+    async def _watched(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            return await work
+        finally:
+            self._under_way.discard(task)
 
     async def _forward(self, goal: str | Scenario | Task, checks: Sequence[str | Acceptance]) -> Execution:
         scenario, task = self._taken(goal, checks)
@@ -245,8 +259,15 @@ class Executor:
         )
 
     async def _end(self, patience: float) -> None:
+        until = asyncio.get_running_loop().time() + patience
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=patience)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
         if self._learner:
-            await self._learner.close(patience)
+            await self._learner.close(max(0.0, until - asyncio.get_running_loop().time()))
         for resource in (self._walls, *self._open_models.values()):
             if resource is not None:
                 await resource.close()
