@@ -73,6 +73,11 @@ def test_tools_that_change_nothing_may_be_called_freely() -> None:
     assert GOAL.compute(done(used("look"), used("book", arguments=json.dumps(BOOK)), used("look"))).score == 1.0
 
 
+@pytest.mark.parametrize("arguments", ["[" * 100_000, "[" * 700 + "]" * 700, "{", "\x00"])
+def test_arguments_that_nobody_can_read_are_no_call_that_was_asked_for(arguments: str) -> None:
+    assert GOAL.compute(done(used("book", arguments=arguments))).score == 0.0
+
+
 def test_the_version_knows_the_goals() -> None:
     other = TaskCompletionReward(goals={"task": Goal(calls=(("book", {"flight": "HAT1"}),))})
     assert len({REWARD.version, GOAL.version, other.version}) == 3

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.rewards.syntax import SyntaxValidationReward, json_fault, python_fault
+from journeyman.rewards.verdict import UNREACHABLE
 from tests.support.traces import said
 
 REWARD = SyntaxValidationReward()
@@ -64,6 +65,7 @@ def test_a_language_whose_parser_is_missing_is_unknown(monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", "")
     found = REWARD.compute(said(block("bash", "echo 1")))
     assert (found.score, found.details["evidence"]) == (None, "bash is not installed")
+    assert found.details[UNREACHABLE], "it is asked again once bash is there"
 
 
 def test_nothing_of_the_code_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

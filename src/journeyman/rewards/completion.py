@@ -44,7 +44,7 @@ class TaskCompletionReward:
 
     @property
     def version(self) -> str:
-        return version(1, *sorted(self.goals.items())) if self.goals else version(1)
+        return version(1, self.goals) if self.goals else version(1)
 
     def compute(self, trace: Trace) -> RewardResult:
         if trace.error is not None:
@@ -76,7 +76,7 @@ def _unfinished(steps: list[ModelCall | ToolCall]) -> str:
 
 def _missed(steps: list[ModelCall | ToolCall], goal: Goal) -> str:
     """What the goal asks for and was not done, or what was done that it forbids; nothing when all is right."""
-    made = Counter(_key(step.tool, _arguments(step)) for step in steps if isinstance(step, ToolCall) and went_well(step))
+    made = Counter(_made(step) for step in steps if isinstance(step, ToolCall) and went_well(step))
     asked = Counter(_key(tool, arguments) for tool, arguments in goal.calls)
     for tool, arguments in goal.calls:
         if not made[_key(tool, arguments)]:
@@ -87,11 +87,11 @@ def _missed(steps: list[ModelCall | ToolCall], goal: Goal) -> str:
     return ""
 
 
-def _arguments(call: ToolCall) -> object:
+def _made(call: ToolCall) -> tuple[str, str]:
     try:
-        return json.loads(call.arguments)
-    except ValueError:
-        return call.arguments
+        return _key(call.tool, json.loads(call.arguments))
+    except (ValueError, RecursionError):
+        return call.tool, call.arguments
 
 
 def _key(tool: str, arguments: object) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.blocks import last_blocks, parsed
-from journeyman.rewards.verdict import binary, short, unknown, version
+from journeyman.rewards.verdict import UNREACHABLE, binary, short, unknown, version
 from journeyman.trace import Trace
 
 _SECONDS = 10.0
@@ -49,7 +49,7 @@ class SyntaxValidationReward:
                     False, f"the {block.language} code is not well-formed: {short(fault, 200)}", language=block.language
                 )
         if missing:
-            return unknown("; ".join(missing.values()))
+            return unknown("; ".join(missing.values()), **{UNREACHABLE: True})
         languages = ", ".join(sorted({block.language for block in found}))
         return binary(True, f"the code is well-formed ({languages})", blocks=len(found))
 

@@ -65,6 +65,11 @@ def test_each_limit_of_v2_holds_at_its_number_and_not_beyond(limit: str, within:
     assert violations
 
 
+@pytest.mark.parametrize("text", ["x = " + "1 + " * 900 + "1\n", "x = " + "not " * 900 + "1\n", "x = " + "-" * 300 + "1\n"])
+def test_code_nested_too_deep_to_be_measured_complies_with_nothing(text: str) -> None:
+    assert judged(text)[0] == 0.0
+
+
 def test_a_chain_of_elif_is_one_level_and_a_chain_of_if_in_else_too_deep() -> None:
     flat = "def f(a):\n    if a == 1:\n        return 1\n" + "".join(
         f"    elif a == {n}:\n        return {n}\n" for n in range(2, 8)

@@ -37,7 +37,7 @@ WEIGHTS: Mapping[str, float] = {
 }
 """As documented. With innovation, which is off by default, they add up to 1.05 and are divided by that; without it, to 1."""
 
-VERSION = "1"
+VERSION = 2
 """Changes with any formula of this package."""
 
 

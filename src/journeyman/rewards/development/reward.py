@@ -1,15 +1,16 @@
 """The development components as a reward on a trace."""
 
-import hashlib
 import json
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 
+from journeyman.errors import JourneymanError, MissingExtra
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.checks import Check, run_checks
 from journeyman.rewards.development.combine import VERSION, Development
 from journeyman.rewards.development.functionality import measure_coverage
 from journeyman.rewards.development.work import Work, checked
+from journeyman.rewards.verdict import UNREACHABLE, unknown, version
 from journeyman.sandbox.base import Sandbox
 from journeyman.trace import ToolCall, Trace
 
@@ -79,7 +80,17 @@ class DevelopmentReward:
 
     @property
     def version(self) -> str:
-        return f"{VERSION}-{hashlib.sha256(repr(self.development).encode()).hexdigest()[:12]}"
+        return version(VERSION, self.development)
 
     def compute(self, trace: Trace) -> RewardResult:
-        return self.development.compute(self.find(trace))
+        """Unknown as well when ruff or bandit did not answer.
+
+        Raises:
+            MissingExtra: ruff, radon or bandit is not installed.
+        """
+        try:
+            return self.development.compute(self.find(trace))
+        except MissingExtra:
+            raise
+        except JourneymanError as error:
+            return unknown(str(error), is_binary=False, **{UNREACHABLE: True})

@@ -5,10 +5,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from journeyman.rewards import blocks, verdict
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.checks import CheckResult
 from journeyman.sandbox.base import Outcome
 from journeyman.trace import Trace
+
+DEEPEST = 200
+"""Levels of a syntax tree. What measures them calls itself for each, and radon gives up from about 300 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ class Component(Protocol):
 
 def unknown(why: str) -> RewardResult:
     """It could not be told."""
-    return RewardResult(score=None, details={"evidence": why})
+    return verdict.unknown(why, is_binary=False)
 
 
 def parsed(files: Mapping[str, str]) -> tuple[dict[str, ast.Module], dict[str, str]]:
@@ -118,13 +122,22 @@ def parsed(files: Mapping[str, str]) -> tuple[dict[str, ast.Module], dict[str, s
     trees, faults = {}, {}
     for path, text in files.items():
         try:
-            trees[path] = ast.parse(text)
-        except SyntaxError as error:
-            faults[path] = f"line {error.lineno}: {error.msg}"
-        except (ValueError, RecursionError, MemoryError) as error:
-            # A null byte, or brackets nested until the parser gives up.
-            faults[path] = str(error) or type(error).__name__
+            tree = blocks.parsed(text)
+        except ValueError as error:
+            faults[path] = str(error)
+            continue
+        if _deeper(tree, DEEPEST):
+            faults[path] = f"nested deeper than {DEEPEST} levels"
+        else:
+            trees[path] = tree
     return trees, faults
+
+
+def _deeper(tree: ast.AST, most: int) -> bool:
+    level = [tree]
+    for _ in range(most):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return bool(level)
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
