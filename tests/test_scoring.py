@@ -3,6 +3,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from journeyman.rewards.base import RewardResult
 from journeyman.rewards.code_execution import CodeExecutionReward
 from journeyman.rewards.engine import RewardEngine
 from journeyman.sandbox.base import Sandbox
-from journeyman.scoring import ScoreCache, digest, read_traces, reports, score_all, summary
+from journeyman.scoring import ScoreCache, digest, keys, read_traces, reports, score_all, summary
 from journeyman.trace import Trace
 from tests.support.traces import done, reply, said, used
 
@@ -99,8 +100,29 @@ def test_a_verdict_that_a_broken_sandbox_prevented_is_sought_again(cache: ScoreC
     trace = said("```python\nprint(1)\n```")
     (first,) = score_all([trace], RewardEngine([CodeExecutionReward(gone)]), cache=cache)
     assert first.combined is None
-    assert cache.get(digest(trace), [CodeExecutionReward(gone)]) == {}
+    assert cache.get(digest(trace), keys([CodeExecutionReward(gone)])) == {}
     assert summary(RewardEngine([CodeExecutionReward(gone)]), [first])["rewards"]["code_execution"]["unreachable"] == 1
+
+
+def test_a_version_is_asked_for_once_however_many_traces_there_are(cache: ScoreCache) -> None:
+    class Slow(Counting):
+        asked_version = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "version":
+                Slow.asked_version += 1
+            return super().__getattribute__(name)
+
+    score_all(many(100), RewardEngine([Slow()]), cache=cache)
+    assert Slow.asked_version == 1
+
+
+def test_verdicts_that_cannot_be_kept_leave_the_cache_as_it_was(cache: ScoreCache) -> None:
+    good = RewardResult(score=1.0)
+    with pytest.raises(StoreError, match=r"scores\.db cannot be used"):
+        cache.add([(b"one", "counting 1", good), (b"two", None, good)])  # type: ignore[list-item]
+    cache.add([(b"two", "counting 1", good)])
+    assert (cache.get(b"one", {"counting": "counting 1"}), len(cache.get(b"two", {"counting": "counting 1"}))) == ({}, 1)
 
 
 def test_two_may_use_one_cache_at_once(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,8 @@ _CHUNK = 64
 
 Results = dict[str, RewardResult]
 """By the reward's name."""
+Keys = Mapping[str, str]
+"""What a verdict is kept under, beside the digest of its trace: name and version, by the reward's name."""
 
 
 def read_traces(paths: Iterable[Path | str]) -> list[Recorded]:
@@ -59,7 +61,7 @@ class ScoreCache:
             StoreError: It cannot be opened, or is something else.
         """
         self.path = path
-        with boundary(StoreError, f"the cache of scores {path} cannot be used; delete it"):
+        with self._named():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
             self._db.execute("pragma journal_mode = wal")
@@ -69,21 +71,26 @@ class ScoreCache:
                 "without rowid"
             )
 
-    def get(self, trace: bytes, rewards: Sequence[RewardFunction]) -> Results:
+    def get(self, trace: bytes, keys: Keys) -> Results:
         """What is known of a trace, by its digest."""
-        known = dict(self._db.execute("select reward, result from verdict where trace = ?", (trace,)))
-        return {reward.name: _result(known[key]) for reward in rewards if (key := _key(reward)) in known}
+        with self._named():
+            known = dict(self._db.execute("select reward, result from verdict where trace = ?", (trace,)))
+        return {name: _result(known[key]) for name, key in keys.items() if key in known}
 
-    def add(self, found: Iterable[tuple[bytes, RewardFunction, RewardResult]]) -> None:
-        """Keep verdicts, all or none. One that a failure kept from being reached is not kept: it may be reached next time."""
+    def add(self, found: Iterable[tuple[bytes, str, RewardResult]]) -> None:
+        """Keep verdicts by digest and key, all or none. One that a failure kept from being reached is not kept: it may be
+        reached next time."""
         rows = [
-            (trace, _key(reward), json.dumps([result.score, result.is_binary, dict(result.details)]))
-            for trace, reward, result in found
+            (trace, key, json.dumps([result.score, result.is_binary, dict(result.details)]))
+            for trace, key, result in found
             if not result.details.get(UNREACHABLE)
         ]
-        self._db.execute("begin immediate")
-        self._db.executemany("insert or replace into verdict values (?, ?, ?)", rows)
-        self._db.execute("commit")
+        with self._named(), self._db:
+            self._db.execute("begin immediate")
+            self._db.executemany("insert or replace into verdict values (?, ?, ?)", rows)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return boundary(StoreError, f"the cache of scores {self.path} cannot be used; delete it")
 
     def close(self) -> None:
         self._db.close()
@@ -97,6 +104,7 @@ class _Job:
     places: tuple[int, ...]
     """Where they stand among all of them."""
     traces: tuple[Trace, ...]
+    keys: Keys
     digests: tuple[bytes, ...]
     known: tuple[Results, ...]
 
@@ -151,22 +159,22 @@ def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | Non
         groups[trace.task_id if by_task else ""].append(place)
     for places in groups.values():
         group = engine.for_group([traces[place] for place in places]) if by_task and len(places) > 1 else engine
+        kept = keys(group.rewards) if cache is not None else {}
         rest = iter(places)
         while some := tuple(islice(rest, chunk)):
             digests = tuple(digest(traces[place]) for place in some) if cache is not None else ()
-            known = tuple(cache.get(name, group.rewards) for name in digests) if cache is not None else tuple({} for _ in some)
-            yield _Job(group, some, tuple(traces[place] for place in some), digests, known)
+            known = tuple(cache.get(name, kept) for name in digests) if cache is not None else tuple({} for _ in some)
+            yield _Job(group, some, tuple(traces[place] for place in some), kept, digests, known)
 
 
 def _compute(work: list[tuple[Trace, tuple[RewardFunction, ...]]]) -> list[Results]:
     return [{reward.name: reward.compute(trace) for reward in rewards} for trace, rewards in work]
 
 
-def _new(job: _Job, computed: Sequence[Results]) -> Iterator[tuple[bytes, RewardFunction, RewardResult]]:
-    rewards = {reward.name: reward for reward in job.engine.rewards}
+def _new(job: _Job, computed: Sequence[Results]) -> Iterator[tuple[bytes, str, RewardResult]]:
     for name, results in zip(job.digests, computed, strict=True):
         for reward, result in results.items():
-            yield name, rewards[reward], result
+            yield name, job.keys[reward], result
 
 
 def digest(trace: Trace) -> bytes:
@@ -174,8 +182,9 @@ def digest(trace: Trace) -> bytes:
     return hashlib.blake2b(line(trace).encode(), digest_size=16).digest()
 
 
-def _key(reward: RewardFunction) -> str:
-    return f"{reward.name} {reward.version}"
+def keys(rewards: Iterable[RewardFunction]) -> Keys:
+    """Made once for many traces: a version may be the digest of a whole model, or of every task's goal."""
+    return {reward.name: f"{reward.name} {reward.version}" for reward in rewards}
 
 
 def _result(text: str) -> RewardResult:
