@@ -6,7 +6,6 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from journeyman.curve.measure import Change, Measure, rolling
@@ -16,10 +15,6 @@ from journeyman.curve.words import amount, doubled, span
 _INK, _GREY, _LINE = "#222222", "#80868b", "#1f5fa8"
 _COLOURS = {"better": "#1a7f4b", "worse": "#b3261e"}
 _LABELS = {"success": "Success", "score": "Score", "tokens": "Tokens per task", "cost": "Cost per task (US$)"}
-
-
-_LAYOUT = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, hspace=0.06, wspace=0.04)
-
 
 def draw(points: Sequence[Point], changes: Sequence[Change], path: Path, *, window: int, title: str) -> None:
     """Write the picture. Measures that are not known of any task have no panel, nor have scores that only repeat success."""

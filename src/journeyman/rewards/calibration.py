@@ -3,6 +3,7 @@
 Attempts at one task resemble each other, so every interval resamples whole groups (tasks), not single attempts.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,8 +32,10 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
-    def json(self) -> dict[str, float]:
-        return {"value": round(self.value, 6), "low": round(self.low, 6), "high": round(self.high, 6)}
+    def json(self) -> dict[str, float | None]:
+        """NaN, which is no JSON, as null."""
+        named = {"value": self.value, "low": self.low, "high": self.high}
+        return {name: None if math.isnan(number) else round(number, 6) for name, number in named.items()}
 
 
 def auc(scores: Floats, labels: Floats) -> float:
@@ -176,10 +179,10 @@ def calibrator(data: Mapping[str, Any]) -> Calibrator:
         ValueError, KeyError, TypeError: It is not that.
     """
     if data["kind"] == "platt":
-        return Platt(_finite(data["slope"]), _finite(data["offset"]))
+        return Platt(finite(data["slope"]), finite(data["offset"]))
     if data["kind"] != "isotonic":
         raise ValueError(f"no calibrator {data['kind']!r}")
-    scores, probabilities = (tuple(_finite(value) for value in data[name]) for name in ("scores", "probabilities"))
+    scores, probabilities = (tuple(finite(value) for value in data[name]) for name in ("scores", "probabilities"))
     sound = (
         len(scores) == len(probabilities) > 0
         and sorted(scores) == list(scores)
@@ -190,7 +193,12 @@ def calibrator(data: Mapping[str, Any]) -> Calibrator:
     return Isotonic(scores, probabilities)
 
 
-def _finite(value: Any) -> float:
+def finite(value: Any) -> float:
+    """A number out of JSON.
+
+    Raises:
+        ValueError: It is none, or not finite.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
         raise ValueError(f"{value!r} is not a finite number")
     return float(value)

@@ -19,7 +19,7 @@ from journeyman.embed.base import Embedder
 from journeyman.errors import InputError
 from journeyman.rewards import features
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.calibration import Calibrator, Estimate, calibrator
+from journeyman.rewards.calibration import Calibrator, Estimate, calibrator, finite
 from journeyman.trace import Trace
 
 FORMAT = "journeyman-learned-reward"
@@ -148,7 +148,7 @@ def load(path: Path) -> LearnedModel:
 
 
 def _model(data: Mapping[str, Any]) -> LearnedModel:
-    arrays = {name: tuple(_number(value) for value in data[name]) for name in ("mean", "scale", "coefficients")}
+    arrays = {name: tuple(finite(value) for value in data[name]) for name in ("mean", "scale", "coefficients")}
     width = len(features.NAMES) + _dimensions(str(data["embedder"]))
     if {len(values) for values in arrays.values()} != {width}:
         raise ValueError(f"its arrays should have {width} numbers each")
@@ -158,7 +158,7 @@ def _model(data: Mapping[str, Any]) -> LearnedModel:
     return LearnedModel(
         embedder=str(data["embedder"]),
         **arrays,
-        intercept=_number(data["intercept"]),
+        intercept=finite(data["intercept"]),
         calibration=calibrator(data["calibration"]),
         report=Report(
             successes=int(report["successes"]),
@@ -181,13 +181,7 @@ def _dimensions(embedder: str) -> int:
 
 
 def _estimate(data: Mapping[str, Any] | None) -> Estimate | None:
-    return None if data is None else Estimate(*(_number(data[name]) for name in ("value", "low", "high")))
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
+    return None if data is None else Estimate(*(finite(data[name]) for name in ("value", "low", "high")))
 
 
 def _digest(content: Mapping[str, Any]) -> str:
