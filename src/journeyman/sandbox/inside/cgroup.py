@@ -6,8 +6,19 @@ The kernel then counts the whole tree of processes, and refuses memory and proce
 import os
 import time
 from collections.abc import Iterator
+from functools import cache
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@cache
+def where(place: str) -> dict[str, list[int]]:
+    """The hierarchies that have a file of each name, by their number. Every group asks, so the nursery has the answer ready."""
+    found: dict[str, list[int]] = {}
+    for number, hierarchy in enumerate(sorted(os.listdir(place))):
+        for name in os.listdir(f"{place}/{hierarchy}"):
+            found.setdefault(name, []).append(number)
+    return found
 
 
 class Cgroup:
@@ -16,6 +27,7 @@ class Cgroup:
 
     def __init__(self, place: str, name: str) -> None:
         self._name = name
+        self._where = where(place)
         self._parents = [os.open(f"{place}/{hierarchy}", FOLDER) for hierarchy in sorted(os.listdir(place))]
         self._folders: list[int] = []
         for parent in self._parents:
@@ -64,34 +76,32 @@ class Cgroup:
             os.close(parent)
 
     def _write(self, name: str, value: int) -> None:
-        for folder in self._folders:
-            try:
-                opened = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
-            except FileNotFoundError:
-                continue
-            try:
-                os.write(opened, str(value).encode())
-            finally:
-                os.close(opened)
+        for opened in self._opened(name, os.O_WRONLY):
+            os.write(opened, str(value).encode())
 
-    def _read(self, name: str) -> Iterator[bytes]:
-        for folder in self._folders:
+    def _read(self, name: str) -> bytes | None:
+        """Of the first that has it."""
+        return next((os.read(opened, 4096) for opened in self._opened(name, os.O_RDONLY)), None)
+
+    def _opened(self, name: str, how: int) -> Iterator[int]:
+        for number in self._where.get(name, ()):
             try:
-                opened = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+                opened = os.open(name, how | os.O_CLOEXEC, dir_fd=self._folders[number])
             except FileNotFoundError:
+                # In version 2 a group need not have all that the one above it has.
                 continue
             try:
-                yield os.read(opened, 4096)
+                yield opened
             finally:
                 os.close(opened)
 
     def _number(self, name: str) -> int | None:
-        return next((int(text) for text in self._read(name)), None)
+        text = self._read(name)
+        return None if text is None else int(text)
 
     def _field(self, name: str, field: str) -> int | None:
-        for text in self._read(name):
-            for line in text.decode().splitlines():
-                key, _, value = line.partition(" ")
-                if key == field:
-                    return int(value)
+        for line in (self._read(name) or b"").decode().splitlines():
+            key, _, value = line.partition(" ")
+            if key == field:
+                return int(value)
         return None

@@ -112,7 +112,7 @@ class Warden:
         self.over = False
         self.idle = self.session
         self.crowded_since: float | None = None
-        self.started = self.called = time.monotonic()
+        self.started = self.called = self.looked = time.monotonic()
 
     def start(self, within: Within, stdin: bytes, contents: Sequence[bytes]) -> None:
         self.init, self.ends = within.init, within.ends
@@ -266,9 +266,10 @@ class Warden:
 
     def _look(self) -> None:
         """Is it still within its limits?"""
-        if "ready" not in self.status:
-            return
         now = time.monotonic()
+        if "ready" not in self.status or now - self.looked < LOOK_SECONDS:
+            return
+        self.looked = now
         used = self.walls.usage(self.init)
         room = self.walls.room()
         memory = used.memory + (room.used if room else 0)

@@ -23,8 +23,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from . import seccomp, wire
-from .sealed import Sealed
+from . import cgroup, seccomp, wire
+from .sealed import LENT, Sealed
 from .warden import serve
 from .within import Within
 
@@ -62,6 +62,8 @@ def main(arguments: Sequence[str]) -> None:
     warm()
     with contextlib.suppress(NotImplementedError):
         seccomp.assembled(platform.machine())
+    if os.path.isdir(LENT):
+        cgroup.where(LENT)
     if os.fork() == 0:
         host.close()
         with _as_it_was(), contextlib.suppress(ImportError):
