@@ -11,9 +11,9 @@ from typing import Any
 
 from journeyman import app
 from journeyman.agents.workshop import CHECKS, last_files
-from journeyman.errors import InputError
+from journeyman.errors import InputError, boundary
 from journeyman.learn.playbook.progress import Spent
-from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.playbook.runs import Run, write_json
 from journeyman.rollout import Attempt
 from journeyman.tasks.scenarios import Scenario
 from journeyman.trace import total
@@ -63,18 +63,26 @@ class Results:
         self._rows: dict[str, Row] = {}
 
     @classmethod
-    def of_run(cls, run: Path, folder: Path, *, planned: int, skills: int) -> "Results":
-        """Those of a run: begun, or, where the run was interrupted, gone on with in the same file."""
-        note = run / "results.json"
-        if not note.exists():
-            session_id = app.now().strftime("%Y%m%d_%H%M%S")
-            while (path := folder / f"training_results_{session_id}.json").exists():
-                session_id += "_2"
-            write_json(note, {"session_id": session_id, "path": str(path)})
-            return cls(path, session_id, planned=planned, skills=skills)
-        said = json.loads(note.read_text(encoding="utf-8"))
-        results = cls(Path(said["path"]), said["session_id"], planned=planned, skills=skills)
-        results._rows = {row["id"]: row for row in _rows(results.path)}
+    def of_run(cls, run: Run, folder: Path, *, planned: int) -> "Results":
+        """Those of a run: begun, or, where the run was interrupted, gone on with in the same file.
+
+        Raises:
+            InputError: The file of an interrupted run is not what was written.
+        """
+        note = run.folder / "results.json"
+        begun = not note.exists()
+        if begun:
+            path, session_id = _reserved(folder)
+        else:
+            with boundary(InputError, f"{note} is not what was written; restore it, or begin a new run"):
+                said = json.loads(note.read_text(encoding="utf-8"))
+                path, session_id = Path(said["path"]), str(said["session_id"])
+        results = cls(path, session_id, planned=planned, skills=len(run.initial.active))
+        results._rows = {} if begun else {row["id"]: row for row in _rows(path)}
+        results.learned(len(run.playbook.active), run.progress.reflector)
+        if begun:
+            # Whole, since the run may be gone on with from another folder.
+            write_json(note, {"session_id": session_id, "path": str(path.absolute())})
         return results
 
     @property
@@ -114,6 +122,20 @@ class Results:
 
     def _write(self) -> None:
         write_json(self.path, self.json())
+
+
+def _reserved(folder: Path) -> tuple[Path, str]:
+    """A file of one's own, and the session that it is called after: two runs may begin in one second."""
+    session_id = app.now().strftime("%Y%m%d_%H%M%S")
+    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        path = folder / f"training_results_{session_id}.json"
+        try:
+            path.open("x").close()
+        except FileExistsError:
+            session_id += "_2"
+        else:
+            return path, session_id
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:

@@ -121,9 +121,7 @@ class ScenarioTrainer(OfflineTrainer):
 
     def finish(self, run: Run) -> TrainingResult:
         """Train from where the run is to its end. The file of results is written after every attempt."""
-        self.results = Results.of_run(
-            run.folder, Path(self.config.results), planned=self.planned, skills=len(run.initial.active)
-        )
+        self.results = Results.of_run(run, Path(self.config.results), planned=self.planned)
         self.watcher = _Recording(self.seen, self.results, self.workshop)
         return super().finish(run)
 
