@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.agents.blocks import MOST_FILES, safe, written
-from journeyman.tasks.scenarios.scenario import fenced
+from journeyman.fences import fenced
 
 PART = st.text("abcXYZ019_-", min_size=1, max_size=8).filter(lambda part: part[0] not in "-")
 PATHS = st.builds(

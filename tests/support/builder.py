@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from journeyman.fences import fenced
 from journeyman.models.base import Dialect, Reply, Request
-from journeyman.tasks.scenarios.scenario import fenced
 from tests.support.llm_server import Answer, completion
 from tests.support.pupil import REFLECTOR
 

@@ -6,17 +6,18 @@ these, or would leave the folder, is refused with a sentence that the model can 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from journeyman.fences import Fence, fences
 
 MOST_FILES = 64
 MOST_CHARACTERS = 1_000_000
 """Of one reply's files together."""
 ALONE = "main.py"
 """What the only block of Python is called when nothing names it."""
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)$")
-_LANGUAGES = {"": ".py", "python": ".py", "python3": ".py", "py": ".py"}
+_PYTHON = frozenset({"", "python", "python3", "py"})
 _NAME = r"[\w.][\w./-]*\.\w{1,8}"
 _FIELD = re.compile(r"""\b(?:file|filename|name|path|title)\s*[=:]\s*(?:"([^"]*)"|'([^']*)'|(\S+))""", re.IGNORECASE)
 _BARE = re.compile(rf"(?<![\w./-])(?:{_NAME}|Dockerfile|Makefile)(?![\w./-])")
@@ -36,21 +37,12 @@ class Written:
     """What could not be used, a sentence each."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    info: str
-    before: str
-    """The line with text on it before the fence."""
-    text: str
-    closed: bool
-
-
 def written(reply: str) -> Written:
     """The files of a reply; of two with one name the last. Never raises, whatever the reply holds."""
-    blocks = list(_blocks(reply))
+    blocks = list(fences(reply))
     named = [(name, block) for block in blocks if (name := _name(block))]
     if not named:
-        unnamed = [block for block in blocks if block.info.strip().casefold() in _LANGUAGES]
+        unnamed = [block for block in blocks if block.info.strip().casefold() in _PYTHON]
         if len(unnamed) != 1:
             return Written({}, ("no fenced block names a file; begin each with its name, as in ```python file=main.py",))
         named = [(ALONE, unnamed[0])]
@@ -84,31 +76,12 @@ def safe(name: str) -> tuple[str, str]:
     return "", f"{name[:80]!r} is no path that can be used; name files by a relative path of plain characters, without '..'"
 
 
-def _blocks(text: str) -> Iterator[_Block]:
-    """The fenced blocks (CommonMark 0.31, section 4.5). A longer fence holds shorter ones."""
-    fence, info, before, last = "", "", "", ""
-    lines: list[str] = []
-    for line in text.replace("\r\n", "\n").split("\n"):
-        found = _FENCE.match(line)
-        if not fence:
-            if found:
-                fence, info, before, lines = found.group(1), found.group(2), last, []
-            last = line if line.strip() else last
-        elif found and found.group(1).startswith(fence) and not found.group(2).strip():
-            yield _Block(info, before, "".join(f"{line}\n" for line in lines), closed=True)
-            fence, last = "", ""
-        else:
-            lines.append(line)
-    if fence:
-        yield _Block(info, before, "".join(f"{line}\n" for line in lines), closed=False)
-
-
-def _name(block: _Block) -> str:
+def _name(block: Fence) -> str:
     """What the block's file is called; empty when nothing says it."""
     if found := _FIELD.search(block.info):
         return next(group for group in found.groups() if group is not None)
     if found := _BARE.search(block.info):
         return found.group()
-    first = block.text.split("\n", 1)[0]
+    first = (block.lines or ("",))[0]
     inside = _WITHIN.match(first[:200]) or _BEFORE.match(block.before[-200:])
     return inside["name"] if inside else ""

@@ -3,12 +3,12 @@
 import ast
 import re
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from journeyman.fences import fences
 from journeyman.trace import Trace
 
-_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _WORD = re.compile(r"[\w+#-]+")
 
 _LANGUAGES = {
@@ -34,21 +34,7 @@ def blocks(text: str) -> tuple[Block, ...]:
 
     Of a session with prompts only what was typed is kept.
     """
-    found: list[Block] = []
-    fence, indent, language, lines = "", "", "", list[str]()
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if not fence and mark:
-            indent, fence, language = mark[1], mark[2], _language(mark[3])
-        elif fence and mark and mark[2].startswith(fence) and not mark[3].strip():
-            found.append(_block(language, lines))
-            fence, lines = "", []
-        elif fence:
-            # A block in a list is indented with it.
-            lines.append(line.removeprefix(indent))
-    if fence:
-        found.append(_block(language, lines))
-    return tuple(found)
+    return tuple(_block(_language(fence.info), fence.lines) for fence in fences(text))
 
 
 def last_blocks(trace: Trace, languages: Collection[str]) -> tuple[Block, ...]:
@@ -85,7 +71,7 @@ def _language(info: str) -> str:
     return _LANGUAGES.get(name, name)
 
 
-def _block(language: str, lines: list[str]) -> Block:
+def _block(language: str, lines: Sequence[str]) -> Block:
     prompt = _PROMPT.get(language)
     if prompt and any(prompt.match(line) for line in lines[:1]):
         lines = [prompt.sub("", line) for line in lines if prompt.match(line)]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, TaskError
+from journeyman.fences import fences
 from journeyman.task import Split, Task
 from journeyman.tasks import rows
 from journeyman.tasks.questions import SHARES, share
@@ -32,7 +33,7 @@ INSTRUCTIONS = (
 _IDS = ("task_id", "name", "id")
 _CONTINUED = ("completion", "completions")
 _ALONE = ("solution", "generation", "generations", "samples", "code", "output")
-_BLOCK = re.compile(r"^```[ \t]*(?:python|py)?[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+_PYTHON = frozenset({"", "python", "python3", "py"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,8 @@ def code_tests(task: Task) -> CodeTests:
 
 def answer(reply: str) -> str:
     """The program in a reply: its last block of code, or all of it where it has none."""
-    blocks = _BLOCK.findall(reply)
-    return str(blocks[-1]) if blocks else reply
+    found = [fence.text for fence in fences(reply) if fence.closed and fence.info.strip().casefold() in _PYTHON]
+    return found[-1] if found else reply
 
 
 def read_tasks(path: Path | str, *, domain: str = "code") -> tuple[Task, ...]:

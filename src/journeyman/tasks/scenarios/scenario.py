@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from journeyman.fences import fenced
 from journeyman.task import Split, Task
 
 INSTRUCTIONS = {
@@ -75,11 +76,3 @@ class Scenario:
             split=split,
             instructions=INSTRUCTIONS.get(self.task_type, ""),
         )
-
-
-def fenced(text: str, info: str = "") -> str:
-    """The text as a fenced block, with a fence that does not occur in it (CommonMark 0.31, section 4.5)."""
-    longest = max((len(line) - len(line.lstrip("`")) for line in map(str.lstrip, text.split("\n"))), default=0)
-    fence = "`" * max(3, longest + 1)
-    end = "" if text.endswith("\n") or not text else "\n"
-    return f"{fence}{info}\n{text}{end}{fence}"
