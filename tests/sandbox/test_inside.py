@@ -3,12 +3,15 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.sandbox import inside
 from journeyman.sandbox.inside import files, seccomp, wire
 from journeyman.sandbox.inside.tape import Tape
 
@@ -161,3 +164,12 @@ def test_another_architecture_is_killed_and_an_unknown_machine_has_no_filter() -
     assert interpret(seccomp.program("aarch64"), 97, audit=0xC00000B7) == seccomp.ERRNO | errno.EPERM
     with pytest.raises(NotImplementedError):
         seccomp.program("riscv64")
+
+
+def test_tests_are_no_success_where_pytest_is_not_installed() -> None:
+    folder = str(Path(inside.__file__).parents[1])
+    code = f"import sys; sys.path.append({folder!r}); from inside import runner; runner.check({{'kind': 'pytest'}})"
+    # Without its site-packages, Python has no pytest.
+    ended = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert "pytest is missing: pip install" in ended.stderr

@@ -5,6 +5,7 @@ import atexit
 import builtins
 import errno
 import gc
+import importlib.util
 import io
 import linecache
 import os
@@ -45,6 +46,14 @@ def run(job: Mapping[str, Any], line: toolbox.Line) -> NoReturn:
         case _:
             code = _python(job["main"], job["arguments"], line)
     _farewell(code, own_modules)
+
+
+def check(job: Mapping[str, Any]) -> None:
+    """Raises `LookupError` where what runs the job is not installed: a run of nothing must not end as one that went well."""
+    if job["kind"] == "command":
+        command(job)
+    elif job["kind"] == "pytest" and importlib.util.find_spec("pytest") is None:
+        raise LookupError("pytest is missing: pip install 'journeyman[code]'")
 
 
 def command(job: Mapping[str, Any]) -> list[str]:

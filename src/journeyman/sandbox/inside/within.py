@@ -115,8 +115,7 @@ def _second(job: Mapping[str, Any], ends: Ends, walls: Walls) -> NoReturn:
         os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), environment["PATH"]))
         os.chdir(walls.work)
         os.umask(0o077)
-        if job["kind"] == "command":
-            runner.command(job)
+        runner.check(job)
         walls.confine(job["limits"])
         _keep((0, 1, 2, ends.code_line))
     except BaseException as error:  # noqa: BLE001 - the process's own boundary: what fails here is a sandbox that failed
