@@ -106,7 +106,7 @@ async def measure(path: Path, rounds: int, at_once: int, name: str) -> dict[str,
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="What checking all of HumanEval costs beside bare subprocesses.")
     default = os.environ.get("JOURNEYMAN_DATA", "")
     parser.add_argument("--tasks", type=Path, default=Path(default, "code-exec/tasks/HumanEval.jsonl.gz"))
@@ -116,16 +116,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one object instead of a table")
     options = parser.parse_args()
     found = asyncio.run(measure(options.tasks, options.rounds, options.at_once, options.sandbox))
-    if options.json:
-        print(json.dumps(found))
-        return
     took = found["seconds"]
     assert isinstance(took, dict)
+    kept = took["sandbox"] <= LIMIT * took["bare"]
+    if options.json:
+        print(json.dumps(found))
+        return 0 if kept else 1
     print(f"{found['programs']} programs, {found['at_once']} at once, median of {found['rounds']}, sandbox: {found['sandbox']}")
     for way, seconds_ in took.items():
         print(f"  {way:<8} {seconds_:8.2f} s   {seconds_ / took['bare']:.2f} of bare")
-    print(f"  the sandbox may cost {LIMIT} of bare")
+    print(f"  the sandbox may cost {LIMIT} of bare: {'kept' if kept else 'broken'}")
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,9 @@ from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.sandbox.unsafe import Unsafe
 from journeyman.stats import pass_at_k
 from journeyman.task import Task
+from journeyman.tasks import rows
 from journeyman.tasks.code import CodeTests, Sample, read_samples, read_tasks
+from tests.support.walled import walled
 
 DATA = os.environ.get("JOURNEYMAN_DATA")
 YES, NO, UNKNOWN = (Verdict(passed=passed, evidence="") for passed in (True, False, None))
@@ -78,3 +81,15 @@ async def test_the_example_of_human_eval_gives_its_published_figure(verifier: Un
     found = (await check_samples(tasks, samples, verifier)).json()
     assert found["pass@1"] == 0.4999999999999999
     assert found["timeout"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA is not set")
+async def test_recorded_verdicts_of_a_models_programs_come_out_again_and_with_them_its_published_pass_rate() -> None:
+    file = Path(DATA or "") / "code-exec" / "samples" / "ldb" / "ldb_humaneval_reflexion_gpt-4o-2024-05-13.jsonl.gz"
+    recorded = {row.value["task_id"]: row.value["is_solved"] for row in rows.read(file, rows.Complaints("unreadable"))}
+    tasks = read_tasks(file)
+    async with walled() as box:
+        checked = await check_samples(tasks, read_samples(file, tasks), UnitTests(box, limits(10.0)))
+    assert {id: verdict.passed for id, (verdict,) in checked.verdicts.items()} == recorded
+    assert checked.pass_at(1) == pytest.approx(161 / 164)

@@ -2,23 +2,17 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from journeyman import sandbox as sandboxes
 from journeyman.checking import check_samples
-from journeyman.cli._shared import console
+from journeyman.cli._bar import bar
 from journeyman.rewards.cheats import CHEATS
 from journeyman.rewards.trying import try_cheats
 from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.tasks.code import read_samples, read_tasks
-
-_TIMES = 10
-"""How often it is said how far it has come, where there is no terminal."""
 
 
 def code(samples: Path, tasks: Path, *, ks: Sequence[int], timeout: float, workers: int | None, sandbox: str) -> dict[str, Any]:
@@ -30,9 +24,9 @@ def code(samples: Path, tasks: Path, *, ks: Sequence[int], timeout: float, worke
     async def run() -> dict[str, Any]:
         try:
             await box.start()
-            with _progress("samples", len(written)) as done:
+            with bar("samples", len(written)) as done:
                 checked = await check_samples(
-                    given, written, UnitTests(box, limits(timeout)), workers=_at_once(workers), done=lambda _: done()
+                    given, written, UnitTests(box, limits(timeout)), workers=_at_once(workers), done=lambda _: done(1)
                 )
             return {**checked.json(ks), "sandbox": str(box.level)}
         finally:
@@ -48,8 +42,8 @@ def cheats(sandbox: str) -> dict[str, Any]:
     async def run() -> dict[str, Any]:
         try:
             await box.start()
-            with _progress("cheats", len(CHEATS) + 1) as done:
-                return await try_cheats(box, workers=_at_once(None), done=lambda _: done())
+            with bar("cheats", len(CHEATS) + 1) as done:
+                return await try_cheats(box, workers=_at_once(None), done=lambda _: done(1))
         finally:
             await box.close()
 
@@ -71,6 +65,8 @@ def cheat_lines(result: Mapping[str, Any]) -> Iterator[str]:
     """A result of `cheats` for people."""
     paid = ", ".join(result["names"])
     yield f"{result['cheats']} cheats, {result['paid']} paid{f': {paid}' if paid else ''}"
+    if result["unknown"]:
+        yield f"  {result['unknown']} could not be told, and were paid nothing"
     for kind, count in result["trusting"].items():
         yield f"  trusting the {kind.replace('_', ' ')} would have paid {count}"
     if not result["honest_paid"]:
@@ -79,29 +75,3 @@ def cheat_lines(result: Mapping[str, Any]) -> Iterator[str]:
 
 def _at_once(workers: int | None) -> int:
     return workers or 2 * (os.cpu_count() or 1)
-
-
-@contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Something to call after each: a bar on a terminal, a few lines elsewhere, on stderr."""
-    screen = console()
-    bar = Progress(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        disable=not screen.is_terminal,
-    )
-    row = bar.add_task(what, total=total)
-    count = 0
-
-    def done() -> None:
-        nonlocal count
-        count += 1
-        bar.advance(row)
-        if not screen.is_terminal and count * _TIMES // total > (count - 1) * _TIMES // total:
-            screen.print(f"{count}/{total} {what}")
-
-    with bar:
-        yield done

@@ -28,7 +28,7 @@ def _numbers(_context: click.Context, _option: click.Parameter, text: str) -> tu
 
 
 _sandbox = click.option(
-    "--sandbox", default="bubblewrap", help="bubblewrap, landlock, or the URL of a service.  [default: bubblewrap]"
+    "--sandbox", default="auto", help="bubblewrap, landlock, or the URL of a service.  [default: the strongest that works here]"
 )
 
 
@@ -76,7 +76,7 @@ def code(
 @json_option
 @click.pass_context
 def cheats(context: click.Context, *, sandbox: str, unsafe_local: bool, as_json: bool) -> None:
-    """Try known ways to cheat tests; none may be paid. Exit code 1 when one was.
+    """Try known ways to cheat tests; none may be paid. Exit code 1 when one was, or when an honest solution was not.
 
     Beside it stands how many of them trusting the exit code, the printed words, or the result file would have paid.
 
@@ -90,4 +90,4 @@ def cheats(context: click.Context, *, sandbox: str, unsafe_local: bool, as_json:
     if not as_json:
         click.echo("\n".join(_checking.cheat_lines(result)))
     emit(result, as_json=as_json)
-    context.exit(1 if result["paid"] else 0)
+    context.exit(1 if result["paid"] or not result["honest_paid"] else 0)

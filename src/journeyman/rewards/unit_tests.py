@@ -45,7 +45,8 @@ class UnitTests:
         except TaskError as error:
             return Reward(name="unit_tests", value=None, evidence=str(error))
         value = None if verdict.passed is None else float(verdict.passed)
-        return Reward(name="unit_tests", value=value, evidence="the tests pass" if verdict.passed else verdict.evidence)
+        found = "the tests pass" if verdict.passed else verdict.evidence
+        return Reward(name="unit_tests", value=value, evidence=f"{found} ({self.sandbox.level})")
 
     def _free(self) -> Semaphore:
         """All attempts at a set of tasks may end at once, and each verdict takes two sandboxes."""
