@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from journeyman.agents.answer import MakeAgent
-from journeyman.agents.coder import ROUNDS, tries
+from journeyman.agents.coder import ROUNDS
+from journeyman.agents.workshop import last_files
 from journeyman.errors import InputError
 from journeyman.learn.playbook.background import LearningStats
 from journeyman.learn.playbook.progress import Spent
@@ -91,8 +92,7 @@ class Execution:
     @property
     def files(self) -> Mapping[str, str]:
         """The files that it wrote, by relative path."""
-        rounds = tries(self.trace)
-        return rounds[-1][0] if rounds else {}
+        return last_files(self.trace)
 
     @property
     def success(self) -> bool | None:

@@ -19,6 +19,7 @@ from journeyman.task import Split, Task
 from journeyman.tasks.scenarios import Acceptance, Scenario, TaskType
 from journeyman.trace import ModelCall, ToolCall, Trace
 from tests.support.builder import block
+from tests.support.traces import done, used
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +102,7 @@ async def test_rounds_are_bounded_and_what_was_last_is_judged(workshop: Scenario
 
 
 async def test_code_that_leaves_before_it_is_asked_is_worth_nothing(workshop: ScenarioWorkshop) -> None:
-    trace, model = await tried(workshop, block("add.py", "import sys\n\nsys.exit(0)\n"), RIGHT, rounds=1)
+    trace, _ = await tried(workshop, block("add.py", "import sys\n\nsys.exit(0)\n"), RIGHT, rounds=1)
     assert [findings.passed for _, findings in tries(trace)] == [False]
     assert (await workshop.verify(ADDING.task(), trace)).value == 0.0
 
@@ -197,3 +198,11 @@ async def test_a_terse_model_is_asked_once(workshop: ScenarioWorkshop) -> None:
     trace = await attempt(agent, ADDING.task(), id="t", clock=lambda: datetime(2026, 1, 1, tzinfo=UTC))
     assert trace.error is None
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "result"), [("{}", "{}"), ("ls", "a.py"), ('{"files": {}}', "[]"), ("[" * 100_000, "{}")]
+)
+def test_another_agents_tool_of_the_same_name_is_no_round(arguments: str, result: str) -> None:
+    trace = done(used("sandbox", result, arguments=arguments))
+    assert (tries(trace), last_files(trace)) == ([], {})

@@ -113,11 +113,14 @@ def _tried(files: Mapping[str, str], findings: Findings, number: int) -> ToolCal
 
 
 def tries(trace: Trace) -> list[tuple[Mapping[str, str], Findings]]:
-    """The files and findings of every round of a coder's trace, oldest first."""
+    """The files and findings of every round of a coder's trace, oldest first. None of another agent's, whatever its tools."""
     found = []
     for step in trace.steps:
         if isinstance(step, ToolCall) and step.tool == TOOL:
-            said = json.loads(step.result)
-            findings = Findings(passed=said["passed"], text=said["found"], level=said["level"], seconds=step.seconds)
-            found.append((json.loads(step.arguments)["files"], findings))
+            try:
+                files, said = json.loads(step.arguments)["files"], json.loads(step.result)
+                findings = Findings(passed=said["passed"], text=said["found"], level=said["level"], seconds=step.seconds)
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+            found.append((files, findings))
     return found

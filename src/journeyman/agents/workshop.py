@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from journeyman.agents.coder import Findings, tries
 from journeyman.errors import SandboxError
 from journeyman.rewards.checks import LIMITS, Check, CheckResult, run_checks
+from journeyman.rewards.out_of_process import ended_by
 from journeyman.rewards.reading import read
 from journeyman.sandbox.base import Outcome, Program, Sandbox
 from journeyman.score import Reward
@@ -115,7 +116,7 @@ class ScenarioWorkshop:
         named = "" if main else " " + shlex.join(python)
         program = Program(language="shell", code=f"{scenario.setup}\n{command}{named}", files=_bytes(files), limits=LIMITS)
         outcome = await self.sandbox.run(program)
-        ended = "it ran to its end" if outcome.ok else f"failed ({_why(outcome)})"
+        ended = "it ran to its end" if outcome.ok else f"failed ({ended_by(outcome)})"
         return Findings(
             passed=outcome.ok,
             text=f"{command}: {ended}\n{_tail(outcome.stdout + outcome.stderr)}".strip(),
@@ -171,10 +172,6 @@ def _rounds(trace: Trace) -> list[str]:
     """What the rounds before the last one were found to be: a reflector learns from a failure that was mended, too."""
     before = [findings for _, findings in tries(trace)][:-1]
     return [f"round {number} had failed: {_tail(findings.text)}" for number, findings in enumerate(before, start=1)]
-
-
-def _why(outcome: Outcome) -> str:
-    return f"{outcome.limit} limit" if outcome.limit else outcome.signal or f"exit code {outcome.exit_code}"
 
 
 def _tail(text: str) -> str:
