@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from journeyman import rewards, sandbox, scoring, workers
 from journeyman.capture.base import NO_TIME
 from journeyman.capture.jsonl import parse
+from journeyman.cli._bar import bar
 from journeyman.cli._shared import console
 from journeyman.errors import InputError, TraceError
 from journeyman.learn.playbook.files import check_writable, write_text
@@ -65,17 +65,13 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
         raise InputError("there are no traces to score")
     cache = None if given["no_cache"] else stack.enter_context(scoring.cached(CACHE))
     pool = stack.enter_context(workers.load(given["workers"]))
-    bar = stack.enter_context(_bar(quiet))
-    task = bar.add_task("scoring", total=len(traces))
     began = time.monotonic()
-    verdicts = scoring.score_all(
-        traces, engine, workers=pool, cache=cache, by_task=True, done=lambda more: bar.advance(task, more)
-    )
+    with bar("traces", len(traces), quiet=quiet) as done:
+        verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)
     found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
     if out is not None:
         rows = scoring.reports(traces, verdicts, engine)
         write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
-    bar.stop()
     if not quiet:
         _tell(found)
     _warn(verdicts)
@@ -182,18 +178,6 @@ def _json(path: Path) -> Any:
         return json.loads(_text(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
-
-
-def _bar(quiet: bool) -> Progress:
-    screen = Console(stderr=True, quiet=quiet)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        disable=quiet or not screen.is_terminal,
-    )
 
 
 def _tell(found: Mapping[str, Any]) -> None:
