@@ -58,7 +58,7 @@ def _panel(panel: Axes, points: Sequence[Point], change: Change, window: int) ->
     _says(panel, change)
     panel.set_xlabel("Task, in the order of the run", fontsize=8.5, color=_INK)
     panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(measure, value)))
-    panel.yaxis.set_major_locator(MaxNLocator(5))
+    panel.yaxis.set_major_locator(MaxNLocator(5, integer=measure.name == "tokens"))
     panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     panel.tick_params(labelsize=8, colors=_INK, length=0, labelbottom=True)
     panel.grid(axis="y", color="#e6e8eb", linewidth=0.7)
