@@ -145,8 +145,10 @@ def test_a_task_of_another_kind_is_refused() -> None:
 
 def test_a_task_is_not_both_held_out_and_learned_from(tmp_path: Path) -> None:
     path = file(tmp_path / "t.jsonl", HUMANEVAL)
-    with pytest.raises(InputError, match="H/0"):
-        load(str(path), str(path))
+    renamed = file(tmp_path / "renamed.jsonl", {**HUMANEVAL, "task_id": "N/7", "prompt": HUMANEVAL["prompt"] + "\n"})
+    for held_out, name in ((path, "H/0"), (renamed, "N/7")):
+        with pytest.raises(InputError, match=name):
+            load(str(path), str(held_out))
     assert {task.split for task in load("", str(path))} == {Split.HELD_OUT}
 
 

@@ -145,14 +145,23 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
 
 
 def load(input: str, held_out: str = "", *, seed: int = 0, domain: str = "code") -> tuple[Task, ...]:
-    """Tasks in their splits: those of `held_out` are held out, others are shared out by a hash of the question."""
+    """Tasks in their splits: those of `held_out` are held out, others are shared out by a hash of the question.
+
+    Raises:
+        InputError: A file cannot be used, or a task is in both, be it under another id.
+    """
     shares = {**SHARES, Split.HELD_OUT: 0} if held_out else SHARES
     inside = read_tasks(input, domain=domain) if input else ()
     outside = read_tasks(held_out, domain=domain) if held_out else ()
-    if both := {task.id for task in inside} & {task.id for task in outside}:
+    seen = {task.id for task in inside} | {_asked(task) for task in inside}
+    if both := {task.id for task in outside if task.id in seen or _asked(task) in seen}:
         raise InputError(f"{', '.join(sorted(both)[:5])} are both in {input} and held out in {held_out}; a task must be in one")
     shared = [replace(task, split=share(task.question, shares, seed)) for task in inside]
     return (*shared, *(replace(task, split=Split.HELD_OUT) for task in outside))
+
+
+def _asked(task: Task) -> str:
+    return " ".join(task.question.split())
 
 
 def _task(row: rows.Row, bad: rows.Complaints, domain: str) -> Task | None:
