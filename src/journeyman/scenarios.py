@@ -27,7 +27,7 @@ from journeyman.offline import OfflineTrainer
 from journeyman.playbook import Playbook
 from journeyman.results import Results, Row, row_of
 from journeyman.rollout import Agent, Attempt
-from journeyman.sandbox.base import Sandbox
+from journeyman.sandbox.base import Program, Sandbox
 from journeyman.task import Split, Task
 from journeyman.tasks.base import Dataset
 from journeyman.tasks.scenarios import Scenario, builtin, load
@@ -142,6 +142,8 @@ class ScenarioTrainer(OfflineTrainer):
         walls = self._open()
         try:
             await walls.start()
+            if any(check.kind == "pytest" for scenario in self.workshop.scenarios for check in scenario.checks):
+                await walls.run(Program(code="def test_begin():\n    assert True\n", language="pytest"))
         finally:
             await walls.close()
 

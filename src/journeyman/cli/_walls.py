@@ -3,12 +3,13 @@
 import asyncio
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from journeyman.cli._health import Check
 from journeyman.errors import SandboxError
 from journeyman.sandbox import bubblewrap, load
 from journeyman.sandbox.base import Level
-from journeyman.sandbox.languages import LANGUAGES
+from journeyman.sandbox.languages import LANGUAGES, Language
 
 GROUP = "sandbox"
 MENDS = {
@@ -74,9 +75,11 @@ def _level(name: str) -> Level | str:
 
 
 def _languages() -> Check:
-    there = [
-        name
-        for name, language in LANGUAGES.items()
-        if not language.commands or any(shutil.which(command[0]) for command in language.commands)
-    ]
+    there = [name for name, language in LANGUAGES.items() if _is_there(language)]
     return Check(group=GROUP, name="languages", state="ok", detail=", ".join(there))
+
+
+def _is_there(language: Language) -> bool:
+    if language.kind == "pytest":
+        return find_spec("pytest") is not None
+    return not language.commands or any(shutil.which(command[0]) for command in language.commands)
