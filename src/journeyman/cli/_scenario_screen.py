@@ -1,5 +1,6 @@
 """What a run on scenarios shows: each attempt as it goes on stderr, the summary at the end on stdout."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def tell(result: TrainingResult, results: Results, journal: Path) -> None:
     for line in (*_summary(results.json()), f"Results saved to: {results.path}"):
         out.print(line)
     out.print(f"Skillbook: {result.playbook_path} ({result.stage.value}); {result.reason}")
-    out.print(f"Every change is in its journal: journeyman playbook log {journal}")
+    out.print(f"Every change is in its journal: journeyman playbook log {shlex.quote(str(journal))}")
     if not result.finished:
         out.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>")
 

@@ -1,11 +1,12 @@
 """The work behind `journeyman train playbook`, apart from its options."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from journeyman import config, estimate
 from journeyman.cli._screen import Screen
@@ -93,7 +94,8 @@ def priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
     found = estimate.report(trainer.plan())
     if quiet:
         return found
-    table = Table("role", "model", "calls", "input tokens", "output tokens", "cost", title="About what this run will take")
+    heads = ("role", Column("model", overflow="fold"), "calls", "input tokens", "output tokens", "cost")
+    table = Table(*heads, title="About what this run will take")
     for part in found["parts"]:
         cost = "unknown" if part["cost"] is None else f"${part['cost']:.4f}"
         numbers = (f"{part[key]:,}" for key in ("calls", "input_tokens", "output_tokens"))
@@ -126,6 +128,6 @@ def _tell(result: TrainingResult, journal: Path) -> None:
             out.print("It stays in shadow; --target-stage production lets what passes go there.")
     else:
         out.print(result.reason)
-    out.print(f"Every change is in its journal: journeyman playbook log {journal}")
+    out.print(f"Every change is in its journal: journeyman playbook log {shlex.quote(str(journal))}")
     if not result.finished:
         out.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>")
