@@ -21,7 +21,7 @@ def validated(path: Path) -> tuple[dict[str, Any], list[str]]:
     """What is wrong with a file and what is vague in it, as an object and in words."""
     found = read(path)
     verified = sum(bool(scenario.checks) for scenario in found.scenarios)
-    words = [f"{notice}" for notice in found.faults] + [f"{notice} (warning)" for notice in found.warnings]
+    words = [f"{notice}" for notice in _sorted(found.faults)] + [f"{notice} (warning)" for notice in _sorted(found.warnings)]
     words.append(
         f"{path}: {len(found.scenarios)} scenarios can be used, {verified} of them with checks; "
         f"{len(found.faults)} faults, {len(found.warnings)} warnings"
