@@ -63,6 +63,18 @@ def test_messages_become_steps_and_answers_find_their_calls() -> None:
     assert (trace.id, trace.task_id, trace.started_at) == ("chats.jsonl:1", "chats.jsonl:1", NO_TIME)
 
 
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": True}, {"prompt_tokens": -1}])
+def test_tokens_that_were_not_counted_are_unknown(usage: object) -> None:
+    (step,) = parse({"messages": [{"role": "assistant", "content": "x", "usage": usage}]}, name="x").trace.steps
+    assert isinstance(step, ModelCall)
+    assert (step.input_tokens, step.output_tokens) == (None, None)
+
+
+def test_parts_that_are_no_text_are_left_out() -> None:
+    parts = [{"type": "image_url", "image_url": {}}, {"type": "text", "text": None}, {"type": "text", "text": "in Oslo"}]
+    assert parse({"messages": [{"role": "assistant", "content": parts}]}, name="x").trace.reply == "in Oslo"
+
+
 def test_answers_without_ids_belong_to_the_calls_in_their_order() -> None:
     call = {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}}
     messages = [call, {"role": "function", "name": "f", "content": "1"}, call, {"role": "function", "content": "2"}]

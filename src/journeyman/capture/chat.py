@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from journeyman.trace import ModelCall, Step, ToolCall
 
@@ -38,13 +38,13 @@ class Message(BaseModel):
     is_error: bool | None = None
     finish_reason: str | None = None
     model: str | None = None
-    usage: dict[str, Any] = Field(default_factory=dict)
+    usage: dict[str, Any] | None = None
 
     @property
     def text(self) -> str:
         """The content as text; of a list of parts those that are text."""
         if isinstance(self.content, list):
-            return "\n".join(str(part["text"]) for part in self.content if "text" in part)
+            return "\n".join(text for part in self.content if isinstance(text := part.get("text"), str))
         return self.content or ""
 
     @property
@@ -105,5 +105,7 @@ def _answers(messages: Sequence[Message]) -> Mapping[tuple[int, int], Message]:
     return found
 
 
-def _count(usage: Mapping[str, Any], *names: str) -> int | None:
-    return next((usage[name] for name in names if isinstance(usage.get(name), int)), None)
+def _count(usage: Mapping[str, Any] | None, *names: str) -> int | None:
+    """The first of these that is a count; what is none, such as -1, is not known."""
+    found = ((usage or {}).get(name) for name in names)
+    return next((count for count in found if type(count) is int and count >= 0), None)
