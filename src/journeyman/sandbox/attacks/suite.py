@@ -110,7 +110,8 @@ async def _try(run: _Run, attack: Attack, limits: Limits) -> tuple[str | None, S
         programs = [program]
         if attack.beside is not None:
             programs.append(program_of(attack, attack.beside, trap.bait, limits))
-        outcomes = await asyncio.wait_for(asyncio.gather(*map(run, programs)), limits.wall_seconds + LATE_SECONDS)
+        async with asyncio.timeout(limits.wall_seconds + LATE_SECONDS):
+            outcomes = await asyncio.gather(*map(run, programs))
         seen = Seen(outcome=outcomes[0], beside=outcomes[-1] if attack.beside else None)
         return trap.sprung(seen), seen
 
