@@ -49,6 +49,17 @@ def test_the_gain_it_reports_is_there_on_tasks_it_never_saw() -> None:
     assert found.gain.low - 0.02 < gain < found.gain.high + 0.02
 
 
+def test_a_verdict_that_weights_made_unknown_does_not_count_as_a_bad_one() -> None:
+    """Where only the lenient reward could tell, dropping it leaves nothing to tell by: that agrees with no label."""
+    strict = [
+        Scored(values={"strict": label, "lenient": 0.5}, label=label, group=str(n)) for n in range(30) for label in (0.0, 1.0)
+    ]
+    alone = [Scored(values={"strict": None, "lenient": 1.0}, label=0.0, group=str(n)) for n in range(30)]
+    found = fit([*strict, *alone], {"strict": 1.0, "lenient": 1.0})
+    assert found.before.value == pytest.approx(0.5)
+    assert found.after.value == pytest.approx(0.75)
+
+
 def test_where_nothing_agrees_the_defaults_stay() -> None:
     kept = 0
     for seed in range(4):

@@ -3,7 +3,7 @@
     minimise  mean log loss(label, sigmoid(a · (s_w - b))) + λ · Σ (w_i - w0_i)²       over w ≥ 0, Σ w = 1, a ≥ 0, b
     s_w       = Σ w_i · v_i / Σ w_i     over the rewards that could tell, as the engine combines them
     agreement = the share of pairs with different labels that s_w puts in the right order, ties counting half (for two kinds of
-                label: the AUC)
+                label: the AUC), and so do pairs of which one score is unknown
 
 w0 are the defaults, made to sum to 1. λ is chosen by log loss on held-out groups. Agreement is measured on groups that neither
 the weights nor λ were fitted on: five folds, each held out once, and pairs only within a fold. The fitted weights are taken
@@ -32,6 +32,8 @@ _RESAMPLES = 2000
 _BLOCKS = 1000
 """Groups beyond so many are resampled together, which bounds the memory."""
 _TINY = 1e-12
+_LEAST = 1e-6
+"""The least weight while weights are sought; it becomes 0. At 0 itself what only that reward could tell of would be unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +168,9 @@ class _Data:
         return _Data(self.names, self.values[places], self.known[places], self.labels[places], self.groups[places], self.start)
 
     def combined(self, weights: Floats) -> Floats:
-        """As the engine does it."""
-        return np.asarray(self.values @ weights / (self.known @ weights + _TINY), np.float64)
+        """As the engine does it; NaN where none of those that weigh something could tell."""
+        weight = self.known @ weights
+        return np.where(weight > 0, self.values @ weights / np.maximum(weight, _TINY), np.nan)
 
     def folds(self) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Whole groups, dealt out by their mean label so that each fold has its share of both ends."""
@@ -187,7 +190,8 @@ class _Solved:
     middle: float
 
     def loss(self, data: _Data) -> float:
-        logits = self.slope * (data.combined(self.weights) - self.middle)
+        # What nobody can tell is an even chance.
+        logits = np.nan_to_num(self.slope * (data.combined(self.weights) - self.middle), nan=0.0)
         return float(np.mean(np.logaddexp(0, logits) - data.labels * logits))
 
 
@@ -223,11 +227,11 @@ def _solved(data: _Data, strength: float) -> _Solved:
         begin,
         jac=True,
         method="SLSQP",
-        bounds=[*[(0.0, 1.0)] * count, (0.0, 50.0), (-1.0, 2.0)],
+        bounds=[*[(_LEAST, 1.0)] * count, (0.0, 50.0), (-1.0, 2.0)],
         constraints=optimize.LinearConstraint(np.array([[1.0] * count + [0.0, 0.0]]), 1, 1),
         options={"maxiter": 100},
     )
-    weights = np.clip(found.x[:count], 0, None)
+    weights = np.where(found.x[:count] > 2 * _LEAST, found.x[:count], 0.0)
     return _Solved(weights / weights.sum(), float(found.x[count]), float(found.x[count + 1]))
 
 
@@ -262,7 +266,8 @@ def _pairs(scores: Floats, data: _Data, folds: NDArray[np.int64]) -> tuple[Float
         here, others = blocks[place], blocks[lower]
         pairs[here] += np.bincount(others, minlength=count)
         for number, score in enumerate(scores):
-            order = (np.sign(np.round(score[place] - score[lower], 9)) + 1) / 2
+            # An attempt whose score is unknown is no better and no worse than another.
+            order = (np.sign(np.nan_to_num(np.round(score[place] - score[lower], 9), nan=0.0)) + 1) / 2
             right[number, here] += np.bincount(others, order, minlength=count)
     return right, pairs
 
