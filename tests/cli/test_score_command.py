@@ -171,3 +171,40 @@ def test_what_cannot_be_scored_is_one_sentence(capsys: pytest.CaptureFixture[str
     assert "no sandbox 'castle'" in refused(capsys, str(SAMPLE), "--sandbox", "castle")
     assert "no store at" in refused(capsys, "--store")
     assert "it is a folder" in refused(capsys, str(SAMPLE), "--out", str(here))
+
+
+SLUGS = "def slug(title: str) -> str:\n    return '-'.join(title.lower().split())\n"
+CHECKS = [
+    {"name": "plain", "pytest": "from slugs import slug\ndef test_it():\n    assert slug('A b') == 'a-b'\n"},
+    {"name": "nothing left", "edge": True, "pytest": "from slugs import slug\ndef test_it():\n    assert slug(' ') == 'x'\n"},
+]
+
+
+def test_development_work_is_scored_by_its_checks_and_not_by_what_is_said_of_it(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    task = {"question": "Write slugs.py", "checks": CHECKS, "development": {"bonus_threshold": 1.0}}
+    (here / "task.json").write_text(json.dumps(task))
+    (here / "output.json").write_text(json.dumps({"reply": "All tests pass.", "files": {"slugs.py": SLUGS}}))
+    found = scored(capsys, "--task", "task.json", "--output", "output.json", "--rewards", "development", "--unsafe-local")
+    development = found["rewards"]["development"]
+    works = development["components"]["functionality"]
+    assert works["score"] < 1.0
+    assert development["score"] == pytest.approx(development["mean"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("checks", [{"name": "a"}], "check 1 needs either `shell` or `pytest`"),
+        ("checks", [{"shell": "true", "edgy": True}], "checks.0.edgy"),
+        ("development", {"profile": "nowhere.toml"}, "nowhere.toml"),
+        ("development", {"weights": {"charm": 1.0}}, "no component is called charm"),
+    ],
+)
+def test_a_fault_in_a_task_of_development_work_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, field: str, value: Any, said: str
+) -> None:
+    (here / "task.json").write_text(json.dumps({"checks": CHECKS, field: value}))
+    (here / "output.json").write_text(json.dumps({"files": {"slugs.py": SLUGS}}))
+    assert said in refused(capsys, "--task", "task.json", "--output", "output.json")

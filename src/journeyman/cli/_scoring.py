@@ -31,6 +31,8 @@ from journeyman.trace import ModelCall, Trace
 CACHE = Path(".journeyman/scores.db")
 _REPLY = ("output", "reply", "answer", "response", "text")
 _TASK = frozenset({"id", "question", "answer", "check", "domain", "instructions"})
+_DEVELOPING = frozenset({"files", "checks", "setup", "development"})
+"""Fields of a task of development work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,15 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
 def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[dict[str, Any], int]:
     if not (given["task_path"] and given["output_path"]):
         raise InputError("one answer needs both: --task task.json and --output output.json")
-    task, check = _task(given["task_path"])
-    trace = _output(given["output_path"], task)
-    own = [answers.AnswerReward(answers.load(check, _opening(given, stack)), [task])] if task.answer else []
+    task, check, work = _task(given["task_path"])
+    trace, files = _output(given["output_path"], task)
+    own: list[RewardFunction] = []
+    if task.answer:
+        own.append(answers.AnswerReward(answers.load(check, _opening(given, stack)), [task]))
+    if work:
+        from journeyman.cli import _developing
+
+        own.append(_developing.reward(given["task_path"], work, files, _opening(given, stack)))
     engine = stack.enter_context(closing(_engine(given, own)))
     verdicts = engine.verdicts(trace)
     label = engine.label(verdicts)
@@ -117,7 +125,9 @@ def _engine(given: Mapping[str, Any], own: Sequence[RewardFunction]) -> RewardEn
         # A wrong name is said now, and not after the first thousand traces.
         sandbox.load(where)
         options["code_execution"] = {"sandbox": _Open(where)}
-    names = given["rewards"].split(",") if given["rewards"] else rewards.DEFAULTS
+    known = {reward.name for reward in own}
+    asked = given["rewards"].split(",") if given["rewards"] else rewards.DEFAULTS
+    names = [name for name in asked if name.strip() not in known]
     chosen = [*own, *(rewards.load(name, **options.get(name.strip().replace("-", "_"), {})) for name in names)]
     return RewardEngine(chosen, weights=_weights(given["weights"]))
 
@@ -137,33 +147,41 @@ def _stored(url: str) -> list[Trace]:
         return [attempt.trace for attempt in store.attempts()]
 
 
-def _task(path: Path) -> tuple[Task, str]:
-    """The task of a JSON file, and the name of the check that goes with it."""
+def _task(path: Path) -> tuple[Task, str, dict[str, Any]]:
+    """The task of a JSON file, the name of the check that goes with it, and what it says of development work."""
     given = _json(path)
     if not isinstance(given, dict):
         raise InputError(f"{path}: a task is a JSON object with question, answer and check")
-    strange = sorted(set(given) - _TASK)
+    strange = sorted(set(given) - _TASK - _DEVELOPING)
     if strange:
-        raise InputError(f"{path}: a task has no field {strange[0]!r}; there are {', '.join(sorted(_TASK))}")
+        raise InputError(f"{path}: a task has no field {strange[0]!r}; there are {', '.join(sorted(_TASK | _DEVELOPING))}")
     answer = given.get("answer", "")
     text = answer if isinstance(answer, str) else json.dumps(answer)
     task = Task(id=str(given.get("id", path.stem)), question=str(given.get("question", "")), answer=text)
-    return task, str(given.get("check", "exact"))
+    return task, str(given.get("check", "exact")), {name: given[name] for name in _DEVELOPING & set(given)}
 
 
-def _output(path: Path, task: Task) -> Trace:
-    """What an agent gave, as a trace: it is one or a transcript, an object or string of JSON that holds the reply, or text."""
+def _output(path: Path, task: Task) -> tuple[Trace, dict[str, str]]:
+    """What an agent gave, as a trace, and the files that it left.
+
+    It is a trace or a transcript, an object or string of JSON that holds the reply, or text.
+    """
     given = _json(path) if path.suffix == ".json" else _text(path)
     if isinstance(given, dict) and {"steps", "messages", "traj"} & set(given):
         try:
-            return parse({"task_id": task.id, **given} if "messages" in given else given, name=task.id).trace
+            return parse({"task_id": task.id, **given} if "messages" in given else given, name=task.id).trace, {}
         except TraceError as error:
             raise InputError(f"{path}: {error}") from None
     reply = next((given[key] for key in _REPLY if key in given), None) if isinstance(given, dict) else given
-    if not isinstance(reply, str):
-        raise InputError(f"{path}: no reply in it; give a text, a trace, or an object with one of {', '.join(_REPLY)}")
-    call = ModelCall(model="", prompt=task.question, reply=reply)
-    return Trace(id=task.id, task_id=task.id, candidate_id="base", started_at=NO_TIME, steps=(call,))
+    files = given.get("files") if isinstance(given, dict) else None
+    if not isinstance(reply, str) and not isinstance(files, dict):
+        known = ", ".join(_REPLY)
+        raise InputError(f"{path}: no reply in it; give a text, a trace, or an object with files or one of {known}")
+    left = files if isinstance(files, dict) else {}
+    if not all(isinstance(text, str) for text in left.values()):
+        raise InputError(f"{path}: files is an object of texts, by path")
+    call = ModelCall(model="", prompt=task.question, reply=reply if isinstance(reply, str) else "")
+    return Trace(id=task.id, task_id=task.id, candidate_id="base", started_at=NO_TIME, steps=(call,)), left
 
 
 def _text(path: Path) -> str:
