@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, examine
+from journeyman.rewards import out_of_process
+from journeyman.rewards.out_of_process import Candidate, Verdict, examine
 from journeyman.sandbox.base import Limits, Sandbox
 from tests.support.walled import walled
 
@@ -33,13 +34,13 @@ def programs() -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def tests_for(row: dict[str, Any]) -> Tests:
+def tests_for(row: dict[str, Any]) -> out_of_process.Tests:
     """Its own, with the switches of their conftest set, and the cases where they are looked for."""
     helpers = json.loads((Path(DATA or "") / "quixbugs" / "helpers.json").read_text())
     switches = "import pytest\npytest.use_correct = pytest.run_slow = False\n"
     data = f"CASES = {row['json_testcases']!r}\n\ndef load_json_testcases(name):\n    return CASES\n"
     files = {"test_it.py": switches + row["pytest"], "node.py": helpers["node"], "load_testdata.py": data}
-    return Tests(file="test_it.py", files={name: text.encode() for name, text in files.items()}, runner="pytest")
+    return out_of_process.Tests(file="test_it.py", files={name: text.encode() for name, text in files.items()}, runner="pytest")
 
 
 async def verdicts(box: Sandbox, key: str) -> dict[str, Verdict]:
