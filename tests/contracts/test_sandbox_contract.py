@@ -126,6 +126,33 @@ async def test_python_does_what_the_interpreter_does(sandbox: Sandbox, name: str
     ]
 
 
+ESCAPES = {
+    "a hook that raises": "import sys\ndef hook(*_): raise OSError('hooked')\nsys.excepthook = hook\nprint('here')\n1 / 0\n",
+    "a hook that exits": "import sys\nsys.excepthook = lambda *_: sys.exit(0)\nprint('here')\n1 / 0\n",
+    "no streams to say it on": "import sys\nprint('here', flush=True)\nsys.stderr = None\nsys.excepthook = None\n1 / 0\n",
+    "an exit that does not": "import os\nprint('here')\nos._exit = lambda code: None\n1 / 0\n",
+}
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+async def test_code_whose_end_fails_too_did_not_go_well(sandbox: Sandbox, name: str) -> None:
+    outcome = await sandbox.run(Program(code=ESCAPES[name]))
+    assert (outcome.exit_code, outcome.stdout) == (1, "here\n"), outcome.stderr
+
+
+async def test_a_program_that_cannot_be_executed_did_not_go_well(sandbox: Sandbox) -> None:
+    outcome = await sandbox.run(Program(code="exit 0", language="shell", arguments=("x" * 200_000,)))
+    assert outcome.exit_code == 1
+    assert "Argument list too long" in outcome.stderr
+
+
+async def test_a_session_whose_streams_are_gone_did_not_go_well(sandbox: Sandbox) -> None:
+    session = await sandbox.session()
+    outcome = await session.run("import sys; sys.stdout = None")
+    assert not outcome.ok
+    await session.close()
+
+
 async def test_a_traceback_shows_the_lines_of_the_code_and_nothing_of_ours(sandbox: Sandbox) -> None:
     outcome = await sandbox.run(Program(code="def fails():\n    raise ValueError('so')\n\nfails()\n"))
     assert outcome.exit_code == 1

@@ -5,7 +5,7 @@ import atexit
 import builtins
 import errno
 import gc
-import importlib.util
+import importlib
 import io
 import linecache
 import os
@@ -28,32 +28,49 @@ HINTS = {
     errno.ENOMEM: "memory",
 }
 """What an uncaught error says about the limit that caused it. The warden takes it for what it is: word from the code."""
+end = os._exit
+"""As it was before the code came, which may put something else in its place."""
 
 
 def run(job: Mapping[str, Any], line: toolbox.Line) -> NoReturn:
     """Run a job in the working folder and end the process with its exit code."""
     own_modules = set(sys.modules)
     _fresh_streams()
+    try:
+        code = _ran(job, line)
+    except BaseException:  # noqa: BLE001 - the process's own boundary: a hook of the code raised, or nothing could be executed
+        complain()
+        code = 1
+    _farewell(code, own_modules)
+
+
+def complain() -> None:
+    """Say the error that is handled, past streams that may be the code's by now."""
+    os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
+
+
+def _ran(job: Mapping[str, Any], line: toolbox.Line) -> int:
     _reseed()
     toolbox.install(line, job["tools"])
     match job["kind"]:
         case "command":
             _execute_command(job)
         case "pytest":
-            code = _pytest(job["main"], job["arguments"])
+            return _pytest(job["main"], job["arguments"])
         case "session":
-            code = _session(line)
-        case _:
-            code = _python(job["main"], job["arguments"], line)
-    _farewell(code, own_modules)
+            return _session(line)
+    return _python(job["main"], job["arguments"], line)
 
 
 def check(job: Mapping[str, Any]) -> None:
-    """Raises `LookupError` where what runs the job is not installed: a run of nothing must not end as one that went well."""
+    """Raises `LookupError` where what runs the job is not installed, or does not work: no code is to blame for that."""
     if job["kind"] == "command":
         command(job)
-    elif job["kind"] == "pytest" and importlib.util.find_spec("pytest") is None:
-        raise LookupError("pytest is missing: pip install 'journeyman[code]'")
+    elif job["kind"] == "pytest":
+        try:
+            importlib.import_module("pytest")
+        except ImportError as error:
+            raise LookupError(f"pytest is missing: pip install 'journeyman[code]' ({error})") from error
 
 
 def command(job: Mapping[str, Any]) -> list[str]:
@@ -209,4 +226,4 @@ def _farewell(code: int, own_modules: set[str]) -> NoReturn:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             code = code or 120
-    os._exit(code)
+    end(code)

@@ -121,7 +121,13 @@ def _second(job: Mapping[str, Any], ends: Ends, walls: Walls) -> NoReturn:
     except BaseException as error:  # noqa: BLE001 - the process's own boundary: what fails here is a sandbox that failed
         _report(ends.report, {"fault": _sentence(error)})
         os._exit(1)
-    runner.run(job, toolbox.Line(socket.socket(fileno=ends.code_line)))
+    try:
+        runner.run(job, toolbox.Line(socket.socket(fileno=ends.code_line)))
+    except BaseException:  # noqa: BLE001 - the process's own boundary: above it is the code of the first process
+        runner.complain()
+    finally:
+        # Whatever comes here is no run that went well.
+        runner.end(1)
 
 
 def _keep(wanted: tuple[int, ...]) -> None:
