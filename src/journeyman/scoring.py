@@ -34,7 +34,7 @@ def read_traces(paths: Iterable[Path | str]) -> list[Recorded]:
     """The traces of files of JSON lines or JSON lists, gzipped or not, in the formats of `capture.jsonl`.
 
     Raises:
-        InputError: A file cannot be read, or lines in it are no traces; all of them are named at once.
+        InputError: A file cannot be read, or lines in it are no traces; they are named at once.
     """
     bad = Complaints("these lines are no traces, and nothing was scored; mend or remove them")
     found = []

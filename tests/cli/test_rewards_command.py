@@ -115,7 +115,7 @@ def test_a_fault_in_every_row_is_named_five_times_and_counted(tmp_path: Path, ca
     assert cli.main(["rewards", "train", str(bad), "-o", str(tmp_path / "r.json")]) == 2
     told = capsys.readouterr().err
     assert told.count("bad.jsonl:") == 5
-    assert "and in 45 more rows" in told
+    assert "and 45 more" in told
 
 
 def test_weights_are_fitted_to_labels_and_written_for_the_engine(

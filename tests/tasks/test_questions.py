@@ -60,15 +60,15 @@ def test_all_bad_rows_are_named_in_one_error(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         custom(path)
     assert str(caught.value) == (
-        f"{path} holds rows that cannot be used: {path}:2: the question is empty; "
-        f"{path}:3: no question, the answer is no text, the domain is empty; "
-        f"{path}:4: there is no split 'exam' (there are train, validation and test), the id is [] and not a text or a number"
+        f"{path} holds rows that cannot be used:\n  {path}:2: the question is empty\n"
+        f"  {path}:3: no question, the answer is no text, the domain is empty\n"
+        f"  {path}:4: there is no split 'exam' (there are train, validation and test), the id is [] and not a text or a number"
     )
 
 
 def test_gsm8k_rows_must_end_in_a_number(tmp_path: Path) -> None:
     path = written(tmp_path / "train.jsonl", {"question": "q", "answer": "4"}, {"question": "r", "answer": "2+2 #### four"})
-    with pytest.raises(InputError, match=r"train\.jsonl:1: the answer does not end in '#### number'; .*train\.jsonl:2"):
+    with pytest.raises(InputError, match=r"train\.jsonl:1: the answer does not end in '#### number'\n.*train\.jsonl:2"):
         gsm8k(path)
 
 

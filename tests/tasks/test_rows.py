@@ -63,8 +63,35 @@ def test_everything_wrong_is_said_at_once_and_in_order(tmp_path: Path) -> None:
     assert [row.value for row in read(path, bad)] == [{"a": 1}, {"a": 5}]
     with pytest.raises(InputError) as caught:
         bad.check()
-    assert str(caught.value).startswith(f"two files: {path}:2: not a JSON object; {path}:3: no JSON (")
-    assert str(caught.value).endswith(f"; {path}:4: not a JSON object")
+    first, second, third, fourth = str(caught.value).splitlines()
+    assert (first, second) == ("two files:", f"  {path}:2: not a JSON object")
+    assert third.startswith(f"  {path}:3: no JSON (")
+    assert fourth == f"  {path}:4: not a JSON object"
+
+
+def test_of_many_faults_a_few_of_each_kind_are_named_and_the_rest_counted(tmp_path: Path) -> None:
+    path = written(tmp_path, "1\n" * 100 + '{"a": 1}\nnot json\n')
+    bad = Complaints("mend them")
+    assert len(list(read(path, bad))) == 1
+    with pytest.raises(InputError) as caught:
+        bad.check()
+    lines = str(caught.value).splitlines()
+    assert lines[1:6] == [f"  {path}:{line}: not a JSON object" for line in range(1, 6)]
+    assert lines[6].startswith(f"  {path}:102: no JSON (")
+    assert lines[7:] == ["  and 95 more"]
+
+
+@given(st.lists(st.tuples(st.text("ab", min_size=1, max_size=2), st.integers(1, 9)), min_size=1, max_size=40))
+def test_every_fault_is_named_or_counted(faults: list[tuple[str, int]]) -> None:
+    bad = Complaints("bad")
+    for what, line in faults:
+        bad.add(f"f:{line}", what)
+    with pytest.raises(InputError) as caught:
+        bad.check()
+    text = str(caught.value)
+    rest = int(text.rpartition("and ")[2].partition(" more")[0]) if text.endswith(" more") else 0
+    assert text.count("f:") == len(faults) - rest
+    assert text.count("f:") <= 10
 
 
 @pytest.mark.parametrize("text", ['[{"a": 1}, {"a"', '[{"a": 1}', "[", '[{"a": 1}] {"a": 2}', "[" * 100_000])

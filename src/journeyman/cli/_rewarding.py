@@ -1,7 +1,6 @@
 """The work behind `journeyman rewards`, apart from its options."""
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,6 @@ from journeyman.tasks.rows import Complaints, Row, read
 from journeyman.trace import Trace
 
 _LABELS = ("label", "success")
-_NAMED = 5
-"""Rows with the same fault that are named one by one."""
 _Made = TypeVar("_Made")
 
 
@@ -97,20 +94,15 @@ def judged(paths: Iterable[Path], *, quiet: bool) -> dict[str, Any]:
 
 
 def _gathered(paths: Iterable[Path], complaint: str, made: Callable[[Row], _Made]) -> Iterator[_Made]:
-    """What `made` makes of each row; all rows that it refuses are named at once."""
+    """What `made` makes of each row; what it refuses is named at once."""
     bad = Complaints(complaint)
-    found, faults = [], Counter[str]()
+    found = []
     for path in paths:
         for row in read(path, bad):
             try:
                 found.append(made(row))
             except (InputError, TraceError) as error:
-                faults[str(error)] += 1
-                if faults[str(error)] <= _NAMED:
-                    bad.add(row.where, str(error))
-    for fault, count in faults.items():
-        if count > _NAMED:
-            bad.found.append(f"and in {count - _NAMED} more rows: {fault}")
+                bad.add(row.where, str(error))
     bad.check()
     yield from found
 

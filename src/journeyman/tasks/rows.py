@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from journeyman.errors import InputError
 _GAP = re.compile(r"[\s,]*")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """Two in a row are one character."""
+_ALIKE, _NAMED = 5, 10
+"""Faults that are named with their line: of one kind, and in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +32,25 @@ class Complaints:
 
     summary: str
     """What is said first."""
-    found: list[str] = field(default_factory=list)
+    found: list[tuple[str, str]] = field(default_factory=list)
+    """Where, and what."""
 
     def add(self, where: str, what: str) -> None:
-        self.found.append(f"{where}: {what}")
+        self.found.append((where, what))
 
     def check(self) -> None:
-        """Raise an `InputError` that names all of them, if there are any."""
-        if self.found:
-            raise InputError(f"{self.summary}: {'; '.join(self.found)}")
+        """Raise an `InputError`, if there are any: a line for each, up to five of a kind and ten in all, and how many more."""
+        if not self.found:
+            return
+        named, alike = list[str](), Counter[str]()
+        for where, what in self.found:
+            alike[what] += 1
+            if alike[what] <= _ALIKE and len(named) < _NAMED:
+                named.append(f"{where}: {what}")
+        if more := len(self.found) - len(named):
+            named.append(f"and {more} more")
+        told = f" {named[0]}" if len(named) == 1 else "".join(f"\n  {line}" for line in named)
+        raise InputError(f"{self.summary}:{told}")
 
 
 def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
