@@ -57,6 +57,21 @@ def run(folder: Path) -> Path:
     return runs
 
 
+@pytest.mark.parametrize("of_scenarios", [False, True])
+def test_a_run_that_was_interrupted_before_its_first_attempt_is_to_be_gone_on_with(
+    folder: Path, capsys: pytest.CaptureFixture[str], of_scenarios: bool
+) -> None:
+    begun = folder / ".journeyman" / "runs" / "desk-oslo"
+    Run.begin(begun, {"name": "x"}, Playbook())
+    if of_scenarios:
+        write_json(folder / "results.json", {"results": []})
+        write_json(begun / "results.json", {"path": str(folder / "results.json")})
+    assert main(["curve"]) == 2
+    told = capsys.readouterr().err
+    assert "run desk-oslo has no attempts yet" in told
+    assert "--resume desk-oslo" in told
+
+
 def test_it_says_what_changed_and_what_is_not_known(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["curve", str(rows(folder / "rows.jsonl"))]) == 0
     said = capsys.readouterr().out

@@ -11,7 +11,7 @@ from journeyman import config
 from journeyman.cli._shared import console
 from journeyman.curve import words
 from journeyman.curve.measure import changes
-from journeyman.curve.points import Point, of_attempts, read
+from journeyman.curve.points import Point, of_attempts, read, rows_of
 from journeyman.errors import InputError, MissingExtra, boundary
 from journeyman.learn.playbook.files import check_writable
 from journeyman.stores import open_store
@@ -60,7 +60,12 @@ def _points(source: str | None) -> tuple[str, tuple[Point, ...]]:
     if not (folder / "config.json").exists():
         known = ", ".join(sorted(path.parent.name for path in runs.glob("*/config.json"))) or "none"
         raise InputError(f"{source} is neither a file nor a run; there are: {known}")
-    if results := _results(folder):
+    results = _results(folder)
+    if folder.parent == runs and not (_begun(folder) or (results and rows_of(results))):
+        raise InputError(
+            f"run {folder.name} has no attempts yet; go on with it: journeyman train playbook --resume {folder.name}"
+        )
+    if results:
         return f"run {folder.name}", read(results)
     with open_store(project.store_url) as store:
         points = of_attempts(store.attempts(run_id=folder.name))
@@ -70,6 +75,11 @@ def _points(source: str | None) -> tuple[str, tuple[Point, ...]]:
             "name its store in JOURNEYMAN_STORE, or give a file of results"
         )
     return f"run {folder.name}", points
+
+
+def _begun(run: Path) -> bool:
+    """Whether a batch of attempts was merged."""
+    return any((run / "batches").glob("*.json"))
 
 
 def _results(folder: Path) -> Path | None:

@@ -55,10 +55,10 @@ def read(path: Path) -> tuple[Point, ...]:
     """The points in a file: a `training_results_*.json`, or rows as JSON lines or a JSON list, in the order of the file.
 
     Raises:
-        InputError: It is neither, or rows of it cannot be used; all of them are named.
+        InputError: It is neither, or rows of it cannot be used; they are named.
     """
     bad = rows.Complaints(f"{path} holds rows that cannot be used; {_HINT}")
-    results = _results(path)
+    results = rows_of(path)
     if results is None:
         found = [(row.where, row.value) for row in rows.read(path, bad)]
     else:
@@ -70,7 +70,7 @@ def read(path: Path) -> tuple[Point, ...]:
     return tuple(points)
 
 
-def _results(path: Path) -> Sequence[Any] | None:
+def rows_of(path: Path) -> Sequence[Any] | None:
     """The rows of a results file, flat; `None` when it is none."""
     try:
         found = json.loads(path.read_bytes())
