@@ -60,7 +60,7 @@ def test_faults_end_with_1_and_are_named_by_line(capsys: pytest.CaptureFixture[s
     assert main(["scenarios", "validate", "s.yaml"]) == 1
     out = capsys.readouterr().out
     assert "s.yaml:3: scenarios[0].goals: there is no such field" in out
-    assert "0 scenarios can be used, 0 of them with checks; 2 faults, 0 warnings" in out
+    assert "0 scenarios can be used, 0 with checks; 2 faults, 0 warnings" in out
     assert main(["scenarios", "validate", "s.yaml", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["faults"][0] == {
         "file": "s.yaml",
@@ -68,6 +68,11 @@ def test_faults_end_with_1_and_are_named_by_line(capsys: pytest.CaptureFixture[s
         "field": "scenarios[0].goal",
         "text": "is missing; every scenario needs one",
     }
+
+
+def test_one_scenario_with_one_fault_is_counted_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenarios", "validate", write("one.json", HELLO, {"name": "A"})]) == 1
+    assert "1 scenario can be used, 1 with checks; 1 fault, 0 warnings" in capsys.readouterr().out
 
 
 def test_the_examples_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,6 +89,16 @@ def test_a_run_says_what_users_know_and_keeps_the_skillbook(model: Scripted, cap
     assert "Successful: 1 (100.0%)" in out
     assert "Results saved to: results/training_results_" in out
     assert Path("old/training.json").exists()
+
+
+def test_reflections_that_could_not_be_used_are_told_in_the_summary(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Scripted(lambda request: "I would rather not" if request.schema else block("main.py", "print('hello')\n"))
+    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    write()
+    assert train("--scenarios", "s.json", "--unsafe-local") == 0
+    assert "Skills gained: 0\n1 reflection could not be used: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -190,6 +205,14 @@ def test_what_was_typed_before_can_be_left(model: Scripted) -> None:
     assert ended.exception is None
     (path,) = Path("scenarios").glob("interactive_*.json")
     assert [scenario["name"] for scenario in json.loads(path.read_text())["scenarios"]] == ["Other"]
+
+
+@pytest.mark.parametrize("place", [".journeyman", "scenarios"])
+def test_nothing_is_asked_where_no_answer_could_be_kept(model: Scripted, place: str) -> None:
+    Path(place).touch()
+    ended = typed("Adder\n")
+    assert f"{place} is a file" in str(ended.exception)
+    assert "Scenario name" not in ended.output
 
 
 def test_nothing_typed_in_is_nothing_to_train_on(model: Scripted) -> None:

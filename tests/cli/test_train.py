@@ -109,6 +109,8 @@ def test_malformed_reflections_are_repaired_once_or_counted(server: LLMServer, c
     assert found["insights"]["unusable_reflections"] == 1
     assert found["roles"]["reflector"]["calls"] == 40
     assert found["playbook"]["final_size"] > 0
+    assert train(server, "--no-evaluate") == 0
+    assert "1 reflection could not be used" in capsys.readouterr().out
 
 
 def test_a_wrong_key_is_one_sentence_at_once_and_the_run_goes_on_with_the_right_one(

@@ -9,6 +9,7 @@ import click
 
 from journeyman import app
 from journeyman.errors import InputError
+from journeyman.learn.playbook.files import check_writable
 from journeyman.learn.playbook.runs import write_json
 from journeyman.tasks.scenarios import load
 
@@ -21,9 +22,11 @@ def enter(project: Path) -> Path:
     """Ask for scenarios until "done"; the file that they are in.
 
     Raises:
-        InputError: None was typed in.
+        InputError: None was typed in, or there is no place to keep it; that is said before anything is asked.
     """
-    draft = project / _DRAFT
+    draft, path = project / _DRAFT, Path("scenarios") / f"interactive_{app.now():%Y%m%d_%H%M%S}.json"
+    for file in (draft, path):
+        check_writable(file)
     scenarios, begun = _kept(draft)
 
     def keep() -> None:
@@ -37,7 +40,6 @@ def enter(project: Path) -> Path:
     if not scenarios:
         draft.unlink(missing_ok=True)
         raise InputError("no scenario was entered; there is nothing to train on")
-    path = Path("scenarios") / f"interactive_{app.now():%Y%m%d_%H%M%S}.json"
     write_json(path, {"scenarios": scenarios})
     load(path)
     draft.unlink(missing_ok=True)

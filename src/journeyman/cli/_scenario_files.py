@@ -23,8 +23,8 @@ def validated(path: Path) -> tuple[dict[str, Any], list[str]]:
     verified = sum(bool(scenario.checks) for scenario in found.scenarios)
     words = [f"{notice}" for notice in _sorted(found.faults)] + [f"{notice} (warning)" for notice in _sorted(found.warnings)]
     words.append(
-        f"{path}: {len(found.scenarios)} scenarios can be used, {verified} of them with checks; "
-        f"{len(found.faults)} faults, {len(found.warnings)} warnings"
+        f"{path}: {_counted(len(found.scenarios), 'scenario')} can be used, {verified} with checks; "
+        f"{_counted(len(found.faults), 'fault')}, {_counted(len(found.warnings), 'warning')}"
     )
     return {
         "valid": not found.faults,
@@ -48,6 +48,10 @@ def examples() -> list[dict[str, Any]]:
         }
         for scenario in builtin.examples()
     ]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _sorted(notices: tuple[Notice, ...]) -> list[Notice]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from journeyman.cli._screen import unused
 from journeyman.learn.playbook.progress import Progress
 from journeyman.learn.playbook.runs import Run
 from journeyman.offline import TrainingResult
@@ -76,7 +77,7 @@ class ScenarioScreen:
 def tell(result: TrainingResult, results: Results, journal: Path) -> None:
     """The end of a run, in words."""
     out = Console(highlight=False, soft_wrap=True, markup=False)
-    for line in (*_summary(results.json()), f"Results saved to: {results.path}"):
+    for line in (*_summary(results.json(), result.metrics.progress.unusable), f"Results saved to: {results.path}"):
         out.print(line)
     out.print(f"Skillbook: {result.playbook_path} ({result.stage.value}); {result.reason}")
     out.print(f"Every change is in its journal: journeyman playbook log {shlex.quote(str(journal))}")
@@ -84,7 +85,7 @@ def tell(result: TrainingResult, results: Results, journal: Path) -> None:
         out.print(f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>")
 
 
-def _summary(found: dict[str, Any]) -> list[str]:
+def _summary(found: dict[str, Any], unusable: int) -> list[str]:
     total, skills = found["total_scenarios"], found["skills"]
     tokens = found["total_tokens"]
     optional = {
@@ -94,6 +95,7 @@ def _summary(found: dict[str, Any]) -> list[str]:
     return [
         f"Final skills: {skills['final']}",
         f"Skills gained: {skills['final'] - skills['initial']}",
+        *unused(unusable),
         "",
         "=" * 60,
         "TRAINING SUMMARY",

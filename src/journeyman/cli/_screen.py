@@ -60,6 +60,14 @@ class Screen:
         self._console.print(text)
 
 
+def unused(reflections: int) -> list[str]:
+    """Why there is less learned than was attempted, where replies of the reflector were of no use."""
+    if not reflections:
+        return []
+    counted = "1 reflection" if reflections == 1 else f"{reflections} reflections"
+    return [f"{counted} could not be used: no reply of the reflector came, or none that could be read"]
+
+
 def _state(playbook: Playbook, progress: words.Progress) -> str:
     accuracy = progress.attempts.accuracy
     right = "accuracy unknown" if accuracy is None else f"{accuracy:.0%} right so far"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from journeyman import config, estimate
-from journeyman.cli._screen import Screen
+from journeyman.cli._screen import Screen, unused
 from journeyman.cli._shared import console
 from journeyman.errors import InputError
 from journeyman.examination import Report
@@ -120,6 +120,8 @@ def _tell(result: TrainingResult, journal: Path) -> None:
     out.print(
         f"{result.playbook_size} bullets in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
     )
+    for line in unused(result.metrics.progress.unusable):
+        out.print(line)
     if result.evaluation is not None:
         out.print(f"held-out tasks: {shares(result.evaluation)}")
     if result.evaluation is not None:
