@@ -1,11 +1,16 @@
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from journeyman.cli import _walls, main
-from journeyman.cli._sandboxing import carried, exit_code, language_of, limits_of
+from journeyman.cli._sandboxing import carried, ending, exit_code, language_of, limits_of
 from journeyman.errors import InputError
 from journeyman.sandbox import bubblewrap
 from journeyman.sandbox.base import MIB, Level, Limits, Outcome
@@ -49,7 +54,7 @@ def test_a_limit_that_was_hit_is_exit_code_124_and_named(tmp_path: Path, capfd: 
     assert (told["limit"], told["exit_code"], told["signal"], told["stdout"]) == ("cpu", None, "SIGKILL", "begun\n")
     assert told["level"]["name"] == "bubblewrap"
     assert main(["sandbox", "run", path, "--limit", "wall-seconds=0.2"]) == 124
-    assert capfd.readouterr() == ("begun\n", "journeyman: stopped by the limit on wall\n")
+    assert capfd.readouterr() == ("begun\n", "journeyman: stopped by the limit on wall; --limit wall_seconds=… sets it\n")
 
 
 @bubblewrapped
@@ -107,13 +112,16 @@ def test_a_check_without_walls_says_no_and_what_got_through(capfd: pytest.Captur
     assert main(arguments) == 1
     out = capfd.readouterr().out
     assert "got through" in out
-    assert out.endswith("0 of 2 attacks were stopped.\n")
+    assert "why" in out
+    assert out.endswith("Attacks that were stopped: 0 of 2.\n")
 
 
 @bubblewrapped
 def test_a_check_of_walls_says_yes(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["sandbox", "check", "--only", "TCP", "--only", "home folder"]) == 0
-    assert capfd.readouterr().out.endswith("2 of 2 attacks were stopped.\n")
+    out = capfd.readouterr().out
+    assert out.endswith("Attacks that were stopped: 2 of 2.\n")
+    assert "why" not in out
 
 
 def test_an_attack_that_there_is_not_is_told_with_those_there_are(capfd: pytest.CaptureFixture[str]) -> None:
@@ -127,10 +135,21 @@ def test_a_sandbox_that_nobody_knows_is_named_with_those_there_are(capfd: pytest
 
 
 @pytest.mark.parametrize(
-    "given", ["memory", "memory=", "memory=much", "memory=-1", "memory=inf", "memory=nan", "ram=5", "cpu_seconds=0"]
+    ("given", "told"),
+    [
+        ("ram=5", "--limit ram=5: should be NAME=VALUE with one of cpu_seconds, wall_seconds, memory"),
+        ("memory", "'' is no size such as 256M"),
+        ("memory=", "'' is no size such as 256M"),
+        ("memory=4GG", "--limit memory=4GG: '4GG' is no size such as 256M"),
+        ("memory=-1", "'-1' is no size"),
+        ("disk=inf", "'inf' is no size"),
+        ("output=nan", "'nan' is no size"),
+        ("cpu_seconds=0", "'0' is no number of seconds such as 2.5"),
+        ("processes=many", "'many' is no number such as 64"),
+    ],
 )
-def test_a_limit_that_cannot_be_meant_is_told_with_those_there_are(given: str) -> None:
-    with pytest.raises(InputError, match=r"should be NAME=VALUE with one of cpu_seconds, wall_seconds, memory"):
+def test_a_limit_that_cannot_be_meant_is_told_what_could_be(given: str, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
         limits_of([given])
 
 
@@ -142,7 +161,14 @@ def test_sizes_may_have_units() -> None:
 
 @pytest.mark.parametrize(
     ("name", "language"),
-    [("a.py", "python"), ("test_a.py", "pytest"), ("a.sh", "shell"), ("a.js", "javascript"), ("a.mjs", "javascript")],
+    [
+        ("a.py", "python"),
+        ("test_a.py", "pytest"),
+        ("a_test.py", "pytest"),
+        ("a.sh", "shell"),
+        ("a.js", "javascript"),
+        ("a.mjs", "javascript"),
+    ],
 )
 def test_a_language_is_known_by_the_name_of_the_file(name: str, language: str) -> None:
     assert language_of(Path(name)) == language
@@ -181,6 +207,37 @@ def test_folders_are_carried_with_all_that_is_in_them_but_no_links(tmp_path: Pat
 )
 def test_the_exit_code_says_how_it_ended(outcome: Outcome, code: int) -> None:
     assert exit_code(outcome) == code
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (Outcome(level=Level("none"), exit_code=7), None),
+        (Outcome(level=Level("none"), exit_code=None, signal="SIGKILL"), "ended by SIGKILL"),
+        (Outcome(level=Level("none"), exit_code=0, limit="output"), "the limit on output was met; --limit output=… sets it"),
+        (
+            Outcome(level=Level("none"), exit_code=None, signal="SIGKILL", limit="cpu"),
+            "stopped by the limit on cpu; --limit cpu_seconds=… sets it",
+        ),
+    ],
+)
+def test_an_end_that_the_exit_code_does_not_tell_is_said(outcome: Outcome, said: str | None) -> None:
+    assert ending(outcome) == said
+
+
+def test_an_interrupt_says_that_the_output_is_lost(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    path = file(tmp_path, f"open({str(begun)!r}, 'w').close()\nimport time; time.sleep(15)")
+    command = [sys.executable, "-m", "journeyman", "sandbox", "run", path, "--unsafe-local"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(200):
+            if begun.exists():
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "journeyman: interrupted; what the code has printed so far is not shown" in err
 
 
 @bubblewrapped

@@ -21,6 +21,13 @@ MAX_FILES = 64 * 1024 * 1024
 _ENDINGS = {".py": "python", ".sh": "shell", ".bash": "shell", ".js": "javascript", ".mjs": "javascript"}
 DEFAULTS = Limits()
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_KINDS = {
+    **dict.fromkeys(("cpu_seconds", "wall_seconds"), ("number of seconds", "2.5")),
+    **dict.fromkeys(("memory", "file_size", "disk", "output"), ("size", "256M")),
+}
+"""What a limit is said in, where that is no count."""
+_FIELDS = {"cpu": "cpu_seconds", "wall": "wall_seconds"}
+"""The limits that are set under another name than they are told under."""
 _SIGNS = {"through": "[red]got through[/]", "unproven": "[yellow]proves nothing[/]", "stopped": "[green]stopped[/]"}
 
 _Made = TypeVar("_Made")
@@ -89,20 +96,27 @@ def _show(report: Report) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("", "attack", "the code …", "", title=f"walls: {report.level}", title_justify="left")
-    for verdict in report.verdicts:
-        why = verdict.why if verdict.state != "stopped" else ""
-        table.add_row(_SIGNS.get(verdict.state, "[dim]not here[/]"), verdict.attack.name, verdict.attack.tried, why)
+    table = Table("", "attack", "the code …", title=f"walls: {report.level}", title_justify="left")
+    reasons = [verdict.why if verdict.state != "stopped" else "" for verdict in report.verdicts]
+    if any(reasons):
+        table.add_column("why")
+    for verdict, why in zip(report.verdicts, reasons, strict=True):
+        row = (_SIGNS.get(verdict.state, "[dim]not here[/]"), verdict.attack.name, verdict.attack.tried, why)
+        table.add_row(*row[: len(table.columns)])
     screen = Console(highlight=False)
     screen.print(table)
     left = f"; {len(report.untried)} cannot be tried here" if report.untried else ""
-    screen.print(f"{report.stopped} of {report.total} attacks were stopped{left}.")
+    screen.print(f"Attacks that were stopped: {report.stopped} of {report.total}{left}.")
 
 
 def run(wish: Wish) -> Outcome:
     """Run one file."""
     program = wish.program()
-    return _with("unsafe-local" if wish.unsafe_local else wish.name, lambda box: box.run(program))
+    try:
+        return _with("unsafe-local" if wish.unsafe_local else wish.name, lambda box: box.run(program))
+    except KeyboardInterrupt:
+        console().print("journeyman: interrupted; what the code has printed so far is not shown", soft_wrap=True)
+        raise
 
 
 def _with(name: str, use: Callable[[Sandbox], Coroutine[Any, Any, _Made]]) -> _Made:
@@ -128,11 +142,12 @@ async def opened(name: str) -> Sandbox:
 
 
 def language_of(file: Path) -> str:
-    """By the end of its name, and tests by its beginning, as pytest does."""
+    """By the end of its name; tests are test_*.py and *_test.py, as for pytest."""
     found = _ENDINGS.get(file.suffix)
     if found is None:
         raise InputError(f"{file}: no language has such names; say --language, one of {', '.join(LANGUAGES)}")
-    return "pytest" if found == "python" and file.name.startswith("test_") else found
+    is_test = file.name.startswith("test_") or file.name.endswith("_test.py")
+    return "pytest" if found == "python" and is_test else found
 
 
 def carried(paths: Iterable[Path]) -> dict[str, bytes]:
@@ -157,15 +172,31 @@ def limits_of(given: Sequence[str], usual: Limits = DEFAULTS, *, option: str = "
     for one in given:
         name, _, text = one.partition("=")
         name = name.strip().replace("-", "_")
-        unit = _UNITS.get(text[-1:].upper(), 1)
-        try:
-            value = float(text[:-1] if unit > 1 else text) * unit
-        except ValueError:
-            value = 0.0
-        if name not in known or not 0 < value < float("inf"):
+        if name not in known:
             raise InputError(f"{option} {one}: should be NAME=VALUE with one of {', '.join(known)}, such as memory=256M")
+        value = _number(text)
+        if not 0 < value < float("inf"):
+            kind, example = _KINDS.get(name, ("number", "64"))
+            raise InputError(f"{option} {one}: {text!r} is no {kind} such as {example}")
         changed[name] = value if name.endswith("seconds") else int(value)
     return replace(usual, **changed)
+
+
+def _number(text: str) -> float:
+    """Of a size with or without its unit; 0 for what is none."""
+    unit = _UNITS.get(text[-1:].upper(), 1)
+    try:
+        return float(text[:-1] if unit > 1 else text) * unit
+    except ValueError:
+        return 0.0
+
+
+def ending(outcome: Outcome) -> str | None:
+    """How it ended where its exit code alone does not say so, and what option changes that."""
+    if outcome.limit:
+        met = "stopped by the limit on {}" if exit_code(outcome) == LIMIT_HIT else "the limit on {} was met"
+        return f"{met.format(outcome.limit)}; --limit {_FIELDS.get(outcome.limit, outcome.limit)}=… sets it"
+    return f"ended by {outcome.signal}" if outcome.signal else None
 
 
 def exit_code(outcome: Outcome) -> int:

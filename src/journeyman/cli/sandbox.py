@@ -53,7 +53,7 @@ def check(ctx: click.Context, name: str, only: tuple[str, ...], as_json: bool) -
 @click.pass_context
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.argument("arguments", nargs=-1)
-@click.option("--language", metavar="NAME", help="python, pytest, shell or javascript; else by the end of the file's name.")
+@click.option("--language", metavar="NAME", help="python, pytest, shell or javascript; else by the file's name.")
 @click.option("--stdin", type=click.File("rb"), metavar="FILE", help="What the code reads; - is the stdin of this command.")
 @click.option(
     "--files",
@@ -71,7 +71,8 @@ def check(ctx: click.Context, name: str, only: tuple[str, ...], as_json: bool) -
 def run(ctx: click.Context, /, as_json: bool, **options: object) -> None:
     """Run one file in the sandbox.
 
-    Its stdout and stderr are printed. The exit code is that of the code; 124 when a limit was hit, and 128 + N when signal
+    Files named test_*.py or *_test.py are run by pytest, unless --language says python. Stdout and stderr are printed. The
+    exit code is that of the code; 124 when a limit was hit, and 128 + N when signal
     N ended it.
 
     \b
@@ -85,8 +86,8 @@ def run(ctx: click.Context, /, as_json: bool, **options: object) -> None:
     if not as_json:
         click.echo(outcome.stdout, nl=False)
         click.echo(outcome.stderr, nl=False, err=True)
-        if outcome.limit:
-            click.echo(f"journeyman: stopped by the limit on {outcome.limit}", err=True)
+        if said := _sandboxing.ending(outcome):
+            click.echo(f"journeyman: {said}", err=True)
     emit(_sandboxing.as_json(outcome), as_json=as_json)
     ctx.exit(_sandboxing.exit_code(outcome))
 
