@@ -121,9 +121,19 @@ def test_a_web_page_cannot_ask(running: Running) -> None:
     assert running.post("/execute", {"code": "1"}, headers={"host": "rebound.example:80"}).status_code == 421
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/execute"])
-def test_an_address_that_is_none_is_a_404_or_405(running: Running, path: str) -> None:
-    assert running.get(path).status_code in (404, 405)
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/nowhere", 404, "there is no /nowhere here; code is run by POST /execute"),
+        ("/execute", 405, "/execute cannot be asked by GET"),
+    ],
+)
+def test_an_address_that_is_none_is_a_404_or_405_and_says_so_in_json(
+    running: Running, path: str, status: int, sentence: str
+) -> None:
+    answer = running.get(path)
+    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
+    assert status == 404 or answer.headers["Allow"] == "POST"
 
 
 def test_a_full_queue_is_a_503_that_says_when_to_come_back() -> None:

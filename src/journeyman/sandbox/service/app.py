@@ -7,6 +7,7 @@ from functools import partial
 from importlib.metadata import version
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -68,7 +69,8 @@ class Service:
                 route("/sessions/{id}", "DELETE", self.close_session),
                 route("/health", "GET", self.health),
                 route("/metrics", "GET", self.show_metrics),
-            ]
+            ],
+            exception_handlers={HTTPException: edge.misaddressed},
         )
 
     def _refused(self, reason: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -62,6 +63,18 @@ class Endpoint:
             response = refusal_response(refusal)
         if response is not None:
             await response(scope, receive, send)
+
+
+async def misaddressed(request: Request, error: Exception) -> Response:
+    """What is asked of no address there is, or by no method that it has."""
+    assert isinstance(error, HTTPException)
+    path, allowed = request.url.path, error.headers
+    sentence = (
+        f"there is no {path} here; code is run by POST /execute"
+        if error.status_code == 404
+        else f"{path} cannot be asked by {request.method}"
+    )
+    return answer({"error": sentence}, error.status_code, allowed)
 
 
 def as_refusal(error: Exception) -> Refused:
