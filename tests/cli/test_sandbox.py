@@ -134,6 +134,11 @@ def test_a_sandbox_that_nobody_knows_is_named_with_those_there_are(capfd: pytest
     assert "no sandbox 'docker'; there are auto, bubblewrap, landlock, unsafe-local" in capfd.readouterr().err
 
 
+def test_an_address_without_its_scheme_is_told_how_one_begins(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sandbox", "check", "--sandbox", "localhost:8012"]) == 2
+    assert "no sandbox 'localhost:8012': the address of a service begins with http://; there are" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

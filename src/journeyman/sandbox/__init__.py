@@ -33,7 +33,8 @@ def load(name: str = "auto") -> Sandbox:
         service: Sandbox = getattr(import_module(module), cls)(name, token=os.environ.get(BEARER) or None)
         return service
     if name not in _SANDBOXES:
-        raise InputError(f"no sandbox {name!r}; there are {', '.join(sorted(_SANDBOXES))}, and the URL of a service")
+        meant = ": the address of a service begins with http://" if ":" in name else ""
+        raise InputError(f"no sandbox {name!r}{meant}; there are {', '.join(sorted(_SANDBOXES))}, and the URL of a service")
     if name == "unsafe-local":
         _log.warning("unsafe-local has no walls: the code that runs can do whatever you can do")
     module, cls = _SANDBOXES[name]
