@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
+from journeyman.cli._checking import lines
 
 TASK = {"task_id": "a", "text": "Double it.", "test_list": ["assert double(2) == 4"]}
 
@@ -32,8 +33,27 @@ def test_people_are_shown_a_table_and_how_far_it_has_come(arguments: list[str], 
     assert main(arguments) == 0
     shown = capsys.readouterr()
     assert "pass@1     0.6667" in shown.out
+    assert "pass@10: fewer than 10 samples with a verdict for some task" in shown.out
+    assert "no sample passed" not in shown.out
     assert "without a sandbox" in shown.out
     assert "3/3 samples" in shown.err
+
+
+def test_people_are_told_which_tasks_no_sample_passed_and_the_walls() -> None:
+    verdicts = {"good": [True, False], "unknown": [None], **{f"t{n}": [False, None] for n in range(12)}}
+    result = {
+        "samples": 27,
+        "passed": 1,
+        "failed": 13,
+        "timeout": 0,
+        "unknown": 13,
+        "verdicts": verdicts,
+        "sandbox": "landlock",
+    }
+    assert list(lines(result, ()))[-2:] == [
+        "tasks that no sample passed: t0, t1, t2, t3, t4, t5, t6, t7, t8, t9 and 2 more",
+        "sandbox: landlock",
+    ]
 
 
 def test_a_sample_of_no_task_is_refused_before_anything_runs(
@@ -41,7 +61,7 @@ def test_a_sample_of_no_task_is_refused_before_anything_runs(
 ) -> None:
     (tmp_path / "samples.jsonl").write_text('{"task_id": "b", "completion": ""}\n')
     assert main(arguments) == 2
-    assert "samples.jsonl:1: no task 'b'" in capsys.readouterr().err
+    assert "samples.jsonl:1: no task 'b' in the file of tasks, where ids look like 'a'" in capsys.readouterr().err
 
 
 def test_k_must_be_numbers(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,9 @@ from journeyman.rewards.trying import try_cheats
 from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.tasks.code import read_samples, read_tasks
 
+SHOWN = 10
+"""Ids of tasks, for people; `--json` has all."""
+
 
 def code(samples: Path, tasks: Path, *, ks: Sequence[int], timeout: float, workers: int | None, sandbox: str) -> dict[str, Any]:
     """Check the samples; the result as it is printed."""
@@ -50,15 +53,24 @@ def cheats(sandbox: str) -> dict[str, Any]:
     return asyncio.run(run())
 
 
-def lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """A result of `code` for people."""
+def lines(result: Mapping[str, Any], ks: Sequence[int]) -> Iterator[str]:
+    """A result of `code` for people, who asked for these `ks`."""
     for name in ("samples", "passed", "failed", "timeout", "unknown"):
         yield f"{name:<9}{result[name]:>8,}"
-    for name, rate in result.items():
-        if name.startswith("pass@"):
-            yield f"{name:<9}{rate:>8.4f}"
-    if result["sandbox"].startswith("none"):
-        yield "run without a sandbox"
+    for k in ks:
+        name = f"pass@{k}"
+        few = f"{name}: fewer than {k} samples with a verdict for some task"
+        yield f"{name:<9}{result[name]:>8.4f}" if name in result else few
+    unsolved = [id for id, verdicts in result["verdicts"].items() if False in verdicts and True not in verdicts]
+    if unsolved:
+        yield f"tasks that no sample passed: {_first(unsolved)}"
+    unsafe = result["sandbox"].startswith("none")
+    yield "run without a sandbox" if unsafe else f"sandbox: {result['sandbox']}"
+
+
+def _first(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
+    return ", ".join(ids[:SHOWN]) + more
 
 
 def cheat_lines(result: Mapping[str, Any]) -> Iterator[str]:

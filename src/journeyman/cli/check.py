@@ -66,7 +66,7 @@ def code(
         how["sandbox"] = "unsafe-local"
     result = _checking.code(samples, tasks, ks=ks, **how)
     if not as_json:
-        click.echo("\n".join(_checking.lines(result)))
+        click.echo("\n".join(_checking.lines(result, ks)))
     emit(result, as_json=as_json)
 
 

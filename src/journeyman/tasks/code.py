@@ -135,7 +135,8 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
     for row in rows.read(path, bad):
         id = _id(row.value) or by_prompt.get(str(row.value.get("prompt")).strip(), "")
         if id not in known:
-            bad.add(row.where, f"no task {id!r} in the file of tasks" if id else "no task_id; every sample needs one")
+            like = f"no task {id!r} in the file of tasks, where ids look like {tasks[0].id!r}" if tasks else f"no task {id!r}"
+            bad.add(row.where, like if id else "no task_id; every sample needs one")
             continue
         found += _samples(row, id, bad)
     bad.check()
