@@ -11,18 +11,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from journeyman.agents.workshop import READING
 from journeyman.capture.base import Recorded
 from journeyman.capture.jsonl import line, parse
 from journeyman.errors import StoreError, TraceError, boundary
 from journeyman.rewards.base import RewardFunction, RewardResult
-from journeyman.rewards.engine import RewardEngine, Verdicts
-from journeyman.rewards.verdict import UNREACHABLE
+from journeyman.rewards.engine import RECORDED, RewardEngine, Verdicts
+from journeyman.rewards.verdict import UNREACHABLE, soft, unknown
+from journeyman.score import Score
 from journeyman.tasks.rows import Complaints, read
 from journeyman.trace import Trace
 from journeyman.workers import Here, Workers
 
 _CHUNK = 64
 """Traces that cross to a worker together, at most; fewer where there are few, so that all workers have some."""
+RECORDED_WEIGHT = 2.0
+"""As much as that code runs."""
 
 Results = dict[str, RewardResult]
 """By the reward's name."""
@@ -197,6 +201,30 @@ def cached(path: Path) -> "closing[ScoreCache]":
     return closing(ScoreCache(path))
 
 
+def with_recorded(
+    verdicts: Sequence[Verdicts], scores: Iterable[Score], weights: Mapping[str, float] | None = None
+) -> list[Verdicts]:
+    """The verdicts with what the attempts' own run found, first: its checks, or the right answer. It decides the label.
+
+    Unknown where the run could not tell. What was only read, without checks, is no verdict.
+    """
+    weight = (weights or {}).get(RECORDED, RECORDED_WEIGHT)
+    found = []
+    for one, score in zip(verdicts, scores, strict=True):
+        results = {RECORDED: _recorded(score), **one.results}
+        found.append(Verdicts(one.trace_id, results, {RECORDED: weight, **one.weights}))
+    return found
+
+
+def _recorded(score: Score) -> RewardResult:
+    names = ", ".join(reward.name for reward in score.rewards)
+    if any(reward.name == READING for reward in score.rewards):
+        return unknown("there were no checks: it was only read", is_binary=False)
+    if score.total is None:
+        return unknown(score.evidence or "its run has no verdict on it", is_binary=False, by=names)
+    return soft(score.total, score.evidence or f"{names}: {score.total:g}", by=names)
+
+
 def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any]:
     """The mean of each reward and of all together, each with how many traces it could not tell about."""
     labels = [engine.label(one) for one in verdicts]
@@ -207,12 +235,12 @@ def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any
         "bad": labels.count(False),
         "unlabelled": labels.count(None),
         "rewards": {
-            reward.name: {
-                **_mean([one.results[reward.name].score for one in verdicts]),
-                "weight": engine.weights[reward.name],
-                "unreachable": sum(bool(one.results[reward.name].details.get(UNREACHABLE)) for one in verdicts),
+            name: {
+                **_mean([one.results[name].score for one in verdicts]),
+                "weight": weight,
+                "unreachable": sum(bool(one.results[name].details.get(UNREACHABLE)) for one in verdicts),
             }
-            for reward in engine.rewards
+            for name, weight in (verdicts[0].weights if verdicts else engine.weights).items()
         },
     }
 

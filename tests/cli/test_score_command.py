@@ -77,7 +77,42 @@ def test_the_attempts_of_a_store_are_scored(capsys: pytest.CaptureFixture[str], 
         store.add_run(RunRecord(id="r", kind="train playbook", config={}, started_at=trace.started_at))
         score = Score(trace_id=trace.id, rewards=(Reward(name="answer", value=1.0),))
         store.add_attempts([AttemptRecord(run_id="r", split=Split.TRAIN, trace=trace, score=score)])
-    assert scored(capsys, "--store", "my.db")["rewards"]["tool_success"]["mean"] == 0.0
+    found = scored(capsys, "--store", "my.db")
+    assert found["rewards"]["tool_success"]["mean"] == 0.0
+    assert (found["rewards"]["recorded"]["mean"], found["good"]) == (1.0, 1), "its run has found it right"
+
+
+@pytest.mark.parametrize(
+    ("reward", "counts"),
+    [
+        (Reward(name="checks", value=0.5, evidence="1 of 2 checks passed"), (0, 1)),
+        (Reward(name="checks", value=1.0), (1, 0)),
+        (Reward(name="checks", value=None, evidence="the checks could not be run"), (1, 0)),
+        (Reward(name="reading", value=0.2), (1, 0)),
+    ],
+)
+def test_what_a_run_has_verified_decides_what_was_good(
+    capsys: pytest.CaptureFixture[str], here: Path, reward: Reward, counts: tuple[int, int]
+) -> None:
+    trace = done(used("a", "fine"), reply("all went well"))
+    with open_store(here / "my.db") as store:
+        store.add_run(RunRecord(id="r", kind="train playbook", config={}, started_at=trace.started_at))
+        score = Score(trace_id=trace.id, rewards=(reward,))
+        store.add_attempts([AttemptRecord(run_id="r", split=Split.TRAIN, trace=trace, score=score)])
+    found = scored(capsys, "--store", "my.db", "--out", "rows.jsonl")
+    assert (found["good"], found["bad"]) == counts
+    recorded = json.loads((here / "rows.jsonl").read_text())["rewards"]["recorded"]
+    assert recorded["score"] == (None if reward.name == "reading" else reward.value)
+
+
+def test_where_nothing_can_be_kept_scoring_goes_on_and_says_so(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / ".journeyman").touch()
+    assert main(["score", str(SAMPLE), "--rewards", "tool_success"]) == 0
+    out, err = capsys.readouterr()
+    assert "4 traces: " in out
+    assert "scores are not kept for the next time: " in err
+    assert main(["score", str(SAMPLE), "--rewards", "tool_success", "--no-cache"]) == 0
+    assert "not kept" not in capsys.readouterr().err
 
 
 def test_code_is_run_where_the_options_say(capsys: pytest.CaptureFixture[str], here: Path) -> None:

@@ -1,6 +1,7 @@
 """The work behind `journeyman score`, apart from its options."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -24,7 +25,7 @@ from journeyman.rewards.blocking import wait
 from journeyman.rewards.engine import RewardEngine, Verdicts
 from journeyman.rewards.verdict import UNREACHABLE
 from journeyman.sandbox.base import Sandbox
-from journeyman.stores import open_store
+from journeyman.stores import AttemptRecord, open_store
 from journeyman.task import Task
 from journeyman.trace import ModelCall, Trace
 
@@ -62,14 +63,17 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
     out: Path | None = given["out"]
     if out is not None:
         check_writable(out)
-    traces = _stored(given["store"]) if given["store"] else [one.trace for one in scoring.read_traces(given["traces"])]
+    stored = _stored(given["store"]) if given["store"] else []
+    traces = [one.trace for one in stored or scoring.read_traces(given["traces"])]
     if not traces:
         raise InputError("there are no traces to score")
-    cache = None if given["no_cache"] else stack.enter_context(scoring.cached(CACHE))
+    cache = None if given["no_cache"] else _cache(stack)
     pool = stack.enter_context(workers.load(given["workers"]))
     began = time.monotonic()
     with bar("traces", len(traces), quiet=quiet) as done:
         verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)
+    if stored:
+        verdicts = scoring.with_recorded(verdicts, [one.score for one in stored], _weights(given["weights"]))
     found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
     if out is not None:
         rows = scoring.reports(traces, verdicts, engine)
@@ -140,11 +144,23 @@ def _weights(path: Path | None) -> Mapping[str, float] | None:
     return weights.load(path)
 
 
-def _stored(url: str) -> list[Trace]:
+def _cache(stack: ExitStack) -> scoring.ScoreCache | None:
+    """What was scored before; `None`, said in one line, where nothing can be kept."""
+    try:
+        check_writable(CACHE)
+        if CACHE.exists() and not os.access(CACHE, os.W_OK):
+            raise InputError(f"{CACHE} is not yours to write to")
+    except InputError as error:
+        console().print(f"scores are not kept for the next time: {error}", markup=False, soft_wrap=True)
+        return None
+    return stack.enter_context(scoring.cached(CACHE))
+
+
+def _stored(url: str) -> list[AttemptRecord]:
     if "://" not in url and not Path(url).exists():
         raise InputError(f"there is no store at {url}; name one: --store URL")
     with open_store(url) as store:
-        return [attempt.trace for attempt in store.attempts()]
+        return list(store.attempts())
 
 
 def _task(path: Path) -> tuple[Task, str, dict[str, Any]]:

@@ -12,6 +12,8 @@ from journeyman.trace import Trace
 
 FORM = frozenset({"syntax_validation", "format_compliance"})
 """Binary rewards that look at the form of an answer, and decide nothing by themselves."""
+RECORDED = "recorded"
+"""The verdict of the run that an attempt was made in, where that is known: it decides alone."""
 _SPREAD = 1e-9
 
 
@@ -128,8 +130,12 @@ class RewardEngine:
     def label(self, verdicts: Verdicts) -> bool | None:
         """Whether the attempt was a good one: no decisive reward is 0, and the combined score reaches the threshold.
 
-        Unknown when no decisive reward could tell: good form alone is no success.
+        Unknown when no decisive reward could tell: good form alone is no success. Where a run has verified the attempt, it was
+        good if all was right then, whatever other rewards say.
         """
+        recorded = verdicts.results.get(RECORDED)
+        if recorded is not None and recorded.score is not None:
+            return recorded.score >= 1.0
         deciding = [
             result.score
             for name, result in verdicts.results.items()
