@@ -4,6 +4,7 @@ import queue
 import threading
 import types
 from collections.abc import Iterator
+from datetime import UTC, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -102,7 +103,8 @@ PLAIN = st.recursive(
     | st.binary()
     | st.complex_numbers(allow_nan=False)
     | st.dates()
-    | st.datetimes()
+    | st.datetimes(timezones=st.none() | st.just(UTC) | st.integers(-1439, 1439).map(lambda m: timezone(timedelta(minutes=m))))
+    | st.times()
     | st.timedeltas()
     | st.fractions()
     | st.decimals(allow_nan=False),

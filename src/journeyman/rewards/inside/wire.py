@@ -32,12 +32,21 @@ _REBUILT: dict[str, tuple[type, Callable[[Any], list[Any]]]] = {
     "slice": (slice, lambda x: [x.start, x.stop, x.step]),
     "decimal": (decimal.Decimal, lambda x: [str(x)]),
     "fraction": (fractions.Fraction, lambda x: [x.numerator, x.denominator]),
-    "datetime": (datetime.datetime, lambda x: [x.year, x.month, x.day, x.hour, x.minute, x.second, x.microsecond]),
+    "datetime": (
+        datetime.datetime,
+        lambda x: [x.year, x.month, x.day, x.hour, x.minute, x.second, x.microsecond, x.tzinfo, x.fold],
+    ),
     "date": (datetime.date, lambda x: [x.year, x.month, x.day]),
-    "time": (datetime.time, lambda x: [x.hour, x.minute, x.second, x.microsecond]),
+    "time": (datetime.time, lambda x: [x.hour, x.minute, x.second, x.microsecond, x.tzinfo, x.fold]),
+    "timezone": (datetime.timezone, lambda x: [x.utcoffset(None), *([] if x == datetime.UTC else [x.tzname(None)])]),
     "timedelta": (datetime.timedelta, lambda x: [x.days, x.seconds, x.microseconds]),
 }
 """Types of values that are made anew from the arguments of their constructor."""
+_MADE: dict[str, Callable[..., Any]] = {
+    "datetime": lambda *parts: datetime.datetime(*parts[:-1], fold=parts[-1]),
+    "time": lambda *parts: datetime.time(*parts[:-1], fold=parts[-1]),
+}
+"""Of those whose constructor wants the last by name."""
 _REBUILT_BY_TYPE = {made: name for name, (made, _) in _REBUILT.items()}
 
 _MUTABLE: dict[type, str] = {
@@ -130,7 +139,7 @@ class Decoder:
             case ["named", str(name)] if name in _NAMED:
                 return _NAMED[name]
             case [str(name), list(items)] if name in _REBUILT:
-                return _REBUILT[name][0](*(self.decode(item) for item in items))
+                return _MADE.get(name, _REBUILT[name][0])(*(self.decode(item) for item in items))
             case [str(name), *rest]:
                 return self.handle(name, rest)
         raise ValueError("a message that is none")
