@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli._health import Check, examine, package
+from journeyman.cli._health import Check, examine, installing, package
 from journeyman.stores import open_store
 
 
@@ -45,12 +45,23 @@ def test_a_key_is_never_shown(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 def test_a_package_that_is_missing_or_too_old_comes_with_what_to_type() -> None:
     missing = package("no-such-package", "1.0", "embedded")
-    assert (missing.state, missing.mend, missing.works) == ("missing", "pip install --upgrade 'journeyman[embedded]'", True)
+    assert (missing.state, missing.mend, missing.works) == ("missing", installing("embedded"), True)
     assert not package("no-such-package", None, None).works
     old = package("click", "999.1", None)
     assert (old.state, old.works) == ("broken", False)
     assert old.detail.endswith("and 999.1 or newer is needed")
     assert package("click", "8.2", None).state == "ok"
+
+
+def test_an_extra_is_added_to_the_installation_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = tmp_path / "my clone"
+    clone.mkdir()
+    note = json.dumps({"dir_info": {"editable": True}, "url": clone.as_uri()})
+    assert installing("ray", note) == f"pip install -e '{clone}[ray]'"
+    assert installing("ray", '{"url": "file:///x/journeyman.whl", "archive_info": {}}') == "pip install 'journeyman[ray]'"
+    assert installing(None, "{}") == "pip install --force-reinstall journeyman"
+    monkeypatch.chdir(clone)
+    assert installing("ray", note) == "pip install -e '.[ray]'"
 
 
 def test_every_extra_is_looked_at() -> None:

@@ -1,13 +1,17 @@
 """What `journeyman doctor` looks at. Nothing is changed, made or imported that is not needed to look."""
 
+import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from journeyman.errors import JourneymanError
 from journeyman.models import embedded_sizes
@@ -74,7 +78,7 @@ def _packages() -> Iterator[Check]:
 def package(name: str, least: str | None, extra: str | None) -> Check:
     """Whether a package is installed, and new enough."""
     group = f"extra: {extra}" if extra else "core"
-    mend = f"pip install --upgrade 'journeyman[{extra}]'" if extra else "pip install --upgrade --force-reinstall journeyman"
+    mend = installing(extra)
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -83,6 +87,19 @@ def package(name: str, least: str | None, extra: str | None) -> Check:
         detail = f"{version}, and {least} or newer is needed"
         return Check(group=group, name=name, state="broken", detail=detail, mend=mend, needed=extra is None)
     return Check(group=group, name=name, state="ok", detail=version, needed=extra is None)
+
+
+def installing(extra: str | None, direct_url: str | None = None) -> str:
+    """What to type for this installation: a clone stays one. `direct_url` is pip's note of where it came from."""
+    if direct_url is None:
+        direct_url = metadata.distribution("journeyman").read_text("direct_url.json")
+    origin = json.loads(direct_url) if direct_url else {}
+    parts = f"[{extra}]" if extra else ""
+    if not origin.get("dir_info", {}).get("editable"):
+        return f"pip install 'journeyman{parts}'" if extra else "pip install --force-reinstall journeyman"
+    clone = Path(url2pathname(urlsplit(origin["url"]).path))
+    folder = "." if clone == Path.cwd() else clone
+    return f"pip install -e {shlex.quote(f'{folder}{parts}')}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
