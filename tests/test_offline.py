@@ -271,7 +271,7 @@ def test_what_cannot_be_used_is_said_before_anything_is_spent(pupil: Pupil, wron
 
 def test_all_bad_rows_are_named_at_once(pupil: Pupil) -> None:
     Path("bad.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n{"question": "2+2?"}\n?\n')
-    with pytest.raises(InputError, match=r"bad.jsonl:2: no answer.*bad.jsonl:3: no JSON"):
+    with pytest.raises(InputError, match=r"bad.jsonl:2: no answer.*\n.*bad.jsonl:3: no JSON"):
         train(input_path="bad.jsonl")
 
 

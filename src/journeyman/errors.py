@@ -2,6 +2,7 @@
 
     JourneymanError
     ├── InputError     a file, row or option from outside could not be used
+    │   └── SettingError   a setting has a value that cannot be used
     ├── TraceError     a record could not be read as a trace
     ├── TaskError      the task's own code failed: its set-up or its verifier
     ├── ModelError     a model could not be reached, or its answer could not be used
@@ -27,6 +28,16 @@ class JourneymanError(Exception):
 
 class InputError(JourneymanError):
     """A file, row or option from outside could not be used; the message names the file and line."""
+
+
+class SettingError(InputError):
+    """A setting has a value that cannot be used. A command names its option instead, in the same sentence."""
+
+    def __init__(self, setting: str, said: str) -> None:
+        """`said` is the whole sentence, with `{}` where the setting is named."""
+        super().__init__(said.replace("{}", setting, 1))
+        self.setting = setting
+        self.said = said
 
 
 class TraceError(JourneymanError):

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 from journeyman import app, embed, estimate
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.bench import Bench
-from journeyman.errors import InputError, JourneymanError, PlaybookError, TaskError
+from journeyman.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
 from journeyman.improve import Turn
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.runs import Run, newest_unfinished, staged, write_json
@@ -148,13 +148,17 @@ class OfflineTrainer:
         except InputError as error:
             raise InputError(f"{path}: {error}; restore the file, or begin a new run") from None
 
-    def finish(self, run: Run) -> TrainingResult:
+    def finish(self, run: Run, *, begun: Callable[[], None] = lambda: None) -> TrainingResult:
         """Train from where the run is to its end, evaluate, decide, and write everything down.
+
+        Args:
+            begun: Told once the run is ours alone, before anything is done.
 
         Raises:
             PlaybookError: Another process goes on with the run.
         """
         with run.alone():
+            begun()
             return asyncio.run(self._finish(run))
 
     async def _finish(self, run: Run) -> TrainingResult:
@@ -190,7 +194,7 @@ class OfflineTrainer:
         for name in self.config.models:
             app.check(name, base_url=self.config.base_url, key_env=self.config.key_env)
             if self.config.max_cost is not None and app.price(name, base_url=self.config.base_url) is None:
-                raise InputError(f"a limit on cost cannot be kept: {name} has no known price; leave out max_cost")
+                raise SettingError("max_cost", f"a limit on cost cannot be kept: {name} has no known price; leave out {{}}")
         # Last, as a file of SQLite is made by opening it.
         open_store(self.config.store).close()
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from journeyman import app, estimate, sandbox
 from journeyman.agents.coder import ROUNDS, Coder
 from journeyman.agents.workshop import ScenarioWorkshop
-from journeyman.errors import InputError
+from journeyman.errors import InputError, SettingError
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.progress import Progress
 from journeyman.learn.playbook.runs import Run
@@ -68,7 +68,7 @@ class ScenarioConfig(TrainingConfig):
     def __post_init__(self) -> None:
         TrainingConfig.__post_init__(self)
         if not 1 <= self.rounds <= 20:
-            raise InputError(f"rounds is {self.rounds}, and must be from 1 to 20")
+            raise SettingError("rounds", f"{{}} is {self.rounds}, and must be from 1 to 20")
         if self.evaluate and not self.held_out_path:
             raise InputError("an evaluation needs held-out scenarios: name a file of them (--held-out-input), or leave it out")
 
@@ -119,13 +119,11 @@ class ScenarioTrainer(OfflineTrainer):
     def plan(self) -> estimate.Plan:
         return replace(super().plan(), calls=self.config.rounds, reply=REPLY)
 
-    def finish(self, run: Run) -> TrainingResult:
+    async def _finish(self, run: Run) -> TrainingResult:
         """Train from where the run is to its end. The file of results is written after every attempt."""
+        # Not before the run is ours alone: another process may be writing its results.
         self.results = Results.of_run(run, Path(self.config.results), planned=self.planned)
         self.watcher = _Recording(self.seen, self.results, self.workshop)
-        return super().finish(run)
-
-    async def _finish(self, run: Run) -> TrainingResult:
         try:
             return await super()._finish(run)
         finally:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from journeyman.errors import InputError
+from journeyman.errors import SettingError
 from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.playbook.progress import Progress
@@ -114,7 +114,7 @@ class TrainingConfig:
         for name, fine, must in chain(self._types(), self._servers(), self._values()):
             if not fine:
                 shown = "" if name in _URLS else f" is {getattr(self, name)!r}, and"
-                raise InputError(f"{name}{shown} must {must}")
+                raise SettingError(name, f"{{}}{shown} must {must}")
 
     def _types(self) -> Iterator[tuple[str, bool, str]]:
         for field in fields(self):

@@ -49,7 +49,7 @@ def test_a_model_that_learns_nothing_is_one_sentence(capsys: pytest.CaptureFixtu
     [
         (["--domain", "atlantis"], "no shop 'atlantis' at the desk; there are"),
         (["--model", "embeded"], "no model client 'embeded'"),
-        (["--num-examples", "0"], "num_examples is 0, and must be at least 1"),
+        (["--num-examples", "0"], "--num-examples is 0, and must be at least 1"),
     ],
 )
 def test_what_cannot_be_used_ends_with_2(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from journeyman import app
 from journeyman.cli import main, root
 from journeyman.models.scripted import Scripted
+from journeyman.scenarios import ScenarioConfig, ScenarioTrainer
 from tests.support.builder import block
 
 HELLO = {
@@ -91,6 +92,18 @@ def test_a_run_says_what_users_know_and_keeps_the_skillbook(model: Scripted, cap
     assert Path("old/training.json").exists()
 
 
+def test_a_run_that_another_process_goes_on_with_is_refused_before_anything_is_said_or_written(
+    model: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = ScenarioTrainer(ScenarioConfig(input_path=write(), generator_model="scripted", sandbox="unsafe-local"))
+    with trainer.begin().alone():
+        assert main(["train", "playbook", "--resume"]) == 2
+    told = capsys.readouterr().err
+    assert "is under way in another process" in told
+    assert "Starting training" not in told
+    assert not Path("results").exists()
+
+
 def test_reflections_that_could_not_be_used_are_told_in_the_summary(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,8 +120,9 @@ def test_reflections_that_could_not_be_used_are_told_in_the_summary(
         (["--scenarios", "nowhere.yaml"], "nowhere.yaml could not be read"),
         (["--scenarios", "s.json", "--examples"], "and there is --scenarios, --examples"),
         (["--rounds", "2"], "needs one of --scenarios FILE, --examples and --interactive"),
-        (["--examples", "--rounds", "0"], "rounds is 0, and must be from 1 to 20"),
+        (["--examples", "--rounds", "0"], "--rounds is 0, and must be from 1 to 20"),
         (["--examples", "--dataset", "desk"], "leave out --dataset and --input"),
+        (["--examples", "--dataset", "gsm8k"], "leave out --dataset and --input"),
         (["--examples", "--ptc-url", "http://127.0.0.1:9", "--unsafe-local"], "leave one of them out"),
         (["--examples", "--skillbook", "a.json", "--output", "b.json"], "leave out --initial-playbook and --output"),
         (["--examples", "--domain", "wood"], "no scenario is of category 'wood'"),

@@ -39,7 +39,7 @@ def run(
     """Train on scenarios, resume, or only price it; the object that `--json` prints."""
     out = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
     if resume is not None:
-        if initial_playbook or dry_run or set(options) - {"dataset_name", "max_cost"}:
+        if initial_playbook or dry_run or set(options) - {"max_cost"}:
             raise InputError(
                 "--resume goes on under the settings of its run; of the other options only --max-cost may be given"
             )
@@ -57,9 +57,8 @@ def _trained(trainer: ScenarioTrainer, opened: Any, out: Console, *, quiet: bool
     """The run, from where it is to its end."""
     screen = ScenarioScreen(trainer, out)
     trainer.seen = screen
-    screen.begin(opened)
     try:
-        result = trainer.finish(opened)
+        result = trainer.finish(opened, begun=lambda: screen.begin(opened))
     except KeyboardInterrupt:
         kept = trainer.results.path if trainer.results and trainer.results.rows else None
         out.print(
@@ -83,7 +82,7 @@ def _configured(options: Mapping[str, Any], initial: Path | None) -> tuple[Scena
         raise InputError(
             f"a run on scenarios needs one of --scenarios FILE, --examples and --interactive, and there is {given}"
         )
-    if options.get("dataset_name") != "gsm8k" or "input_path" in options:
+    if "dataset_name" in options or "input_path" in options:
         raise InputError("scenarios are a data set of their own: leave out --dataset and --input")
     if "ptc_url" in options and "unsafe_local" in options:
         raise InputError("--ptc-url runs code at a service, --unsafe-local here without walls; leave one of them out")

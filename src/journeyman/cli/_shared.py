@@ -1,10 +1,13 @@
 """What all commands speak alike: data for programs on stdout, words for people on stderr."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from journeyman.errors import InputError, SettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +18,16 @@ _Made = TypeVar("_Made", bound=Callable[..., Any])
 def json_option(made: _Made) -> _Made:
     """Gives a command `--json`, as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")(made)
+
+
+@contextmanager
+def options_named() -> Iterator[None]:
+    """What is wrong with a setting names the option of this command that it was given with."""
+    try:
+        yield
+    except SettingError as error:
+        found = (each.opts[0] for each in click.get_current_context().command.params if each.name == error.setting)
+        raise InputError(error.said.replace("{}", next(found, error.setting), 1)) from error
 
 
 def emit(result: Mapping[str, Any], *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ def run(
 ) -> dict[str, Any]:
     """Train, resume or only price; the object that `--json` prints."""
     settings = configured(options)
-    if resume is not None and (initial_playbook or set(options) - {"dataset_name", "max_cost"}):
+    if resume is not None and (initial_playbook or set(options) - {"max_cost"}):
         raise InputError("--resume goes on under the settings of its run; of the other options only --max-cost may be given")
     if resume is not None and dry_run:
         raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
@@ -36,9 +36,9 @@ def run(
         return priced(trainer, quiet=quiet)
     with Screen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen
-        screen.say(f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}")
+        head = f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}"
         try:
-            result = trainer.finish(run)
+            result = trainer.finish(run, begun=lambda: screen.say(head))
         except KeyboardInterrupt:
             screen.say(f"interrupted; go on with: journeyman train playbook --resume {run.folder.name}")
             raise

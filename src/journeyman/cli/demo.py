@@ -2,7 +2,7 @@
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli._shared import emit, json_option, options_named
 
 
 @click.command()
@@ -24,6 +24,7 @@ def command(domain: str, model: str, num_examples: int, held_out: int, as_json: 
     """
     from journeyman.cli import _demonstrating
 
-    result = _demonstrating.run(domain, model, num_examples, held_out, quiet=as_json)
+    with options_named():
+        result = _demonstrating.run(domain, model, num_examples, held_out, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["passed"] else 1

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli._shared import emit, json_option, options_named
 
 
 @click.command()
@@ -53,6 +53,7 @@ def command(as_json: bool, **given: Any) -> int:
 
     given.pop("split")
     options = {name: value for name, value in given.items() if value is not None}
-    report = _evaluating.run(options, quiet=as_json)
+    with options_named():
+        report = _evaluating.run(options, quiet=as_json)
     emit(report.json(), as_json=as_json)
     return 0 if report.passed else 1

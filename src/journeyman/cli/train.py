@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli._shared import emit, json_option, options_named
 
 
 @click.group()
@@ -19,7 +19,7 @@ def command() -> None:
 
 
 @command.command("playbook")
-@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom, humaneval, mbpp or desk.")
+@click.option("--dataset", "dataset_name", help="gsm8k, custom, humaneval, mbpp or desk.  [default: gsm8k]")
 @click.option(
     "--input", "input_path", metavar="FILE", help="The data set: GSM8K's JSON lines, or JSON with question and answer."
 )
@@ -84,4 +84,6 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 
     options = {name: value for name, value in given.items() if value is not None}
     run = _scenarios.run if _scenarios.asked(options, resume) else _training.run
-    emit(run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json), as_json=as_json)
+    with options_named():
+        result = run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
+    emit(result, as_json=as_json)
