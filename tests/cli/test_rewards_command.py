@@ -133,6 +133,17 @@ def test_weights_are_fitted_to_labels_and_written_for_the_engine(
         assert report["weights"]["good"] > report["weights"]["noise"]
 
 
+def test_nothing_is_learned_from_rows_that_are_held_out(journeyman: Callable[..., Run], scores: Path, labelled: Path) -> None:
+    labels = ("--labels", scores.with_name("labels.jsonl"))
+    for file, command in ((scores, ("fit", *labels)), (labelled, ("train",))):
+        first, *others = file.read_text().splitlines()
+        held_out = json.dumps({**json.loads(first), "split": "held_out"})
+        file.write_text("\n".join([held_out, *others]))
+        result = journeyman(*command, file, "-o", file.with_name("out.json"))
+        assert result.code == 2
+        assert f"{file}:1: held out" in result.output
+
+
 def test_what_the_rewards_said_themselves_is_no_label(scores: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["rewards", "fit", str(scores)]) == 2
     assert "are the rewards' own" in capsys.readouterr().err

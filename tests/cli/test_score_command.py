@@ -77,7 +77,8 @@ def test_the_attempts_of_a_store_are_scored(capsys: pytest.CaptureFixture[str], 
         store.add_run(RunRecord(id="r", kind="train playbook", config={}, started_at=trace.started_at))
         score = Score(trace_id=trace.id, rewards=(Reward(name="answer", value=1.0),))
         store.add_attempts([AttemptRecord(run_id="r", split=Split.TRAIN, trace=trace, score=score)])
-    found = scored(capsys, "--store", "my.db")
+    found = scored(capsys, "--store", "my.db", "--out", "scores.jsonl")
+    assert json.loads((here / "scores.jsonl").read_text())["split"] == "train"
     assert found["rewards"]["tool_success"]["mean"] == 0.0
     assert (found["rewards"]["recorded"]["mean"], found["good"]) == (1.0, 1), "its run has found it right"
 

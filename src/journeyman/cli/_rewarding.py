@@ -14,6 +14,7 @@ from journeyman.errors import InputError, MissingExtra, TraceError
 from journeyman.learn.playbook.files import check_writable, write_text
 from journeyman.rewards import development, weights
 from journeyman.rewards.learned import LearnedModel
+from journeyman.task import Split
 from journeyman.tasks.rows import Complaints, Row, read
 from journeyman.trace import Trace
 
@@ -100,6 +101,8 @@ def _gathered(paths: Iterable[Path], complaint: str, made: Callable[[Row], _Made
     for path in paths:
         for row in read(path, bad):
             try:
+                if row.value.get("split") == Split.HELD_OUT:
+                    raise InputError("held out: nothing may be learned from it; leave such rows out")
                 found.append(made(row))
             except (InputError, TraceError) as error:
                 bad.add(row.where, str(error))

@@ -76,7 +76,8 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
         verdicts = scoring.with_recorded(verdicts, [one.score for one in stored], _weights(given["weights"]))
     found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
     if out is not None:
-        rows = scoring.reports(traces, verdicts, engine)
+        splits = [{"split": one.split.value} for one in stored] or [{}] * len(traces)
+        rows = ({**row, **split} for row, split in zip(scoring.reports(traces, verdicts, engine), splits, strict=True))
         write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     if not quiet:
         _tell(found)
