@@ -124,7 +124,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
 
 
 def _programming(config: TrainingConfig) -> Dataset:
-    """Programming tasks with what runs their tests: the default sandbox, which ends with this process."""
+    """Programming tasks with what runs their tests: a sandbox, which ends with this process."""
     from journeyman import sandbox
     from journeyman.rewards.unit_tests import UnitTests
     from journeyman.tasks import code
@@ -132,7 +132,7 @@ def _programming(config: TrainingConfig) -> Dataset:
     if not config.input_path and not config.held_out_path:
         raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
     found = code.load(config.input_path, config.held_out_path, seed=config.seed, domain=config.domain or "code")
-    return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load()))
+    return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 
 def try_walls(dataset: Dataset) -> None:

@@ -316,7 +316,7 @@ class OfflineTrainer:
 
 
 _PLACES = frozenset(
-    {"output_playbook_path", "output_metrics_path", "project", "max_cost", "save_checkpoints", "checkpoint_interval"}
+    {"output_playbook_path", "output_metrics_path", "project", "sandbox", "max_cost", "save_checkpoints", "checkpoint_interval"}
 )
 """Settings that do not change what is learned: two runs that differ in these alone give the same bullets."""
 

@@ -58,8 +58,6 @@ class ScenarioConfig(TrainingConfig):
     """Needs `held_out_path`."""
     output_playbook_path: str = SKILLBOOK
     output_metrics_path: str = "metrics/scenario_training_metrics.json"
-    sandbox: str = "auto"
-    """Where code is run: a name that `sandbox.load` knows, or the URL of a code service."""
     rounds: int = ROUNDS
     """Calls at most for one attempt: the first writes, the others repair."""
     results: str = "results"

@@ -91,6 +91,8 @@ class TrainingConfig:
     token_budget: int = 2000
     min_support: int = 1
     """Different tasks whose reflection must have written a bullet before it is shown. With 2, no attempt alone makes a rule."""
+    sandbox: str = "auto"
+    """Where programs are run, of data sets or scenarios: a name that `sandbox.load` knows, or the URL of a code service."""
     max_cost: float | None = None
     """US dollars; see `LearnConfig.max_cost`."""
     evaluate: bool = True

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from journeyman import OfflineTrainer, app
+from journeyman.cli import main
 from journeyman.errors import InputError, SandboxError
+from journeyman.models.scripted import Scripted
 from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.sandbox.unsafe import Unsafe
 from journeyman.task import Split, Task
@@ -109,6 +111,29 @@ def test_the_formats_are_data_sets_that_training_and_examination_know(tmp_path: 
     assert isinstance(found.verifier, UnitTests)
     with pytest.raises(InputError, match="--input FILE"):
         app.load_dataset(TrainingConfig(dataset_name="mbpp"))
+
+
+def test_the_sandbox_of_a_data_sets_programs_can_be_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"task_id": f"t{n}", "prompt": f"# {n}\n{ADD.prompt}", "entry_point": "add", "test": ADD.test} for n in range(20)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    nothing, right = '{"insights": [], "shown": []}', "```python\ndef add(a, b):\n    return a + b\n```"
+    made = Scripted(lambda request: nothing if request.schema else right)
+    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    few = ["--dataset", "humaneval", "--num-examples", "2", "--model", "scripted"]
+    examine, train = ["evaluate", *few, "--held-out-input"], ["train", "playbook", *few, "--no-evaluate", "--input"]
+    assert main([*examine, "tasks.jsonl", "--sandbox", "unsafe-local"]) == 1
+    assert "100.0%" in capsys.readouterr().out
+    assert main([*train, "tasks.jsonl", "--unsafe-local", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["metrics"]["training_summary"]["correct_answers"] == 2
+    for nowhere in ([*examine, "tasks.jsonl", "--sandbox"], [*train, "tasks.jsonl", "--ptc-url"]):
+        assert main([*nowhere, "http://127.0.0.1:9"]) == 2
+        assert "127.0.0.1:9" in capsys.readouterr().err
+    assert main(["evaluate", "--dataset", "desk", "--sandbox", "unsafe-local"]) == 2
+    assert "leave out --sandbox" in capsys.readouterr().err
 
 
 def test_training_on_programs_begins_with_walls_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,10 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> Report:
     config = configured(options)
     for name in _FILES if output else ():
         files.check_writable(Path(output) / name)
+    if "sandbox" in options and config.dataset_name not in app.PROGRAMMING:
+        raise InputError(f"no program of {config.dataset_name} is run: leave out --sandbox, or name humaneval or mbpp")
     dataset = app.load_dataset(config)
+    app.try_walls(dataset)
     if anywhere:
         playbook, against = _anywhere(dataset, playbook), _anywhere(dataset, against)
     for name, side in (("--playbook", playbook), ("--against", against)):

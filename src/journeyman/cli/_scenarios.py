@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from journeyman import config, models
+from journeyman.app import PROGRAMMING
 from journeyman.cli import _interactive, _training
 from journeyman.cli._scenario_screen import ScenarioScreen, tell
 from journeyman.errors import InputError
@@ -16,13 +17,16 @@ from journeyman.scenarios import DATASET, SKILLBOOK, ScenarioConfig, ScenarioTra
 from journeyman.tasks.scenarios import read
 
 _SOURCES = ("scenarios", "examples", "interactive")
-_OWN = (*_SOURCES, "skillbook", "ptc_url", "unsafe_local", "rounds")
+_WALLS = ("ptc_url", "unsafe_local")
+_OWN = (*_SOURCES, *_WALLS, "skillbook", "rounds")
 
 
 def asked(options: Mapping[str, Any], resume: str | None) -> bool:
     """Whether the options are of a run on scenarios, or the run to go on with is one."""
     if resume is None:
-        return bool(set(options) & set(_OWN))
+        # Programs of a data set are run as well.
+        shared = _WALLS if options.get("dataset_name") in PROGRAMMING else ()
+        return bool(set(options) & (set(_OWN) - set(shared)))
     runs = config.load().folder / "runs"
     folder = runs / resume if resume else newest_unfinished(runs)
     try:
@@ -84,8 +88,7 @@ def _configured(options: Mapping[str, Any], initial: Path | None) -> tuple[Scena
         )
     if "dataset_name" in options or "input_path" in options:
         raise InputError("scenarios are a data set of their own: leave out --dataset and --input")
-    if "ptc_url" in options and "unsafe_local" in options:
-        raise InputError("--ptc-url runs code at a service, --unsafe-local here without walls; leave one of them out")
+    walls = _training.walls(options)
     if "skillbook" in options and (initial or "output_playbook_path" in options):
         raise InputError("--skillbook is where a run goes on from and writes to; leave out --initial-playbook and --output")
     skillbook = Path(options.get("skillbook", options.get("output_playbook_path", SKILLBOOK)))
@@ -99,9 +102,7 @@ def _configured(options: Mapping[str, Any], initial: Path | None) -> tuple[Scena
         kept["input_path"] = str(_interactive.enter(config.load().folder))
     if "evaluate" not in options:
         kept["evaluate"] = "held_out_path" in options
-    if "ptc_url" in options or "unsafe_local" in options:
-        kept["sandbox"] = options.get("ptc_url", "unsafe-local")
-    return ScenarioConfig(**_training.settings_of(kept)), initial or (skillbook if skillbook.exists() else None)
+    return ScenarioConfig(**_training.settings_of({**kept, **walls})), initial or (skillbook if skillbook.exists() else None)
 
 
 def _kept(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,8 @@ def run(
     options: Mapping[str, Any], initial_playbook: Path | None, *, resume: str | None, dry_run: bool, quiet: bool
 ) -> dict[str, Any]:
     """Train, resume or only price; the object that `--json` prints."""
-    settings = configured(options)
+    walled = {name: value for name, value in options.items() if name not in ("ptc_url", "unsafe_local")}
+    settings = configured({**walled, **walls(options)})
     if resume is not None and (initial_playbook or set(options) - {"max_cost"}):
         raise InputError("--resume goes on under the settings of its run; of the other options only --max-cost may be given")
     if resume is not None and dry_run:
@@ -45,6 +46,15 @@ def run(
     if not quiet:
         _tell(result, run.journal)
     return result.json()
+
+
+def walls(options: Mapping[str, Any]) -> dict[str, str]:
+    """Where code is run, as a setting, if an option says so."""
+    if "ptc_url" in options and "unsafe_local" in options:
+        raise InputError("--ptc-url runs code at a service, --unsafe-local here without walls; leave one of them out")
+    if "unsafe_local" in options:
+        return {"sandbox": "unsafe-local"}
+    return {"sandbox": options["ptc_url"]} if "ptc_url" in options else {}
 
 
 def configured(options: Mapping[str, Any]) -> TrainingConfig:

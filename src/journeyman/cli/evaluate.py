@@ -26,6 +26,9 @@ from journeyman.cli._shared import emit, json_option, options_named
 @click.option("--baseline-model", metavar="MODEL", help="Another model for the side of --against.")
 @click.option("--any-domain", is_flag=True, default=None, help="Show bullets of every domain: for placebos and transfer.")
 @click.option("--base-url", metavar="URL", help="Another server for the models.")
+@click.option(
+    "--sandbox", metavar="NAME|URL", help="Where programs of humaneval or mbpp run.  [default: the strongest there is]"
+)
 @click.option("--trials", type=int, help="Attempts at each task.  [default: 1]")
 @click.option("--concurrency", type=int, help="Calls at once.  [default: 10]")
 @click.option("--token-budget", type=int, help="Tokens of bullets in a prompt.  [default: 2000]")

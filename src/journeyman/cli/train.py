@@ -63,8 +63,8 @@ def command() -> None:
 @click.option("--examples", is_flag=True, default=None, help="Train on the five scenarios that ship with Journeyman.")
 @click.option("--interactive", is_flag=True, default=None, help="Type scenarios in, and train on them.")
 @click.option("--skillbook", metavar="FILE", help="Go on from this playbook if it is there, and write to it.")
-@click.option("--ptc-url", metavar="URL", help="Run the scenarios' code at this code service.")
-@click.option("--unsafe-local", is_flag=True, default=None, help="Run it without walls. For code that you trust.")
+@click.option("--ptc-url", metavar="URL", help="Run the programs of scenarios, humaneval or mbpp at this code service.")
+@click.option("--unsafe-local", is_flag=True, default=None, help="Run them without walls. For code that you trust.")
 @click.option("--rounds", type=int, help="Calls for one scenario: the first writes, others repair.  [default: 3]")
 @json_option
 def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: Path | None, **given: Any) -> None:
