@@ -216,7 +216,7 @@ def test_a_token_is_taken_from_the_environment_and_never_said(tmp_path: Path) ->
         (["--host", "0.0.0.0"], "--token-env"),
         (["--token-env", "NOT_THERE"], "NOT_THERE"),
         (["--token-env", "SHORT_TOKEN"], "too short"),
-        (["--max-limit", "memory=lots"], "NAME=VALUE"),
+        (["--max-limit", "memory=lots"], "'lots' is no size such as 256M"),
         (["--max-limit", "patience=3"], "wall_seconds"),
         (["--callback-host", "http://x"], "host:port"),
         (["--host", "198.51.100.1", "--allow-anyone"], "cannot listen"),
