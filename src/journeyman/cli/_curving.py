@@ -61,14 +61,14 @@ def _points(source: str | None) -> tuple[str, tuple[Point, ...]]:
         known = ", ".join(sorted(path.parent.name for path in runs.glob("*/config.json"))) or "none"
         raise InputError(f"{source} is neither a file nor a run; there are: {known}")
     results = _results(folder)
-    if folder.parent == runs and not (_begun(folder) or (results and rows_of(results))):
-        raise InputError(
-            f"run {folder.name} has no attempts yet; go on with it: journeyman train playbook --resume {folder.name}"
-        )
-    if results:
+    if results and rows_of(results) != []:
         return f"run {folder.name}", read(results)
     with open_store(project.store_url) as store:
         points = of_attempts(store.attempts(run_id=folder.name))
+    if not points and folder.parent == runs and not _begun(folder):
+        raise InputError(
+            f"run {folder.name} has no attempts yet; go on with it: journeyman train playbook --resume {folder.name}"
+        )
     if not points:
         raise InputError(
             f"the store of this project holds no attempt of run {folder.name}; "
