@@ -61,10 +61,7 @@ def test_a_mistake_at_the_edge_is_found_by_the_hidden_checks_alone(slip: Slip) -
 
 
 def test_the_templates_say_the_same_and_are_sound() -> None:
-    found = [
-        parse(builtin.template(kind).encode(), f"t.{kind}", beside=builtin.HERE)
-        for kind in ("yaml", "json")
-    ]
+    found = [parse(builtin.template(kind).encode(), f"t.{kind}", beside=builtin.HERE) for kind in ("yaml", "json")]
     assert found[0].scenarios == found[1].scenarios
     assert len(found[0].scenarios) == 2
     assert all((reading.faults, reading.warnings) == ((), ()) for reading in found)
