@@ -16,6 +16,7 @@ _INK, _GREY, _LINE = "#222222", "#80868b", "#1f5fa8"
 _COLOURS = {"better": "#1a7f4b", "worse": "#b3261e"}
 _LABELS = {"success": "Success", "score": "Score", "tokens": "Tokens per task", "cost": "Cost per task (US$)"}
 
+
 def draw(points: Sequence[Point], changes: Sequence[Change], path: Path, *, window: int, title: str) -> None:
     """Write the picture. Measures that are not known of any task have no panel, nor have scores that only repeat success."""
     shown = [change for change in changes if change.known and not doubled(change.measure, points)]
