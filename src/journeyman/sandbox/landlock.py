@@ -3,29 +3,23 @@
 Slower, since nothing is warm, and weaker: its level says in what.
 """
 
-import asyncio
-import contextlib
 import itertools
 import json
 import os
-import shutil
-import socket
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from journeyman.errors import SandboxError
-from journeyman.sandbox import inside, probes
+from journeyman.sandbox import probes
 from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
 from journeyman.sandbox.inside import landlock_rules
 from journeyman.sandbox.nursery import ETC, SYSTEM, UIDS
 from journeyman.sandbox.sessions import LocalSession
-from journeyman.sandbox.talk import Talk, request
+from journeyman.sandbox.wardens import PROGRAMS, Start, Wardens
 
 NAME = "landlock"
-PROGRAMS = Path(inside.__file__).parent
 MUST_HOLD = frozenset(
     {"no_network", "private_files", "own_processes", "read_only_system", "no_host_environment", "no_new_privileges", "seccomp"}
 )
@@ -40,7 +34,7 @@ class Landlock:
 
     def __init__(self) -> None:
         self._level: Level | None = None
-        self._open: set[contextlib.AsyncExitStack] = set()
+        self._wardens = Wardens(_start)
 
     @property
     def level(self) -> Level:
@@ -63,67 +57,24 @@ class Landlock:
 
     async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
         await self.start()
-        return await self._run(program, tools or {})
+        return await self._wardens.run(program, tools or {}, self.level)
 
     async def session(
         self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
     ) -> LocalSession:
         await self.start()
-        stack = contextlib.AsyncExitStack()
-        talk = await stack.enter_async_context(self._warden())
-        self._open.add(stack)
-
-        async def ended() -> None:
-            self._open.discard(stack)
-            await stack.aclose()
-
-        session = LocalSession(talk, idle_seconds=idle_seconds, limits=limits or Limits(), ended=ended)
-        await session.begin(files or {})
-        return session
+        return await self._wardens.session(self.level, limits=limits or Limits(), files=files or {}, idle_seconds=idle_seconds)
 
     async def close(self) -> None:
-        for stack in list(self._open):
-            await stack.aclose()
-        self._open.clear()
+        await self._wardens.close()
 
     async def _probe(self, program: Program) -> Outcome:
         """The probes of disk and inodes are to end by themselves. That they get through is known: nothing refuses at once."""
-        return await self._run(replace(program, limits=Limits()), {})
+        return await self._wardens.run(replace(program, limits=Limits()), {}, Level(NAME))
 
-    async def _run(self, program: Program, tools: Mapping[str, Tool]) -> Outcome:
-        message, blobs = request(program, tools)
-        async with self._warden() as talk:
-            await talk.send(message, blobs)
-            outcome, _ = await talk.outcome(tools)
-            return outcome
 
-    @contextlib.asynccontextmanager
-    async def _warden(self) -> AsyncIterator[Talk]:
-        """A warden of one run in a folder of its own, both gone afterwards."""
-        folder = tempfile.mkdtemp(prefix="journeyman-")
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-I",
-                    str(PROGRAMS),
-                    "landlock_warden",
-                    json.dumps(given(folder)),
-                    stdin=theirs.fileno(),
-                    stdout=asyncio.subprocess.DEVNULL,
-                    env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-                    start_new_session=True,
-                )
-            talk = await Talk.open(ours, self._level or Level(NAME))
-            try:
-                yield talk
-            finally:
-                await talk.close()
-                # It ends by itself once nobody listens, and takes what it started with it.
-                await asyncio.shield(process.wait())
-        finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+def _start(folder: str) -> Start:
+    return Start(("landlock_warden", json.dumps(given(folder))), {"PATH": "/usr/local/bin:/usr/bin:/bin"})
 
 
 def given(folder: str) -> dict[str, object]:
