@@ -34,7 +34,7 @@ def programs() -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def tests_for(row: dict[str, Any]) -> out_of_process.Tests:
+def with_its_tests(row: dict[str, Any]) -> out_of_process.Tests:
     """Its own, with the switches of their conftest set, and the cases where they are looked for."""
     helpers = json.loads((Path(DATA or "") / "quixbugs" / "helpers.json").read_text())
     switches = "import pytest\npytest.use_correct = pytest.run_slow = False\n"
@@ -49,7 +49,7 @@ async def verdicts(box: Sandbox, key: str) -> dict[str, Verdict]:
     async def one(row: dict[str, Any]) -> tuple[str, Verdict]:
         files = {f"python_programs/{row['name']}.py": row[key].encode(), "python_programs/__init__.py": b""}
         async with free:
-            return row["name"], await examine(box, tests_for(row), Candidate(files=files, limits=LIMITS))
+            return row["name"], await examine(box, with_its_tests(row), Candidate(files=files, limits=LIMITS))
 
     return dict(await asyncio.gather(*(one(row) for row in programs())))
 
