@@ -1,4 +1,4 @@
-# make demo    set up, then see a small real model learn a job            make check   what to run before a commit, about a minute
+# make demo    set up, then see a small real model learn a job            make check   what to run before a commit, some minutes
 # make test    set up, then every test                                    make bench   what things cost, as ratios
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 #
