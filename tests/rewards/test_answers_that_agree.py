@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from journeyman.errors import SandboxError
 from journeyman.rewards.checks import Check, CheckResult, run_checks
 from journeyman.rewards.unit_tests import UnitTests
-from journeyman.sandbox.base import MIB, Limits
-from journeyman.sandbox.bubblewrap import Bubblewrap
+from journeyman.sandbox.base import MIB, Limits, Sandbox
 from journeyman.tasks.code import CodeTests
+from tests.support.walled import walled
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,49 +57,44 @@ IN_ONE_PROCESS = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def box() -> AsyncIterator[Bubblewrap]:
-    found = Bubblewrap()
-    try:
-        await found.start()
-    except SandboxError as error:
-        pytest.skip(str(error))
-    yield found
-    await found.close()
+async def box() -> AsyncIterator[Sandbox]:
+    async with walled("bubblewrap") as found:
+        yield found
 
 
-async def checked(box: Bubblewrap, text: str, code: str, limits: Limits = LIMITS) -> CheckResult:
+async def checked(box: Sandbox, text: str, code: str, limits: Limits = LIMITS) -> CheckResult:
     check = Check(name="it", kind="pytest", text=text)
     (result,) = await run_checks(box, [check], files={"solution.py": code.encode()}, limits=limits)
     return result
 
 
 @pytest.mark.parametrize("more", ["", IN_ONE_PROCESS], ids=["apart", "one process"])
-async def test_what_is_near_is_right(box: Bubblewrap, more: str) -> None:
+async def test_what_is_near_is_right(box: Sandbox, more: str) -> None:
     result = await checked(box, NEAR + more, HONEST)
     assert result.passed is True, result.evidence
 
 
 @pytest.mark.parametrize("more", ["", IN_ONE_PROCESS], ids=["apart", "one process"])
 @pytest.mark.parametrize("code", [AGREES, OPAQUE], ids=["a number", "an object"])
-async def test_what_is_near_to_everything_is_not(box: Bubblewrap, code: str, more: str) -> None:
+async def test_what_is_near_to_everything_is_not(box: Sandbox, code: str, more: str) -> None:
     near = NEAR.partition("def test_expected")[0]
     assert (await checked(box, near + more, code)).passed is False
 
 
 @pytest.mark.parametrize("code", [AGREES, OPAQUE], ids=["a number", "an object"])
-async def test_plain_assertions_are_not_agreed_with_either(box: Bubblewrap, code: str) -> None:
+async def test_plain_assertions_are_not_agreed_with_either(box: Sandbox, code: str) -> None:
     tests = CodeTests(test="def check(candidate):\n    assert abs(candidate(2.0) - 12.566) < 0.01\n", entry_point="area")
     assert (await UnitTests(box).check(tests, code)).passed is False
     assert (await UnitTests(box).check(tests, HONEST)).passed is True
 
 
-async def test_a_text_does_not_say_itself_how_it_begins(box: Bubblewrap) -> None:
+async def test_a_text_does_not_say_itself_how_it_begins(box: Sandbox) -> None:
     text = 'from solution import area\n\ndef test_it():\n    assert area(2.0).startswith("the area")\n'
     assert (await checked(box, text, PREFIX)).passed is False
     assert (await checked(box, text, PREFIX.replace("'no'", "'the area is 12'"))).passed is True
 
 
-async def test_an_answer_that_wears_the_tests_out_is_a_wrong_one_and_not_an_unknown(box: Bubblewrap) -> None:
+async def test_an_answer_that_wears_the_tests_out_is_a_wrong_one_and_not_an_unknown(box: Sandbox) -> None:
     text = "from solution import area\n\ndef test_it():\n    assert [str(each) for each in area(2.0)] == ['1']\n"
     limits = Limits(memory=150 * MIB, wall_seconds=20)
     result = await checked(box, text, "def area(r):\n    return range(10 ** 9)\n", limits)
@@ -108,7 +102,7 @@ async def test_an_answer_that_wears_the_tests_out_is_a_wrong_one_and_not_an_unkn
     assert "memory" in result.evidence
 
 
-async def test_the_code_cannot_have_the_tests_make_what_both_could_make(box: Bubblewrap) -> None:
+async def test_the_code_cannot_have_the_tests_make_what_both_could_make(box: Sandbox) -> None:
     code = """
 import sys
 def area(r):

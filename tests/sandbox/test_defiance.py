@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from journeyman.errors import SandboxError
-from journeyman.sandbox.base import MIB, Limits, Outcome, Program
-from journeyman.sandbox.bubblewrap import Bubblewrap
+from journeyman.sandbox.base import MIB, Limits, Outcome, Program, Sandbox
+from tests.support.walled import walled
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -29,14 +28,9 @@ def say(data):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def sandbox() -> AsyncIterator[Bubblewrap]:
-    sandbox = Bubblewrap()
-    try:
-        await sandbox.start()
-    except SandboxError as error:
-        pytest.skip(str(error))
-    yield sandbox
-    await sandbox.close()
+async def sandbox() -> AsyncIterator[Sandbox]:
+    async with walled("bubblewrap") as found:
+        yield found
 
 
 DEFIANT = {
@@ -56,14 +50,14 @@ for i in range(3000): open(f"{i}" + "\\1" * 240, "w").close()
 
 
 @pytest.mark.parametrize("name", DEFIANT)
-async def test_whatever_the_code_does_is_a_result(sandbox: Bubblewrap, name: str) -> None:
+async def test_whatever_the_code_does_is_a_result(sandbox: Sandbox, name: str) -> None:
     outcome = await sandbox.run(Program(code=DEFIANT[name], collect=("**",)))
     assert outcome.exit_code == 0, outcome.stderr
     assert all(path.encode() for path in outcome.files)
 
 
 @pytest.mark.parametrize("depth", range(850, 1000, 30))
-async def test_arguments_nested_however_deep_are_the_codes_own_failure(sandbox: Bubblewrap, depth: int) -> None:
+async def test_arguments_nested_however_deep_are_the_codes_own_failure(sandbox: Sandbox, depth: int) -> None:
     text = f'say(b\'{{"call": 1, "tool": "x", "arguments": {{"a": \' + b"[" * {depth} + b"]" * {depth} + b"}}}}\\n")\n'
     called = []
 
@@ -92,14 +86,14 @@ async def test_arguments_nested_however_deep_are_the_codes_own_failure(sandbox: 
     ],
     ids=["file and folder", "long name", "the program's own name", "too deep", "no text", "too many"],
 )
-async def test_files_that_cannot_be_laid_out_are_a_failed_run(sandbox: Bubblewrap, laid: dict[str, bytes]) -> None:
+async def test_files_that_cannot_be_laid_out_are_a_failed_run(sandbox: Sandbox, laid: dict[str, bytes]) -> None:
     outcome = await sandbox.run(Program(code="print('ran')", files=laid))
     assert outcome.exit_code == 1
     assert "ran" not in outcome.stdout
     assert "laid out" in outcome.stderr
 
 
-async def test_source_with_half_a_letter_is_the_interpreters_to_refuse(sandbox: Bubblewrap) -> None:
+async def test_source_with_half_a_letter_is_the_interpreters_to_refuse(sandbox: Sandbox) -> None:
     outcome = await sandbox.run(Program(code="x = '\ud800'"))
     assert outcome.exit_code == 1
     assert "SyntaxError" in outcome.stderr
@@ -109,13 +103,13 @@ async def test_source_with_half_a_letter_is_the_interpreters_to_refuse(sandbox: 
     await session.close()
 
 
-async def test_a_session_that_says_nonsense_still_ends_at_its_limit(sandbox: Bubblewrap) -> None:
+async def test_a_session_that_says_nonsense_still_ends_at_its_limit(sandbox: Sandbox) -> None:
     session = await sandbox.session()
     outcome = await session.run(SAY + 'say(b\'{"done": "x"}\\n\')', wall_seconds=1)
     assert outcome.limit == "wall"
 
 
-async def test_calls_without_number_wait_in_the_code_and_not_in_the_host(sandbox: Bubblewrap) -> None:
+async def test_calls_without_number_wait_in_the_code_and_not_in_the_host(sandbox: Sandbox) -> None:
     under_way = most = 0
 
     async def slow(arguments: Mapping[str, Any]) -> None:
@@ -130,7 +124,7 @@ async def test_calls_without_number_wait_in_the_code_and_not_in_the_host(sandbox
     assert 0 < most <= 64
 
 
-async def test_a_code_that_hears_no_answer_is_told_no_more(sandbox: Bubblewrap) -> None:
+async def test_a_code_that_hears_no_answer_is_told_no_more(sandbox: Sandbox) -> None:
     async def long(arguments: Mapping[str, Any]) -> str:
         return "x" * 1_000_000
 
@@ -141,7 +135,7 @@ async def test_a_code_that_hears_no_answer_is_told_no_more(sandbox: Bubblewrap) 
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 300 * MIB
 
 
-async def test_more_calls_than_may_be_under_way_are_all_answered(sandbox: Bubblewrap) -> None:
+async def test_more_calls_than_may_be_under_way_are_all_answered(sandbox: Sandbox) -> None:
     code = """from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(80) as pool:
     print(sum(pool.map(lambda i: tools.double(i), range(300))))

@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from journeyman import sandbox
-from journeyman.errors import JourneymanError
+from journeyman.errors import SandboxError
 from journeyman.sandbox.base import Sandbox
 
 
 @asynccontextmanager
-async def walled() -> AsyncIterator[Sandbox]:
-    """The default one, or a skip that says what this machine lacks."""
-    found = sandbox.load()
+async def walled(name: str = "auto") -> AsyncIterator[Sandbox]:
+    """The one of that name, or a skip that says what this machine lacks."""
+    found = sandbox.load(name)
     try:
         await found.start()
-    except JourneymanError as error:
+    except SandboxError as error:
         pytest.skip(str(error))
     try:
         yield found

@@ -109,8 +109,7 @@ def _opening(given: Mapping[str, Any], stack: ExitStack) -> Callable[[], Sandbox
     """Makes a sandbox that is closed in the end."""
 
     def opened() -> Sandbox:
-        where = _where(given)
-        box = sandbox.load() if where is None else sandbox.load(where)
+        box = sandbox.load(_where(given) or "auto")
         stack.callback(lambda: wait(box.close()))
         return box
 
