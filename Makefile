@@ -59,5 +59,5 @@ $(VENV)/.embedded: pyproject.toml $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(PIP) --editable '.[dev,code,embedded,plot,postgres,service]'
+	$(PIP) --editable '.[dev,code,embedded,plot,postgres,serve,service]'
 	@touch $@

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from journeyman.task import Split as Split
     from journeyman.task import Task as Task
     from journeyman.tasks.questions import DatasetLoader as DatasetLoader
+    from journeyman.trace import AgentCall as AgentCall
+    from journeyman.trace import Message as Message
     from journeyman.trace import ModelCall as ModelCall
     from journeyman.trace import Reasoning as Reasoning
     from journeyman.trace import ToolCall as ToolCall
@@ -81,7 +83,7 @@ _HOMES = {
     "score": ("Experience", "Reward", "Score"),
     "task": ("Split", "Task"),
     "tasks.questions": ("DatasetLoader",),
-    "trace": ("ModelCall", "Reasoning", "ToolCall", "Trace"),
+    "trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),
     "training": ("TrainingConfig", "TrainingResult"),
 }
 """Where each public name lives."""

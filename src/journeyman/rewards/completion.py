@@ -9,7 +9,7 @@ from typing import Any
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.tools import went_well
 from journeyman.rewards.verdict import binary, short, unknown, version
-from journeyman.trace import ModelCall, Reasoning, ToolCall, Trace
+from journeyman.trace import ModelCall, ToolCall, Trace
 
 _NOT_THE_AGENT = frozenset(
     {"ModelError", "ModelBusy", "ModelRefused", "SandboxError", "StoreError", "TaskError", "MissingExtra", "ConnectionError"}
@@ -51,7 +51,7 @@ class TaskCompletionReward:
             elsewhere = trace.error.partition(":")[0] in _NOT_THE_AGENT
             evidence = f"it broke off: {short(trace.error, 160)}"
             return unknown(evidence) if elsewhere else binary(False, evidence)
-        steps = [step for step in trace.steps if not isinstance(step, Reasoning)]
+        steps = [step for step in trace.steps if isinstance(step, ModelCall | ToolCall)]
         if not steps:
             return unknown("nothing was done")
         goal = self.goals.get(trace.task_id)

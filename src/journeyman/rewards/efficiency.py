@@ -7,7 +7,7 @@ from typing import Self
 
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.verdict import soft, unknown, version
-from journeyman.trace import Reasoning, Trace, total
+from journeyman.trace import ModelCall, ToolCall, Trace, total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,4 +55,4 @@ def _tokens(trace: Trace) -> int | None:
 
 
 def _calls(trace: Trace) -> int:
-    return sum(not isinstance(step, Reasoning) for step in trace.steps)
+    return sum(isinstance(step, ModelCall | ToolCall) for step in trace.steps)

@@ -17,7 +17,7 @@ import numpy as np
 from journeyman.models.base import Message, Model, Request
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.calibration import Calibrator, Estimate, agreement, auc, calibrated, estimate, kappa
-from journeyman.trace import Reasoning, ToolCall, Trace
+from journeyman.trace import ModelCall, ToolCall, Trace
 
 LEAST_LABELS = 50
 """Opinions on labelled attempts before a judge may weigh in."""
@@ -126,7 +126,7 @@ def record(trace: Trace) -> str:
     for step in trace.steps:
         if isinstance(step, ToolCall):
             lines.append(f"[tool {step.tool}{'' if step.ok else ', failed'}] {step.arguments}\n{step.result}")
-        elif not isinstance(step, Reasoning) and step.reply:
+        elif isinstance(step, ModelCall) and step.reply:
             lines.append(f"[agent] {step.reply}")
     return "\n".join(lines)
 

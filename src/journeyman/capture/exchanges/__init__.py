@@ -1,0 +1,1 @@
+"""HTTP exchanges with model servers, as steps and traces."""

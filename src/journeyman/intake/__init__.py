@@ -1,0 +1,1 @@
+"""Whatever is captured on its way into the store."""

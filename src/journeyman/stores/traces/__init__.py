@@ -1,0 +1,1 @@
+"""Where captured traces, their labels and their rewards are kept."""

@@ -1,0 +1,270 @@
+"""What is kept of captured traces, and what a store of them promises."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Protocol, Self
+
+from journeyman.reward import Reward
+from journeyman.trace import Trace
+
+AUTO = "auto-labeler"
+"""Who gave a label that no person gave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which traces are meant: those for which everything that is named holds."""
+
+    agent: str | None = None
+    model: str | None = None
+    """Called at least once."""
+    tool: str | None = None
+    """Used at least once."""
+    task_id: str | None = None
+    session: str | None = None
+    domain: str | None = None
+    source: str | None = None
+    candidate_id: str | None = None
+    label: bool | None = None
+    """Labelled so, by a person or else by the auto-labeler."""
+    labelled: bool | None = None
+    """Whether it has a person's label."""
+    min_reward: float | None = None
+    max_reward: float | None = None
+    """Bounds of the mean reward, both included. A trace whose reward is unknown is in no range."""
+    failed: bool | None = None
+    """Whether the trace, or one of its steps, ended in an error."""
+    text: str | None = None
+    """Words that all stand in it; `"in quotes"` for a phrase. Never a query language that can be wrong."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Bounds of the beginning: from `since`, and before `until`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A trace as a list shows it. `None` is unknown."""
+
+    id: str
+    title: str
+    """The beginning of what was asked, in one line."""
+    agent: str | None
+    session: str | None
+    task_id: str
+    domain: str
+    source: str
+    models: tuple[str, ...]
+    started_at: datetime
+    seconds: float | None
+    model_calls: int
+    tool_calls: int
+    failed_tool_calls: int
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: float | None
+    error: str | None
+    """The trace's own error, else that of its first failed step that is not a tool call."""
+    reward: float | None
+    """The weighted mean of its rewards; `None` as soon as one of them is unknown, or when there are none."""
+    label: bool | None
+    labelled_by: str | None
+    """A person, or `AUTO`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some traces, newest first."""
+
+    lines: tuple[Line, ...]
+    next: str | None
+    """Where the next page begins, for `page(after=…)`; `None` when there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Somebody's word on a trace. Rows are added, never changed: of one person the latest holds."""
+
+    trace_id: str
+    good: bool | None
+    """`None` takes back what the same person said before."""
+    who: str
+    at: datetime
+    probability: float | None = None
+    """Of an auto-labeler, the calibrated probability of `good` being right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A reward that a trace was given after it came in."""
+
+    reward: Reward
+    by: str
+    """What computed it, with its version."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Traces that belong together."""
+
+    id: str
+    title: str
+    traces: int
+    agents: tuple[str, ...]
+    started_at: datetime
+    last_at: datetime
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: float | None
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Statistics of the traces that have something in common: an agent, a model, a day, or all of them.
+
+    Sums and means are over what is known; `unpriced` and `uncounted` say how many calls are not in them.
+    """
+
+    name: str
+    traces: int
+    model_calls: int
+    tool_calls: int
+    failed_tool_calls: int
+    errors: int
+    good: int
+    bad: int
+    mean_reward: float | None
+    input_tokens: int
+    output_tokens: int
+    uncounted: int
+    cost: float
+    unpriced: int
+    median_seconds: float | None
+    p95_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUse:
+    """How often a tool was used, and how often it failed."""
+
+    tool: str
+    calls: int
+    failures: int
+    mean_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    all: Group
+    by_agent: tuple[Group, ...]
+    by_model: tuple[Group, ...]
+    by_day: tuple[Group, ...]
+    """Oldest day first (UTC); the others come with the most traces first."""
+    tools: tuple[ToolUse, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanRow:
+    """A reported span as it came, so that it can be read anew later. The store does not look into `body`."""
+
+    trace_id: str
+    span_id: str
+    at: datetime
+    body: bytes
+    scope: bytes = b""
+    """What the span shares with others (resource and scope); kept once by its digest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What went, or with a dry run would go."""
+
+    traces: int
+    spans: int
+    bytes: int
+    """Of contents that nothing refers to any more; 0 in a dry run where that is not known."""
+
+
+class TraceStore(Protocol):
+    """Keeps traces. May be used by several threads and processes at once. Raises `StoreError`, never a library's own error.
+
+    A call that adds is whole or not at all, and is on disk when it returns. Adding twice is adding once. Times must have a
+    zone. Texts may hold anything, also what a database refuses (NUL, lone surrogates).
+    """
+
+    # -- writing
+
+    def add(self, traces: Iterable[Trace]) -> int:
+        """Keep traces; how many were new or changed. A trace that is known by its id is replaced by what is given now, but
+        keeps the labels and rewards that it was given here. Its own `label` and `rewards` are kept as the recorder's word.
+
+        A trace whose every model call (by `response_id`) is in another trace too was reported twice: of the two the one with
+        fewer steps is kept, and found by its id, but neither listed nor counted.
+        """
+
+    def add_spans(self, spans: Sequence[SpanRow]) -> None:
+        """Keep raw spans, and remember that their traces are to be made anew."""
+
+    def pending(self, limit: int = 100) -> Sequence[str]:
+        """Ids of traces of which spans came that were not yet `settled`, longest waiting first."""
+
+    def spans(self, trace_ids: Sequence[str]) -> Mapping[str, Sequence[SpanRow]]:
+        """The raw spans of traces, in the order of their time."""
+
+    def settle(self, read: Mapping[str, int], traces: Iterable[Trace]) -> None:
+        """Keep what was made of the spans. `read` says of how many spans of each trace: where more have come meanwhile, the
+        trace stays pending."""
+
+    def rebuild(self) -> int:
+        """Mark every trace that has raw spans as pending; how many there are."""
+
+    def label(self, trace_id: str, good: bool | None, *, who: str, at: datetime, probability: float | None = None) -> None:
+        """Add somebody's word on a trace.
+
+        Raises:
+            StoreError: There is no such trace.
+        """
+
+    def reward(self, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
+        """Add rewards. Of one name the latest holds."""
+
+    def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
+        """Forget traces that began before, with their spans and contents."""
+
+    # -- reading
+
+    def get(self, trace_id: str) -> Trace | None:
+        """The whole trace, with its label and all its rewards."""
+
+    def page(self, query: Query, *, limit: int = 50, after: str | None = None) -> Page: ...
+
+    def count(self, query: Query, *, most: int = 10_000) -> int:
+        """How many there are; counting stops at `most`."""
+
+    def traces(self, query: Query = Query()) -> Iterator[Trace]:
+        """The whole traces, oldest first."""
+
+    def neighbours(self, trace_id: str, query: Query) -> tuple[str | None, str | None]:
+        """The ids of the next newer and the next older trace of the same list."""
+
+    def labels(self, trace_id: str | None = None) -> Sequence[Label]:
+        """Every word ever given, oldest first."""
+
+    def rewards(self, trace_id: str) -> Sequence[Given]: ...
+
+    def unlabelled(self, limit: int, query: Query = Query()) -> Sequence[Line]:
+        """Traces without a person's label, newest first."""
+
+    def sessions(self, *, limit: int = 50, after: str | None = None) -> tuple[Sequence[Session], str | None]:
+        """Sessions with the latest first, and where the next page begins."""
+
+    def statistics(self, query: Query = Query()) -> Statistics: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
