@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journeyman.stats import anytime_interval, bootstrap_interval, e_value, spent
+from journeyman.stats import anytime_interval, bootstrap_interval, cohens_kappa, e_value, spent
 
 differences = st.lists(st.sampled_from([-1.0, -0.5, -1 / 3, 0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=40)
 
@@ -108,3 +108,37 @@ def test_all_looks_ever_cost_less_than_alpha() -> None:
     one_sided = sum(spent(0.05, look) / 2 for look in range(1, 100_000))
     assert spent(0.05, 1) == 0.05
     assert one_sided < 0.05
+
+
+def test_agreement_beyond_chance_is_cohens_own_kind_of_sum() -> None:
+    """20 yes together, 15 no together, 5 and 10 apart: the textbook's 0.4."""
+    one = [True] * 25 + [False] * 25
+    other = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
+    assert cohens_kappa(one, other) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("judged", [[], [True], [False] * 7])
+def test_agreement_is_not_known_when_both_always_say_the_same_one_thing(judged: list[bool]) -> None:
+    assert cohens_kappa(judged, judged) is None
+
+
+def test_who_always_says_yes_agrees_by_chance_alone() -> None:
+    assert cohens_kappa([True] * 4, [True, False, True, True]) == 0
+
+
+def test_two_who_never_agree_are_below_chance() -> None:
+    assert cohens_kappa([True, False], [False, True]) == -1
+
+
+def test_agreement_needs_the_same_things_judged_by_both() -> None:
+    with pytest.raises(ValueError, match="2 judgements of one and 1"):
+        cohens_kappa([True, False], [True])
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))
+def test_agreement_does_not_ask_who_came_first_nor_which_word_is_yes(pairs: list[tuple[bool, bool]]) -> None:
+    one, other = [a for a, _ in pairs], [b for _, b in pairs]
+    found = cohens_kappa(one, other)
+    assert found == cohens_kappa(other, one) == cohens_kappa([not a for a in one], [not b for b in other])
+    assert found is None or -1 <= found <= 1
+    assert (found == 1) == (one == other and len(set(one)) == 2)

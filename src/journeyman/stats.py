@@ -1,7 +1,7 @@
-"""Intervals for the mean of paired differences, and what several looks at the same tasks cost.
+"""Intervals for the mean of paired differences, what several looks at the same tasks cost, and how far two people agree.
 
-Everything here takes one number for each task, candidate minus baseline, between -1 and 1. Tasks are taken to be a sample from
-the work that matters; nothing is assumed of the numbers' distribution. All functions are deterministic.
+What is about differences takes one number for each task, candidate minus baseline, between -1 and 1. Tasks are taken to be a
+sample from the work that matters; nothing is assumed of the numbers' distribution. All functions are deterministic.
 """
 
 from collections.abc import Sequence
@@ -115,3 +115,21 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
     if samples - passed < k:
         return 1.0
     return float(1.0 - np.prod(1.0 - k / np.arange(samples - passed + 1, samples + 1)))
+
+
+def cohens_kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
+    """How far two people agree beyond chance on the same things, in the same order: 1 is always, 0 is what chance gives.
+
+    (p - e) / (1 - e), with p the share on which they agree and e the share on which two who answer independently, each as often
+    with yes as they did, would: J. Cohen, "A Coefficient of Agreement for Nominal Scales", Educational and Psychological
+    Measurement 20 (1960). Not known (`None`) of nothing, and when both always say the same one thing: chance explains all then.
+
+    Raises:
+        ValueError: The two did not judge equally many.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} judgements of one and {len(other)} of the other cannot be compared")
+    count, agreed, yes, also_yes = len(one), sum(map(bool.__eq__, one, other)), sum(one), sum(other)
+    # In whole numbers, n²·e and n²·p: chance of exactly one must be told apart from nearly one.
+    chance = yes * also_yes + (count - yes) * (count - also_yes)
+    return None if chance == count**2 else (agreed * count - chance) / (count**2 - chance)

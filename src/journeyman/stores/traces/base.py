@@ -239,6 +239,9 @@ class TraceStore(Protocol):
     def get(self, trace_id: str) -> Trace | None:
         """The whole trace, with its label and all its rewards."""
 
+    def starting(self, prefix: str, *, limit: int = 2) -> Sequence[str]:
+        """The ids that begin so, in the order of the alphabet: people type as much of an id as tells it apart."""
+
     def page(self, query: Query, *, limit: int = 50, after: str | None = None) -> Page: ...
 
     def count(self, query: Query, *, most: int = 10_000) -> int:
