@@ -1,0 +1,149 @@
+"""Spans without what must not be kept: secrets, or all that was said."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from journeyman.capture.otlp.proto import AnyValue, LogRecord, ResourceSpans, Span
+from journeyman.capture.otlp.wire import LOG, RawSpan
+
+GONE = "[redacted]"
+LENGTH = ".length"
+"""Ends the name of the attribute that stands for one that is not kept."""
+_LONGEST = 256
+"""Characters of a name, a model, an id. Whatever is longer is somebody's words."""
+_SECRET = re.compile(r"(?:^|[._-])(authorization|cookie|set-cookie|password|secret|api[._-]?key|access[._-]?token)$", re.I)
+_SHAPE = re.compile(
+    r"(?:^|[._])(?:id|model|system|provider|name|kind|type|mime_type|finish_reasons?|finishReason|role|status|version|language"
+    r"|operationId|functionId|model_name|entity_name|span_name|address|port|method|status_code|encoding_formats|service_tier"
+    r"|environment|release|stop_reason)$"
+    r"|^(?:service|telemetry|deployment|session|user|thread|openinference)\."
+)
+_WORDS = re.compile(r"(?:metadata|arguments|content|text)\b")
+
+
+def redacted(row: RawSpan, text: Callable[[str], str]) -> RawSpan:
+    """The span with `text` applied to every text of it, of its events and of its resource; itself where nothing changes.
+
+    The value of an attribute whose name says that it is a secret (`http.request.header.authorization`) goes whole.
+    """
+    message = _message(row)
+    changed = _redact(message, text)
+    scope = _redacted_scope(row.scope, text)
+    if not changed and scope == row.scope:
+        return row
+    return replace(row, body=message.SerializeToString() if changed else row.body, scope=scope)
+
+
+def without_content(row: RawSpan) -> RawSpan:
+    """The span without what was said: of every text that is no name, id, model or the like, only its length is left.
+
+    Numbers stay, and the names of attributes and events; what they hold does not.
+    """
+    message = _message(row)
+    _strip(message.attributes)
+    if isinstance(message, LogRecord):
+        size = _size(message.body)
+        message.ClearField("body")
+        message.attributes.add(key="body" + LENGTH).value.int_value = size
+    else:
+        message.status.message = ""
+        for event in message.events:
+            _strip(event.attributes)
+        for link in message.links:
+            _strip(link.attributes)
+    return replace(row, body=message.SerializeToString(), scope=_stripped_scope(row.scope))
+
+
+def _message(row: RawSpan) -> Any:
+    return LogRecord.FromString(row.body) if row.span_id.startswith(LOG) else Span.FromString(row.body)
+
+
+@lru_cache(maxsize=256)
+def _redacted_scope(scope: bytes, text: Callable[[str], str]) -> bytes:
+    shared = ResourceSpans.FromString(scope)
+    changed = [_pairs(shared.resource.attributes, text), *(_pairs(each.scope.attributes, text) for each in shared.scope_spans)]
+    without: bytes = shared.SerializeToString(deterministic=True)
+    return without if any(changed) else scope
+
+
+@lru_cache(maxsize=256)
+def _stripped_scope(scope: bytes) -> bytes:
+    shared = ResourceSpans.FromString(scope)
+    _strip(shared.resource.attributes)
+    for each in shared.scope_spans:
+        _strip(each.scope.attributes)
+    shape: bytes = shared.SerializeToString(deterministic=True)
+    return shape
+
+
+def _redact(message: Any, text: Callable[[str], str]) -> bool:
+    changed = _pairs(message.attributes, text)
+    if isinstance(message, LogRecord):
+        return _value(message.body, text) or changed
+    for part in (*message.events, *message.links):
+        changed = _pairs(part.attributes, text) or changed
+    for holder, field in ((message, "name"), (message.status, "message"), *((event, "name") for event in message.events)):
+        before = getattr(holder, field)
+        after = text(before) if before else before
+        if after != before:
+            setattr(holder, field, after)
+            changed = True
+    return changed
+
+
+def _pairs(pairs: Iterable[Any], text: Callable[[str], str]) -> bool:
+    changed = False
+    for pair in pairs:
+        if _SECRET.search(pair.key) and pair.value.WhichOneof("value") not in (None, "bool_value"):
+            pair.value.Clear()
+            pair.value.string_value = GONE
+            changed = True
+        elif _value(pair.value, text):
+            changed = True
+    return changed
+
+
+def _value(value: AnyValue, text: Callable[[str], str]) -> bool:
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        after = text(value.string_value)
+        if after == value.string_value:
+            return False
+        value.string_value = after
+        return True
+    if kind == "array_value":
+        return any([_value(each, text) for each in value.array_value.values])
+    if kind == "kvlist_value":
+        return _pairs(value.kvlist_value.values, text)
+    return False
+
+
+def _strip(pairs: Any) -> None:
+    kept = [pair for pair in pairs if _is_shape(pair.key, pair.value)]
+    sizes = [(pair.key, _size(pair.value)) for pair in pairs if not _is_shape(pair.key, pair.value)]
+    copies = [type(pair).FromString(pair.SerializeToString()) for pair in kept]
+    del pairs[:]
+    pairs.extend(copies)
+    for key, size in sizes:
+        pairs.add(key=key + LENGTH).value.int_value = size
+
+
+def _is_shape(key: str, value: AnyValue) -> bool:
+    kind = value.WhichOneof("value")
+    if kind in ("int_value", "double_value", "bool_value", None):
+        return True
+    if not _SHAPE.search(key) or _WORDS.search(key):
+        return False
+    if kind == "string_value":
+        return len(value.string_value) <= _LONGEST
+    return kind == "array_value" and all(
+        each.WhichOneof("value") == "string_value" and len(each.string_value) <= _LONGEST for each in value.array_value.values
+    )
+
+
+def _size(value: AnyValue) -> int:
+    """Characters of a text; bytes, as protobuf writes it, of anything else."""
+    return len(value.string_value) if value.WhichOneof("value") == "string_value" else value.ByteSize()
