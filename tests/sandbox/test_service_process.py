@@ -12,9 +12,9 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.errors import SandboxError
+from journeyman.listening import listen
 from journeyman.sandbox.base import Limits, Outcome, Program
 from journeyman.sandbox.http import HttpSandbox
-from journeyman.sandbox.service.serve import listen
 from tests.support.code_service import CLIENT, Process, eventually, process
 
 TOKEN = "a-token-of-the-first-one"

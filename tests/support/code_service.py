@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from journeyman.listening import listen
 from journeyman.sandbox.base import Sandbox
 from journeyman.sandbox.service.app import Service
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.serve import Server, listen
+from journeyman.sandbox.service.serve import Server
 from journeyman.sandbox.unsafe import Unsafe
 
 CONFIG = ServiceConfig(concurrency=2, queue=8)

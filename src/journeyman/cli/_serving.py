@@ -1,7 +1,5 @@
 """What `journeyman sandbox serve` does."""
 
-import ipaddress
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +8,13 @@ import click
 
 from journeyman.cli._sandboxing import limits_of, opened
 from journeyman.cli._shared import emit
+from journeyman.cli._tokens import tokens_in
 from journeyman.errors import InputError, MissingExtra
+from journeyman.listening import is_loopback, listen, url_of
 from journeyman.sandbox.base import Level
 from journeyman.sandbox.service.config import MOST, ServiceConfig
 
 try:
-    from journeyman.sandbox.service.serve import listen
     from journeyman.sandbox.service.serve import serve as serve_until_told
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the code service needs {error.name}: pip install 'journeyman[service]'") from error
@@ -65,31 +64,13 @@ def serve(wish: Wish, *, as_json: bool) -> None:
     """Serve until told to stop."""
     config = wish.config()
     bound = listen(wish.host, wish.port)
-    host, port = bound.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = url_of(bound)
 
     def ready(level: Level) -> None:
         click.echo(f"journeyman: code runs at {url} (walls: {level})", err=True)
         emit({"url": url, "level": {"name": level.name, "holds": level.holds, "lacks": level.lacks}}, as_json=as_json)
 
     serve_until_told(lambda: opened(wish.name), config, bound, ready)
-
-
-def tokens_in(variable: str) -> tuple[str, ...]:
-    """The tokens in an environment variable. They are in nothing that is said."""
-    tokens = tuple(os.environ.get(variable, "").split())
-    if not tokens:
-        raise InputError(f"the environment variable {variable} of --token-env is empty: put the token there")
-    if not all(token.isascii() and len(token) >= 16 for token in tokens):
-        raise InputError(f"a token in {variable} is too short: use 16 ASCII characters or more, as of `openssl rand -hex 16`")
-    return tokens
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def place(text: str) -> str:

@@ -2,11 +2,8 @@
 
 import asyncio
 import hashlib
-import hmac
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -15,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from journeyman.errors import InputError, SandboxError
+from journeyman.listening import addressed_directly, known_token
 from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.queue import STOPPING, Refused
 from journeyman.sandbox.service.schema import Faults
@@ -108,22 +106,13 @@ def client_of(request: Request, config: ServiceConfig) -> str:
     """
     if config.tokens:
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        known = [token for token in config.tokens if hmac.compare_digest(token.encode(), given.strip().encode())]
-        if kind.lower() != "bearer" or not known:
+        known = known_token(given.strip().encode(), config.tokens)
+        if kind.lower() != "bearer" or known is None:
             raise Refused(401, "this service needs a bearer token that it knows: Authorization: Bearer …", "unauthorised")
-        return hashlib.sha256(known[0].encode()).hexdigest()[:16]
-    if not _addressed_directly(request.headers.get("host", "")):
-        # A page in somebody's browser can make a name of its own point here; it cannot make the browser send another name.
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
+    if not addressed_directly(request.headers.get("host", "")):
         raise Refused(421, "without tokens this service answers to its address and to localhost only", "misdirected")
     return request.client.host if request.client else "local"
-
-
-def _addressed_directly(host: str) -> bool:
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    with suppress(ValueError):
-        ipaddress.ip_address(name.strip("[]"))
-        return True
-    return name in ("localhost", "")
 
 
 async def body_of(request: Request, config: ServiceConfig, hold: Callable[[int], None]) -> bytes:

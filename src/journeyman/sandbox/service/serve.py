@@ -8,7 +8,6 @@ from types import FrameType
 
 import uvicorn
 
-from journeyman.errors import InputError
 from journeyman.sandbox.base import Level, Sandbox
 from journeyman.sandbox.service.app import Service
 from journeyman.sandbox.service.config import ServiceConfig
@@ -16,28 +15,6 @@ from journeyman.sandbox.service.config import ServiceConfig
 Opened = Callable[[], Awaitable[Sandbox]]
 KEEP_ALIVE_SECONDS = 75
 """Longer than our client keeps an idle connection, so that it never writes into one that is being closed."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Port 0 is any that is free.
-
-    Raises:
-        InputError: The port is taken, or the address is none of this machine's.
-    """
-    bound = None
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        # With the protocol named asyncio turns off Nagle's algorithm, which would add 40 ms to every answer.
-        bound = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        if bound is not None:
-            bound.close()
-        raise InputError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}): choose another --port or --host"
-        ) from error
-    return bound
 
 
 def serve(opened: Opened, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
