@@ -18,6 +18,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from journeyman import models
 from journeyman.errors import InputError, ModelError
 from journeyman.stores.urls import is_url
+from journeyman.upstreams import ServeSettings, Upstreams, UpstreamSettings
 
 FILE = "journeyman.toml"
 FOLDER = ".journeyman"
@@ -115,6 +116,9 @@ class Settings:
     models: ModelSettings = ModelSettings()
     playbook: PlaybookSettings = PlaybookSettings()
     gate: GateSettings = GateSettings()
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    upstreams: Upstreams = field(default_factory=dict)
+    """The model servers behind `journeyman serve`, by name."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
@@ -192,12 +196,13 @@ def _sentence(file: Path, text: str, path: tuple[str, ...], message: str, kind: 
 def _owner(path: tuple[str, ...]) -> Any:
     owner: Any = Settings()
     for name in path:
-        owner = getattr(owner, name)
+        # Whose table it is, is the user's to say: all upstreams have the same settings.
+        owner = UpstreamSettings if owner == {} else getattr(owner, name)
     return owner if is_dataclass(owner) else Settings()
 
 
 def _line(text: str, path: tuple[str, ...]) -> int:
-    """Where a setting stands; a parser of TOML does not tell. The first line when it is written in an unusual way."""
+    """Where a setting stands; a parser of TOML does not tell. Else where its table does, or the first line."""
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
@@ -206,4 +211,4 @@ def _line(text: str, path: tuple[str, ...]) -> int:
         full = ".".join(part for part in (table, named.group(1) if named else "") if part)
         if (named or header) and full == ".".join(path):
             return number
-    return 1
+    return _line(text, path[:-1]) if path else 1
