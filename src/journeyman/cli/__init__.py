@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "Run solutions against tests that they cannot reach.",
     "compare": "Say whether B is really better than A, from anybody's results.",
     "curve": "Show how success, score, tokens and cost went from task to task.",
+    "traces": "Find, read, label, export and forget what agents did.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",

@@ -1,0 +1,168 @@
+"""Traces as OpenAI's fine-tuning takes them: a conversation a line, `{"messages": […]}`, tool calls and all.
+
+The format is narrower than a trace. What it has no place for is counted, so that whoever exports can be told.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
+
+_SPOKEN = re.compile(r"(?:\A|\n\n)(system|developer|user|assistant|tool|function): ")
+_ROLES = {"developer": "system", "function": "tool"}
+
+
+class Losses:
+    """What could not be carried, and how often."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, what: str, count: int = 1) -> None:
+        if count:
+            self.counts[what] += count
+
+    def __iter__(self) -> Iterator[str]:
+        """A line for each kind, as a person would say it."""
+        return (f"{count} {what}" for what, count in self.counts.most_common())
+
+
+def lines(trace: Trace, losses: Losses) -> Iterator[str]:
+    """The conversations of a trace as lines of JSON without their ends: one, or more where the agent had sub-agents or began
+    anew. None when no model was called."""
+    threads = list(conversations(trace.steps))
+    if not threads:
+        losses.add("traces in which no model was called: left out")
+    losses.add("further conversations of a trace: lines of their own", len(threads) - 1)
+    losses.add("thoughts that were recorded apart", sum(isinstance(step, Reasoning) for step in trace.steps))
+    losses.add("agents' names, inputs and outputs", sum(isinstance(step, AgentCall) for step in trace.steps))
+    for thread in threads:
+        messages = _trimmed(_Thread(trace.steps, losses).messages(thread), losses)
+        if not messages:
+            losses.add("conversations without an answer: left out")
+            continue
+        record: dict[str, Any] = {"messages": messages}
+        if tools := next((call.raw["tools"] for call in thread if isinstance(call.raw.get("tools"), list)), None):
+            record["tools"] = tools
+        elif any("tool_calls" in message for message in messages):
+            losses.add("conversations with tools whose definitions were not recorded")
+        yield json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
+def conversations(steps: Sequence[Step]) -> Sequence[Sequence[ModelCall]]:
+    """The calls that make a conversation each, oldest first, in the order of their beginnings.
+
+    A call goes on with the one that it `continues`; where that is not known, with the one before, unless its messages begin a
+    conversation. A conversation that was taken up twice is two.
+    """
+    threads: list[list[ModelCall]] = []
+    for call in (step for step in steps if isinstance(step, ModelCall)):
+        found = _place(call, threads)
+        if found is None:
+            threads.append([call])
+            continue
+        thread, length = found
+        if length == len(thread):
+            thread.append(call)
+        else:
+            threads.append([*thread[:length], call])
+    return threads
+
+
+def _place(call: ModelCall, threads: Sequence[list[ModelCall]]) -> tuple[list[ModelCall], int] | None:
+    """The conversation that this call goes on with, and after how many calls; `None` when it begins one."""
+    if call.continues is not None:
+        places = ((thread, at) for thread in threads for at, earlier in enumerate(thread, 1) if earlier.id == call.continues)
+        return next(places, None)
+    goes_on = not call.messages or call.messages[0].role in ("assistant", "tool")
+    return (threads[-1], len(threads[-1])) if threads and goes_on else None
+
+
+class _Thread:
+    """Writes one conversation. A tool call is answered once: by the message that names it, else by its own result."""
+
+    def __init__(self, steps: Sequence[Step], losses: Losses) -> None:
+        self._losses = losses
+        self._asked = _asked(steps)
+        self._open: dict[str, ToolCall] = {}
+        self._numbered = 0
+
+    def messages(self, thread: Iterable[ModelCall]) -> list[dict[str, Any]]:
+        written: list[dict[str, Any]] = []
+        for call in thread:
+            written += self._new(call)
+            answer: dict[str, Any] = {"role": "assistant", "content": call.reply}
+            if tools := self._asked.get(id(call), ()):
+                answer["tool_calls"] = [self._tool_call(tool) for tool in tools]
+            if call.reply or tools:
+                written.append(answer)
+            else:
+                self._losses.add("calls without an answer")
+        return [*written, *self._unanswered()]
+
+    def _new(self, call: ModelCall) -> list[dict[str, Any]]:
+        if not call.messages and call.prompt:
+            self._losses.add("prompts that were recorded as one text: taken apart at their roles")
+        said = call.messages or tuple(_taken_apart(call.prompt))
+        answers = [self._answer(message) for message in said if message.role == "tool"]
+        others = (message for message in said if message.role != "tool")
+        rest = [{"role": _ROLES.get(message.role, message.role), "content": message.text} for message in others]
+        # Every tool call must be answered before anything else is said.
+        return [*(answer for answer in answers if answer), *self._unanswered(), *rest]
+
+    def _tool_call(self, tool: ToolCall) -> dict[str, Any]:
+        self._numbered += 1
+        id = tool.id or f"call_{self._numbered}"
+        self._open[id] = tool
+        if not tool.ok:
+            self._losses.add("tool calls that failed: the format says only what they answered")
+        return {"id": id, "type": "function", "function": {"name": tool.tool, "arguments": tool.arguments}}
+
+    def _answer(self, message: Message) -> dict[str, Any] | None:
+        id = message.answers if message.answers in self._open else next(iter(self._open), None)
+        if id is None:
+            self._losses.add("answers of tools that no call asked for: left out")
+            return None
+        del self._open[id]
+        return {"role": "tool", "tool_call_id": id, "content": message.text}
+
+    def _unanswered(self) -> list[dict[str, Any]]:
+        left = [
+            {"role": "tool", "tool_call_id": id, "content": tool.result or tool.error or ""} for id, tool in self._open.items()
+        ]
+        self._open.clear()
+        return left
+
+
+def _asked(steps: Sequence[Step]) -> Mapping[int, Sequence[ToolCall]]:
+    """The tool calls that each model call asked for, by the identity of the call: by parent, else those that came after it."""
+    calls = {step.id: step for step in steps if isinstance(step, ModelCall) and step.id}
+    found: dict[int, list[ToolCall]] = {}
+    latest: ModelCall | None = None
+    for step in steps:
+        if isinstance(step, ModelCall):
+            latest = step
+        elif isinstance(step, ToolCall):
+            owner = calls.get(step.parent, latest) if step.parent else latest
+            if owner is not None:
+                found.setdefault(id(owner), []).append(step)
+    return found
+
+
+def _taken_apart(prompt: str) -> Iterator[Message]:
+    """`spoken` read backwards. What does not begin with a role was said by the user."""
+    parts = _SPOKEN.split(prompt)
+    if parts[0]:
+        yield Message(role="user", text=parts[0])
+    for role, text in zip(parts[1::2], parts[2::2], strict=True):
+        yield Message(role=_ROLES.get(role, role), text=text)
+
+
+def _trimmed(messages: list[dict[str, Any]], losses: Losses) -> list[dict[str, Any]]:
+    """What comes after the last answer has nothing to teach."""
+    last = max((at for at, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    losses.add("messages after the last answer", len(messages) - last - 1 if last >= 0 else 0)
+    return messages[: last + 1]
