@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from journeyman.candidate import Candidate as Candidate
     from journeyman.candidate import Kind as Kind
+    from journeyman.capture.checkpoints.loader import CheckpointLoader as CheckpointLoader
     from journeyman.errors import InputError as InputError
     from journeyman.errors import JourneymanError as JourneymanError
     from journeyman.errors import ModelError as ModelError
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "candidate": ("Candidate", "Kind"),
+    "capture.checkpoints.loader": ("CheckpointLoader",),
     "errors": ("InputError", "JourneymanError", "ModelError", "PlaybookError"),
     "examination": ("Report", "compare", "evaluate"),
     "evaluation": ("Decision", "Evaluation", "Result"),

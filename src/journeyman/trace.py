@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from journeyman.reward import Reward
 
@@ -208,6 +208,14 @@ class Trace:
         """Wall time from beginning to end."""
         return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Names that rewards written for earlier systems use."""
+            if name not in _OLDER:
+                raise AttributeError(f"a trace has no {name!r}")
+            return getattr(self, _OLDER[name])
+
     def conversation(self, call: ModelCall) -> tuple[Message, ...]:
         """All that a model was sent in a call, oldest first: what it continues, and what was new."""
         by_id = {each.id: each for each in self.calls if each.id}
@@ -218,6 +226,17 @@ class Trace:
             seen.add(call.id)
             parts += [(Message(role="assistant", text=call.reply),), call.messages]
         return tuple(message for part in reversed(parts) for message in part)
+
+
+_OLDER = {
+    "trace_id": "id",
+    "session_id": "session",
+    "user_query": "query",
+    "final_response": "reply",
+    "total_tokens_in": "input_tokens",
+    "total_tokens_out": "output_tokens",
+    "total_cost": "cost",
+}
 
 
 def spoken(messages: Iterable[Message]) -> str:

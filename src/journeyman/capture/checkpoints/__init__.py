@@ -1,0 +1,1 @@
+"""What agents saved of themselves, as traces."""

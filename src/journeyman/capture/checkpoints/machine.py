@@ -1,0 +1,303 @@
+"""The stack machine of pickles, over plain data: none of its opcodes can import, look up or call anything.
+
+A class or function that a pickle names becomes its name, and what would have been built from it a `Record` with the arguments
+and the state that were meant for it. `pickletools.genops` (standard library) decodes the opcodes, and does no more than that.
+"""
+
+import io
+import pickletools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Nothing of these would be called either; who asks for them is up to no good, and that is worth a sentence.
+# fmt: off
+_HOSTILE_MODULES = frozenset({
+    "_posixsubprocess", "bdb", "code", "codeop", "commands", "ctypes", "ftplib", "idlelib", "importlib", "marshal",
+    "multiprocessing", "nt", "os", "pdb", "pickle", "popen2", "posix", "profile", "pty", "pydoc", "requests", "runpy", "shutil",
+    "signal", "smtplib", "socket", "subprocess", "sys", "telnetlib", "timeit", "torch.hub", "venv", "webbrowser", "zipimport",
+})
+_HOSTILE_BUILTINS = frozenset({
+    "__import__", "apply", "breakpoint", "compile", "delattr", "eval", "exec", "execfile", "exit", "file", "getattr", "globals",
+    "input", "locals", "open", "print", "quit", "raw_input", "setattr", "vars",
+})
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A class or function that was named, and neither found nor called."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+    @property
+    def hostile(self) -> bool:
+        """Whether only a trap would want it called."""
+        if self.module in ("builtins", "__builtin__"):
+            return self.name.split(".")[0] in _HOSTILE_BUILTINS
+        parts = self.module.split(".")
+        return any(".".join(parts[:end]) in _HOSTILE_MODULES for end in range(1, len(parts) + 1))
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """What an object would have been built from."""
+
+    kind: str
+    """The class, with its module."""
+    arguments: Sequence[Any] = ()
+    attributes: dict[str, Any] = field(default_factory=dict)
+    state: Any = None
+    """A state that is no mapping of attributes."""
+    items: list[Any] = field(default_factory=list)
+    """Of a kind of list or set."""
+    pairs: dict[str, Any] = field(default_factory=dict)
+    """Of a kind of dictionary."""
+
+
+class _Mark:
+    """Where a group on the stack begins."""
+
+
+class Broken(Exception):
+    """The opcodes make no sense."""
+
+
+class Machine:
+    """The stack machine of a pickle, over plain data."""
+
+    def __init__(self) -> None:
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+        self._unnamed = 0
+
+    def run(self, content: bytes) -> Any:
+        for opcode, argument, _ in pickletools.genops(io.BytesIO(content)):
+            if opcode.name == "STOP":
+                return self._pop()
+            if opcode.name in _CONSTANTS:
+                self._stack.append(_CONSTANTS[opcode.name]())
+            elif opcode.name in _VALUES:
+                self._stack.append(argument)
+            elif (step := _STEPS.get(opcode.name)) is not None:
+                step(self, argument)
+            elif opcode.name not in ("PROTO", "FRAME", "READONLY_BUFFER"):
+                raise Broken(f"has the opcode {opcode.name}, which stands for something outside the file")
+        raise Broken("ends before its end")
+
+    def _pop(self) -> Any:
+        if not self._stack:
+            raise Broken("takes more than it has")
+        found = self._stack.pop()
+        if isinstance(found, _Mark):
+            raise Broken("takes more than it has")
+        return found
+
+    def _top(self) -> Any:
+        if not self._stack or isinstance(self._stack[-1], _Mark):
+            raise Broken("takes more than it has")
+        return self._stack[-1]
+
+    def _group(self) -> list[Any]:
+        """What was pushed since the last mark."""
+        for at in range(len(self._stack) - 1, -1, -1):
+            if isinstance(self._stack[at], _Mark):
+                group = self._stack[at + 1 :]
+                del self._stack[at:]
+                return group
+        raise Broken("has no mark where one is needed")
+
+    def mark(self, _: Any) -> None:
+        self._stack.append(_Mark())
+
+    def pop(self, _: Any) -> None:
+        if not self._stack:
+            raise Broken("takes more than it has")
+        self._stack.pop()
+
+    def pop_mark(self, _: Any) -> None:
+        self._group()
+
+    def dup(self, _: Any) -> None:
+        self._stack.append(self._top())
+
+    def get(self, index: Any) -> None:
+        if int(index) not in self._memo:
+            raise Broken(f"refers to its part {index}, which is not there")
+        self._stack.append(self._memo[int(index)])
+
+    def put(self, index: Any) -> None:
+        self._memo[int(index)] = self._top()
+
+    def memoize(self, _: Any) -> None:
+        self._memo[len(self._memo)] = self._top()
+
+    def group(self, _: Any) -> None:
+        self._stack.append(self._group())
+
+    def tuple_of(self, count: int) -> None:
+        self._stack.append([self._pop() for _ in range(count)][::-1])
+
+    def dictionary(self, _: Any) -> None:
+        group = self._group()
+        made: dict[str, Any] = {}
+        self._set(made, group)
+        self._stack.append(made)
+
+    def append(self, _: Any) -> None:
+        value = self._pop()
+        self._extend(self._top(), [value])
+
+    def appends(self, _: Any) -> None:
+        group = self._group()
+        self._extend(self._top(), group)
+
+    def setitem(self, _: Any) -> None:
+        value, key = self._pop(), self._pop()
+        self._set(self._top(), [key, value])
+
+    def setitems(self, _: Any) -> None:
+        group = self._group()
+        self._set(self._top(), group)
+
+    def global_(self, argument: str) -> None:
+        module, _, name = argument.partition(" ")
+        self._stack.append(Name(module, name))
+
+    def stack_global(self, _: Any) -> None:
+        name, module = self._pop(), self._pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise Broken("names a class with what is no text")
+        self._stack.append(Name(module, name))
+
+    def inst(self, argument: str) -> None:
+        group = self._group()
+        self.global_(argument)
+        self._stack.append(_record(self._pop(), group))
+
+    def obj(self, _: Any) -> None:
+        group = self._group()
+        if not group:
+            raise Broken("builds an object of no class")
+        self._stack.append(_record(group[0], group[1:]))
+
+    def reduce(self, _: Any) -> None:
+        arguments, callee = self._pop(), self._pop()
+        made = _record(callee, arguments)
+        # How bytes are written by the protocols before 3.
+        latin = made.kind == "_codecs.encode" and made.arguments and isinstance(made.arguments[0], str)
+        self._stack.append(made.arguments[0].encode("latin-1", "replace") if latin else made)
+
+    def newobj_ex(self, _: Any) -> None:
+        named, arguments, callee = self._pop(), self._pop(), self._pop()
+        made = _record(callee, arguments)
+        if isinstance(named, dict):
+            made.attributes.update(named)
+        self._stack.append(made)
+
+    def build(self, _: Any) -> None:
+        state = self._pop()
+        into = self._top()
+        if not isinstance(into, Record):
+            raise Broken("gives a state to what has none")
+        # An object with slots has a pair: the dictionary's state, and that of the slots.
+        parts = state if isinstance(state, list) and len(state) == 2 else [state]
+        if all(part is None or isinstance(part, dict) for part in parts):
+            for part in parts:
+                into.attributes.update(part or {})
+        else:
+            into.state = state
+
+    def persistent(self, argument: Any) -> None:
+        reference = argument if argument is not None else self._pop()
+        self._stack.append(Record("persistent", [reference]))
+
+    def _extend(self, into: Any, values: list[Any]) -> None:
+        if not isinstance(into, list | Record):
+            raise Broken("appends to what is no list")
+        (into.items if isinstance(into, Record) else into).extend(values)
+
+    def _set(self, into: Any, group: list[Any]) -> None:
+        if not isinstance(into, dict | Record) or len(group) % 2:
+            raise Broken("sets items of what is no dictionary")
+        pairs = into.pairs if isinstance(into, Record) else into
+        for key, value in zip(group[::2], group[1::2], strict=True):
+            pairs[self._key(key)] = value
+
+    def _key(self, key: Any) -> str:
+        """Keys become text, as in JSON. That also spares us hashing what somebody else has made up."""
+        if isinstance(key, str):
+            return key
+        if isinstance(key, list) and all(isinstance(part, str | int | float | None) for part in key):
+            return ", ".join(map(str, key))
+        if key is None or isinstance(key, int | float):
+            return str(key)
+        self._unnamed += 1
+        return f"key {self._unnamed}"
+
+
+def _record(callee: Any, arguments: Any) -> Record:
+    if isinstance(callee, Name) and callee.hostile:
+        raise Broken(f"asks to call {callee} when it is loaded, as only a trap does; nothing was called")
+    if not isinstance(callee, Name | Record) or not isinstance(arguments, list):
+        raise Broken("calls what is no class")
+    # How classes without a way of their own are pickled: the class stands in the arguments.
+    if str(callee) in ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__") and arguments:
+        kind = arguments[0]
+        made = Record(str(kind) if isinstance(kind, Name) else "unknown")
+        # What a subclass of a built-in kind holds stands behind the class and that kind.
+        held = arguments[2] if len(arguments) > 2 else None
+        made.pairs.update(held if isinstance(held, dict) else {})
+        made.items.extend(held if isinstance(held, list) else [])
+        made.arguments = [held] if isinstance(held, str | int | float) else []
+        return made
+    return Record(str(callee) if isinstance(callee, Name) else callee.kind, arguments)
+
+
+_CONSTANTS: Mapping[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    # Tuples and sets become lists: nothing here needs to be hashed.
+    "EMPTY_TUPLE": list,
+    "EMPTY_SET": list,
+    "EMPTY_DICT": dict,
+}
+# fmt: off
+_VALUES = frozenset({
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8", "BYTEARRAY8",
+})
+# fmt: on
+_STEPS: Mapping[str, Callable[[Machine, Any], None]] = {
+    "MARK": Machine.mark,
+    "POP": Machine.pop,
+    "POP_MARK": Machine.pop_mark,
+    "DUP": Machine.dup,
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine.get),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), Machine.put),
+    "MEMOIZE": Machine.memoize,
+    **dict.fromkeys(("LIST", "TUPLE", "FROZENSET"), Machine.group),
+    "TUPLE1": lambda machine, _: machine.tuple_of(1),
+    "TUPLE2": lambda machine, _: machine.tuple_of(2),
+    "TUPLE3": lambda machine, _: machine.tuple_of(3),
+    "DICT": Machine.dictionary,
+    "APPEND": Machine.append,
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), Machine.appends),
+    "SETITEM": Machine.setitem,
+    "SETITEMS": Machine.setitems,
+    "GLOBAL": Machine.global_,
+    "STACK_GLOBAL": Machine.stack_global,
+    "INST": Machine.inst,
+    "OBJ": Machine.obj,
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), Machine.reduce),
+    "NEWOBJ_EX": Machine.newobj_ex,
+    "BUILD": Machine.build,
+    **dict.fromkeys(("PERSID", "BINPERSID"), Machine.persistent),
+}
