@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from journeyman.errors import InputError, StoreError
 from journeyman.stores import RunRecord, open_store, schema
 from journeyman.stores.engine import connect
 from journeyman.stores.tables import METADATA
+from journeyman.stores.traces import tables as tables
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
@@ -114,12 +116,18 @@ def test_a_migration_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> No
     db.close()
 
 
+def not_of_the_search(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
+    """The full-text index is a virtual table that makes tables of its own."""
+    return not (kind == "table" and name is not None and name.startswith(("part_words", "content_words")))
+
+
 def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) -> None:
     file = tmp_path / "journeyman.db"
     open_store(file).close()
     _, engine = connect(f"sqlite:///{file}")
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        context = MigrationContext.configure(connection, opts={"include_name": not_of_the_search})
+        assert compare_metadata(context, METADATA) == []
         assert sa.inspect(connection).get_unique_constraints("attempts")[0]["column_names"] == ["run_id", "id"]
     engine.dispose()
 

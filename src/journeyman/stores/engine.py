@@ -9,7 +9,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from journeyman.errors import InputError, MissingExtra, StoreError
-from journeyman.stores.urls import redacted
+from journeyman.stores.urls import MEMORY, redacted
 
 PATIENCE = 30
 """Seconds to wait for another process that writes to the same SQLite file."""
@@ -73,6 +73,19 @@ def connect(url: str) -> tuple[str, sa.Engine]:
     return name, engine
 
 
+def in_memory() -> tuple[str, sa.Engine]:
+    """How to call it in a message, and an engine for a database that is gone when it is closed: one connection for all."""
+    engine = sa.create_engine(
+        "sqlite+pysqlite://",
+        json_serializer=partial(json.dumps, allow_nan=False),
+        connect_args={"check_same_thread": False},
+        poolclass=sa.StaticPool,
+    )
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return MEMORY, engine
+
+
 def describe(error: sa.exc.SQLAlchemyError) -> str:
     """What went wrong in one line, without the statement and its values, and what to do where that is known."""
     cause = " ".join(str(getattr(error, "orig", None) or error).split())
@@ -99,6 +112,8 @@ def _prepare_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> 
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("pragma journal_mode = wal")
+    # Some builds of SQLite would sync only now and then: what was acknowledged must outlive a power cut.
+    cursor.execute("pragma synchronous = full")
     cursor.execute("pragma foreign_keys = on")
     cursor.close()
 

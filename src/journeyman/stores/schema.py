@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from journeyman.errors import StoreError
 from journeyman.stores.engine import connect, describe, parse
 
-HEAD = "0001"
+HEAD = "0002"
 """The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
 
 _LOCK = 5_061_726_177

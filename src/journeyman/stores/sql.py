@@ -16,7 +16,6 @@ from journeyman.candidate import Candidate, Kind
 from journeyman.errors import StoreError, boundary
 from journeyman.release import Move, Release, Stage
 from journeyman.score import Score
-from journeyman.stores import schema
 from journeyman.stores.base import (
     AttemptRecord,
     EvaluationRecord,
@@ -27,7 +26,7 @@ from journeyman.stores.base import (
     unknown_run,
     utc,
 )
-from journeyman.stores.engine import connect, describe
+from journeyman.stores.database import Database
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
 from journeyman.task import Split
 from journeyman.trace import Trace
@@ -53,16 +52,8 @@ class SqlStore:
             StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
             MissingExtra: The driver is not installed.
         """
-        self._name, self._engine = connect(url)
-        try:
-            with self._read() as connection:
-                version = schema.current(connection)
-            if version != schema.HEAD:
-                with self._write() as connection:
-                    schema.migrate(connection, self._name)
-        except BaseException:
-            self.close()
-            raise
+        self._database = Database(url)
+        self._read, self._write = self._database.read, self._database.write
 
     def add_run(self, run: RunRecord) -> None:
         row = {"id": run.id, "kind": run.kind, "config": dict(run.config), "started_at": utc(run.started_at)}
@@ -109,7 +100,7 @@ class SqlStore:
         where = _equal(ATTEMPTS, run_id=run_id, task_id=task_id, candidate_id=candidate_id, domain=domain, split=split)
         for rows in self._pages(ATTEMPTS, *where):
             for row in rows:
-                with boundary(StoreError, f"{self._name}: attempt {row.id} of run {row.run_id} cannot be read"):
+                with boundary(StoreError, f"{self._database.name}: attempt {row.id} of run {row.run_id} cannot be read"):
                     trace, score = _TRACE.validate_python(row.trace), _SCORE.validate_python(row.score)
                 yield AttemptRecord(run_id=row.run_id, split=Split(row.split), trace=trace, score=score)
 
@@ -154,7 +145,9 @@ class SqlStore:
                 number: int | None = connection.scalar(same)
             if number is not None:
                 return number
-        raise StoreError(f"{self._name}: the look at {held_out_id} could not be counted, too many others are; try again")
+        raise StoreError(
+            f"{self._database.name}: the look at {held_out_id} could not be counted, too many others are; try again"
+        )
 
     def looks(self, held_out_id: str) -> int:
         with self._read() as connection:
@@ -190,7 +183,7 @@ class SqlStore:
             yield Release(candidate_id=candidate_id, moves=told)
 
     def close(self) -> None:
-        self._engine.dispose()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -219,24 +212,6 @@ class SqlStore:
         known = set(connection.scalars(sa.select(RUNS.c.id).where(RUNS.c.id.in_(run_ids))))
         for run_id in sorted(run_ids - known):
             raise unknown_run(run_id)
-
-    @contextmanager
-    def _read(self) -> Iterator[sa.Connection]:
-        with self._named(), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _write(self) -> Iterator[sa.Connection]:
-        """A transaction of its own: whole when the block ends, undone when it raises."""
-        with self._named(), self._engine.connect().execution_options(write=True) as connection, connection.begin():
-            yield connection
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except sa.exc.SQLAlchemyError as error:
-            raise StoreError(f"{self._name}: {describe(error)}") from error
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""An open database: transactions to read and to write in, and errors that are one sentence."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from threading import RLock
+
+import sqlalchemy as sa
+
+from journeyman.errors import StoreError
+from journeyman.stores import schema
+from journeyman.stores.engine import connect, describe, in_memory
+from journeyman.stores.urls import MEMORY
+
+
+class Database:
+    """May be used by several threads and processes at once; of those who write, one at a time."""
+
+    def __init__(self, url: str) -> None:
+        """Open the database, make it when it is new, and bring it up to date.
+
+        Raises:
+            StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
+            MissingExtra: The driver is not installed.
+        """
+        self.name, self._engine = in_memory() if url == MEMORY else connect(url)
+        # In memory there is one connection for all threads, and a transaction is its own.
+        self._turn = RLock() if url == MEMORY else nullcontext()
+        try:
+            with self.read() as connection:
+                version = schema.current(connection)
+            if version != schema.HEAD:
+                with self.write() as connection:
+                    schema.migrate(connection, self.name)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def dialect(self) -> str:
+        """ "sqlite" or "postgresql"."""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """What is read in one block is of one moment on SQLite; keep it short, and never hold it while a caller thinks."""
+        with self._named(), self._turn, self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """A transaction of its own: whole and on disk when the block ends, undone when it raises."""
+        with (
+            self._named(),
+            self._turn,
+            self._engine.connect().execution_options(write=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except sa.exc.SQLAlchemyError as error:
+            raise StoreError(f"{self.name}: {describe(error)}") from error

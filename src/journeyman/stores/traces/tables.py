@@ -1,0 +1,285 @@
+"""The tables of captured traces, of their labels and rewards, and of the raw spans that some of them are made of.
+
+traces ─┬─ trace_parts        what a trace is, in pieces: the header, then a row for each step
+        ├─ trace_contents ─── contents        large texts, each kept once, whoever says it
+        ├─ trace_models, trace_tools, trace_candidates        what filters and statistics ask for
+        ├─ trace_responses        whose calls are whose: the same one reported twice counts once
+        └─ trace_labels, trace_rewards        what was said of it afterwards; rows are added, never changed
+span_traces ─ spans ─ scopes        what OpenTelemetry reported, as it came
+part_words, content_words        the index of the full-text search; see `words`
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+from journeyman.stores.tables import JSON, METADATA, NUMBER
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UNKEEPABLE = re.compile("[\x00\x1a\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+
+
+def micros(at: datetime) -> int:
+    """A time with a zone, as microseconds since 1970: exact, and the same day in both databases by division."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND
+
+
+def escaped(text: str) -> str:
+    """Text that a database keeps: PostgreSQL refuses NUL, and neither keeps half a surrogate pair."""
+    return _UNKEEPABLE.sub(lambda found: f"\x1a{ord(found[0]):04x}", text) if _UNKEEPABLE.search(text) else text
+
+
+def unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "\x1a" in text else text
+
+
+class Micros(sa.types.TypeDecorator[datetime]):
+    """A time with a zone, kept as microseconds since 1970."""
+
+    impl = NUMBER
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:
+        return None if value is None else micros(value)
+
+    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> datetime | None:
+        return None if value is None else moment(value)
+
+
+class Verbatim(sa.types.TypeDecorator[str]):
+    """Any text at all, and the same again when it is read."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else unescaped(value)
+
+
+def _seq() -> sa.Column[int]:
+    return sa.Column("seq", NUMBER, primary_key=True)
+
+
+def _count(name: str) -> sa.Column[int]:
+    return sa.Column(name, NUMBER, nullable=False)
+
+
+def _text(name: str) -> sa.Column[str]:
+    return sa.Column(name, Verbatim, nullable=False)
+
+
+def _at(name: str = "at") -> sa.Column[datetime]:
+    return sa.Column(name, Micros, nullable=False)
+
+
+def _of_trace() -> sa.Column[int]:
+    return sa.Column("trace", NUMBER, sa.ForeignKey("traces.seq", ondelete="CASCADE"), nullable=False)
+
+
+TRACES = sa.Table(
+    "traces",
+    METADATA,
+    _seq(),
+    sa.Column("id", Verbatim, nullable=False, unique=True),
+    _text("title"),
+    sa.Column("agent", Verbatim),
+    sa.Column("session", Verbatim),
+    _text("task_id"),
+    _text("domain"),
+    _text("source"),
+    _text("candidate_id"),
+    sa.Column("models", JSON, nullable=False),
+    _at("started_at"),
+    sa.Column("seconds", sa.Float),
+    _count("model_calls"),
+    _count("tool_calls"),
+    _count("failed_tool_calls"),
+    sa.Column("input_tokens", NUMBER),
+    sa.Column("output_tokens", NUMBER),
+    sa.Column("cost", sa.Float),
+    sa.Column("error", Verbatim),
+    sa.Column("failed", sa.Boolean, nullable=False),
+    sa.Column("own_label", sa.Boolean),
+    sa.Column("label", sa.Boolean),
+    sa.Column("labelled_by", Verbatim),
+    sa.Column("reward", sa.Float),
+    _count("steps"),
+    _count("identified"),
+    sa.Column("duplicate_of", NUMBER),
+)
+"""A row is what a list shows, and what it is filtered by; the words of `Line` and `Query` mean the same here.
+
+`failed`: the trace or any step ended in an error, a failed tool call among them. `error` is the one that a list shows.
+`own_label` is the recorder's; `label`, `labelled_by` and `reward` are what holds now, all things considered.
+`identified` counts the different response ids of its model calls; 0 when one of them has none.
+`duplicate_of` is the `seq` of the trace that tells the same and more. Such a trace is neither listed nor counted.
+"""
+
+sa.Index(
+    "ix_traces_list",
+    *(TRACES.c[name] for name in ("started_at", "seq", "duplicate_of", "agent", "session", "task_id", "domain", "source")),
+    *(TRACES.c[name] for name in ("candidate_id", "failed", "label", "labelled_by", "reward")),
+)
+"""A list is read from this alone, in its order; only the lines that are shown are then fetched."""
+sa.Index("ix_traces_session", TRACES.c.session, TRACES.c.started_at)
+sa.Index("ix_traces_agent", TRACES.c.agent, TRACES.c.started_at)
+sa.Index("ix_traces_task_id", TRACES.c.task_id)
+
+PARTS = sa.Table(
+    "trace_parts",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _count("position"),
+    sa.Column("digest", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("trace", "position"),
+)
+"""Position 0 is the header, the steps follow. A part whose digest is the same is not written again."""
+
+CONTENTS = sa.Table(
+    "contents",
+    METADATA,
+    _seq(),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    _count("size"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+"""`size` is that of the body as it is kept, in bytes."""
+
+TRACE_CONTENTS = sa.Table(
+    "trace_contents",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    sa.Column("content", NUMBER, sa.ForeignKey("contents.seq"), nullable=False, index=True),
+    sa.UniqueConstraint("trace", "content"),
+)
+"""Which traces a content stands in: for the search, and to know when nobody needs it any more."""
+
+TRACE_MODELS = sa.Table(
+    "trace_models",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _text("model"),
+    _count("calls"),
+    _count("input_tokens"),
+    _count("output_tokens"),
+    _count("uncounted"),
+    sa.Column("cost", sa.Float, nullable=False),
+    _count("unpriced"),
+    sa.Column("seconds", sa.Float),
+    sa.UniqueConstraint("trace", "model"),
+    sa.Index("ix_trace_models_model", "model", "trace"),
+)
+"""Sums over the calls whose number is known. `uncounted` calls lack input or output tokens, `unpriced` ones the cost."""
+
+TRACE_TOOLS = sa.Table(
+    "trace_tools",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _text("tool"),
+    _count("calls"),
+    _count("failures"),
+    _count("timed"),
+    sa.Column("seconds", sa.Float, nullable=False),
+    sa.UniqueConstraint("trace", "tool"),
+    sa.Index("ix_trace_tools_tool", "tool", "trace"),
+)
+"""`seconds` is the sum over the `timed` calls."""
+
+TRACE_CANDIDATES = sa.Table(
+    "trace_candidates",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _text("candidate_id"),
+    sa.UniqueConstraint("trace", "candidate_id"),
+    sa.Index("ix_trace_candidates_candidate_id", "candidate_id", "trace"),
+)
+"""The other candidates in force; the first stands in `traces`."""
+
+TRACE_RESPONSES = sa.Table(
+    "trace_responses",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _text("response_id"),
+    sa.UniqueConstraint("trace", "response_id"),
+    sa.Index("ix_trace_responses_response_id", "response_id", "trace"),
+)
+
+TRACE_LABELS = sa.Table(
+    "trace_labels",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    sa.Column("good", sa.Boolean),
+    _text("who"),
+    _at(),
+    sa.Column("probability", sa.Float),
+    sa.Index("ix_trace_labels_trace", "trace"),
+)
+
+TRACE_REWARDS = sa.Table(
+    "trace_rewards",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _text("name"),
+    sa.Column("value", sa.Float),
+    _text("evidence"),
+    sa.Column("weight", sa.Float, nullable=False),
+    _text("by"),
+    _at(),
+    sa.Index("ix_trace_rewards_trace", "trace"),
+)
+"""Rewards that were given here. Those that a trace came with are in its header."""
+
+SPAN_TRACES = sa.Table(
+    "span_traces",
+    METADATA,
+    _seq(),
+    sa.Column("id", Verbatim, nullable=False, unique=True),
+    _count("kept"),
+    _count("read"),
+    _at("began"),
+    _at("since"),
+)
+"""How many spans of a trace are kept, and of how many it was last made; while these differ it is pending, `since` then."""
+
+_PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
+sa.Index("ix_span_traces_pending", SPAN_TRACES.c.since, sqlite_where=_PENDING, postgresql_where=_PENDING)
+
+SCOPES = sa.Table(
+    "scopes",
+    METADATA,
+    _seq(),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+
+SPANS = sa.Table(
+    "spans",
+    METADATA,
+    _seq(),
+    sa.Column("trace", NUMBER, sa.ForeignKey("span_traces.seq", ondelete="CASCADE"), nullable=False),
+    _text("span_id"),
+    _at(),
+    sa.Column("scope", NUMBER, sa.ForeignKey("scopes.seq"), nullable=False, index=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.UniqueConstraint("trace", "span_id"),
+)
+"""`trace` is a `seq` of `span_traces`."""

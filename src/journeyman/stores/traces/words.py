@@ -1,0 +1,69 @@
+"""The index of the full-text search: SQLite's FTS5, or PostgreSQL's `tsvector` with a GIN index.
+
+It knows which words stand where, and keeps no text. What it is told to forget it must be told word for word.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+PART_WORDS = sa.table("part_words", sa.column("rowid", sa.BigInteger), sa.column("words"))
+"""The words of the parts of traces, without large contents. Its `rowid` is `place(trace, position)`."""
+CONTENT_WORDS = sa.table("content_words", sa.column("rowid", sa.BigInteger), sa.column("words"))
+"""The words of large contents. Its `rowid` is the `seq` of the content."""
+
+POSITIONS = 20
+"""Bits of a place that tell the position: `place >> POSITIONS` is the trace."""
+_MOST = 250_000
+"""Characters of one part or content that are indexed: PostgreSQL refuses more than 1 MiB of words."""
+
+
+def place(trace: int, position: int) -> int:
+    """Where a part stands, as one number that grows with the trace. Parts past the millionth have no place."""
+    return (trace << POSITIONS) | position
+
+
+def add(connection: sa.Connection, table: sa.TableClause, texts: Sequence[tuple[int, str]]) -> None:
+    """Index texts by their `rowid`, none of which is there yet."""
+    if not texts:
+        return
+    if connection.dialect.name == "sqlite":
+        rows: Any = [(rowid, searchable(text)) for rowid, text in texts]
+        connection.exec_driver_sql(f"insert into {table.name} (rowid, words) values (?, ?)", rows)  # noqa: S608 - our own name
+        return
+    insert = sa.text(
+        f"insert into {table.name} (rowid, words) values (:rowid, to_tsvector('simple', :words)) "  # noqa: S608 - our own name
+        "on conflict (rowid) do update set words = excluded.words"
+    )
+    connection.execute(insert, [{"rowid": rowid, "words": searchable(text)} for rowid, text in texts])
+
+
+def remove(connection: sa.Connection, table: sa.TableClause, texts: Sequence[tuple[int, str]]) -> None:
+    """Forget texts, each given as it was added."""
+    if not texts:
+        return
+    if connection.dialect.name == "sqlite":
+        forget = f"insert into {table.name} ({table.name}, rowid, words) values ('delete', ?, ?)"  # noqa: S608 - our own name
+        rows: Any = [(rowid, searchable(text)) for rowid, text in texts]
+        connection.exec_driver_sql(forget, rows)
+        return
+    connection.execute(sa.delete(table).where(table.c.rowid.in_([rowid for rowid, _ in texts])))
+
+
+def matching(dialect: str, table: sa.TableClause, phrase: str) -> sa.Select[tuple[int]]:
+    """The `rowid` of every text in which the words of a phrase stand one after the other. One word is a phrase as well.
+
+    A phrase without a letter or digit stands nowhere.
+    """
+    if dialect == "sqlite":
+        quoted = '"' + searchable(phrase).replace('"', '""') + '"'
+        matches: sa.ColumnElement[bool] = sa.literal_column(table.name).op("match")(quoted)
+    else:
+        matches = table.c.words.op("@@")(sa.func.phraseto_tsquery("simple", searchable(phrase)))
+    return sa.select(table.c.rowid).where(matches)
+
+
+def searchable(text: str) -> str:
+    """What of a text is indexed: nothing that a database refuses."""
+    return text[:_MOST].replace("\x00", " ").encode("utf-8", "replace").decode()
