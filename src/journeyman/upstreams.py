@@ -35,11 +35,14 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
+Address = Annotated[str, AfterValidator(_address)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSettings:
     """A model server behind the gateway, `[upstreams.NAME]`."""
 
-    base_url: Annotated[str, AfterValidator(_address)]
+    base_url: Address
     """As a client of it would be given: with `/v1` for OpenAI's API."""
     apis: tuple[Api, ...] = ()
     """What it speaks: `openai`, `anthropic` or both. Empty for what its address says, else both."""
@@ -65,14 +68,16 @@ class UpstreamSettings:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-    def __post_init__(self) -> None:
-        host = urlsplit(self.base_url).hostname or ""
-        owner = _OWNERS.get(self.key_env)
-        if owner and host and host != owner and not is_loopback(host):
-            # The file may have come with somebody's data.
-            raise ValueError(
-                f"sends {self.key_env}, the key of {owner}, to {host}: put that server's key into a variable of its own"
-            )
+
+def _keeps_keys_home(upstream: UpstreamSettings) -> UpstreamSettings:
+    host = urlsplit(upstream.base_url).hostname or ""
+    owner = _OWNERS.get(upstream.key_env)
+    if owner and host != owner and not is_loopback(host):
+        # The file may have come with somebody's data.
+        raise ValueError(
+            f"sends {upstream.key_env}, the key of {owner}, to {host}: put that server's key into a variable of its own"
+        )
+    return upstream
 
 
 def _named(upstreams: dict[str, UpstreamSettings]) -> dict[str, UpstreamSettings]:
@@ -82,7 +87,7 @@ def _named(upstreams: dict[str, UpstreamSettings]) -> dict[str, UpstreamSettings
     return upstreams
 
 
-Upstreams = Annotated[dict[str, UpstreamSettings], AfterValidator(_named)]
+Upstreams = Annotated[dict[str, Annotated[UpstreamSettings, AfterValidator(_keeps_keys_home)]], AfterValidator(_named)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,144 @@
+"""A request as it came in, taken apart: what is passed on, what is ours, and what is secret."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from journeyman.capture.exchanges.base import Dialect
+from journeyman.upstreams import Api
+
+Header = tuple[bytes, bytes]
+
+DIALECTS: dict[str, tuple[Api, Dialect]] = {
+    "/v1/chat/completions": ("openai", Dialect.CHAT),
+    "/v1/responses": ("openai", Dialect.RESPONSES),
+    "/v1/embeddings": ("openai", Dialect.EMBEDDINGS),
+    "/v1/messages": ("anthropic", Dialect.MESSAGES),
+}
+"""What is recorded. Everything else below /v1 is passed on only."""
+
+_PREFIX = b"x-journeyman-"
+LABELS = frozenset({"task", "session", "agent", "domain", "parent", "candidate", "trace"})
+_LONGEST_LABEL = 512
+KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+KEY_PARAMETERS = re.compile(r"(?:^|&)(?:key|api[-_]key|access_token)=[^&]*", re.IGNORECASE)
+HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+_OURS = HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"cookie"}
+"""Said anew for each connection; and cookies, which belong to our pages."""
+
+
+class Refused(Exception):
+    """A request that goes no further."""
+
+    def __init__(self, status: int, said: str, code: str, *, api: Api = "openai", retry_after: float | None = None) -> None:
+        super().__init__(said)
+        self.status = status
+        self.code = code
+        self.api = api
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """What a client asks."""
+
+    id: str
+    method: str
+    path: str
+    """As it stood on the wire."""
+    query: str
+    api: Api
+    dialect: Dialect | None
+    """`None` for what is passed on unrecorded."""
+    headers: list[tuple[str, str]]
+    """Those that are passed on as they are."""
+    keys: list[tuple[str, str]]
+    """Headers that hold the client's key."""
+    labels: dict[str, str]
+    body: bytes = b""
+    encoding: str = ""
+    """Of the body."""
+
+    def asking(self, body: bytes) -> "Call":
+        """The same call with another body."""
+        return replace(self, body=body)
+
+
+def taken_apart(id: str, method: str, path: str, query: str, headers: Iterable[Header]) -> Call:
+    """The request without its body."""
+    passed: list[tuple[str, str]] = []
+    keys: list[tuple[str, str]] = []
+    labels: dict[str, str] = {}
+    encoding, named, anthropic = "", b"", False
+    for name, value in headers:
+        if name in _OURS:
+            named = value if name == b"connection" else named
+        elif name in KEYS:
+            keys.append((name.decode(), text(value)))
+        elif name.startswith(_PREFIX):
+            _label(labels, name, value)
+        else:
+            passed.append((name.decode("latin-1"), text(value)))
+            if name == b"content-encoding":
+                encoding = text(value).lower()
+            anthropic = anthropic or name == b"anthropic-version"
+    if named and named.lower() not in (b"keep-alive", b"close"):
+        hop = {each.strip().lower() for each in text(named).split(",")}
+        passed = [pair for pair in passed if pair[0] not in hop]
+    api, dialect = DIALECTS.get(path, (None, None)) if method == "POST" else (None, None)
+    if api is None:
+        api = "anthropic" if anthropic or path.startswith(("/v1/messages", "/v1/complete")) else "openai"
+    return Call(
+        id=id, method=method, path=path, query=query, api=api, dialect=dialect, headers=passed, keys=keys, labels=labels,
+        encoding=encoding,
+    )  # fmt: skip
+
+
+def _label(labels: dict[str, str], name: bytes, value: bytes) -> None:
+    word = name[len(_PREFIX) :].decode("latin-1")
+    if word in LABELS and value:
+        labels[word] = text(value)[:_LONGEST_LABEL]
+
+
+def text(value: bytes) -> str:
+    """A header's value. UTF-8 where it is, so that it goes on as the same bytes."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def model_of(body: bytes) -> str | None:
+    """The model that a body asks for."""
+    found = _object(body)
+    model = found.get("model") if found is not None else None
+    return model if isinstance(model, str) else None
+
+
+def with_model(body: bytes, model: str, short: str) -> bytes:
+    """The body with another model's name, every other byte as it was."""
+    before = _object(body)
+    wanted = {**(before or {}), "model": short}
+    written = "|".join(re.escape(json.dumps(model, ensure_ascii=ascii_only)) for ascii_only in (True, False))
+    pattern = re.compile(rf'("model"\s*:\s*)({written})'.replace("/", r"\\?/").encode())
+    for found in pattern.finditer(body):
+        changed = body[: found.start(2)] + json.dumps(short).encode() + body[found.end(2) :]
+        # The same words may stand deeper inside: in a tool's parameters, or in a metadata object.
+        if _object(changed) == wanted:
+            return changed
+    return json.dumps(wanted, ensure_ascii=False).encode()
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,92 @@
+"""The gateway as a process: it listens, and stops in order when it is told to."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, cast
+
+import uvicorn
+import uvloop
+
+from journeyman.gateway.app import App, Gateway, GatewayConfig
+from journeyman.intake.base import Intake
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGIApplication
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep an idle connection, so that none writes into one that is being closed."""
+
+
+def serve(
+    config: GatewayConfig,
+    bound: socket.socket,
+    *,
+    intake: Intake | None,
+    pages: App | None,
+    ready: Callable[[], None],
+    drain_seconds: float,
+) -> None:
+    """Serve until SIGTERM or SIGINT: take nothing new, let running answers end, and cut those that have not after
+    `drain_seconds`, or at a second signal. The intake stays open: it is its owner's to close.
+
+    Args:
+        bound: As `listen` gives it; it is closed at the end.
+        ready: Called once clients can come.
+    """
+
+    async def until_told() -> None:
+        gateway = Gateway(config, intake, pages)
+        try:
+            await Server(gateway, ready, drain_seconds).serve(sockets=[bound])
+        finally:
+            await gateway.close()
+
+    with bound, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_told())
+
+
+class Server(uvicorn.Server):
+    """Ends well when it is told to stop."""
+
+    def __init__(self, gateway: Gateway, ready: Callable[[], None], drain_seconds: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                cast("ASGIApplication", gateway),
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                # A cut that is passed on is no fault of ours to be logged.
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                # An address that a client writes into a header is no address.
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=max(1, round(drain_seconds)),
+                backlog=2048,
+            )
+        )
+        self._gateway = gateway
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not kept for uvicorn to raise again at the end: to stop when told to is to end well.
+        self.force_exit = self.should_exit
+        self.should_exit = self._gateway.draining = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # What is cut still has to be recorded.
+        left = list(self.server_state.tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=5)
