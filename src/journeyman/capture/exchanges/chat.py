@@ -1,0 +1,184 @@
+"""OpenAI's chat completions, and what the many servers that speak it make of it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from journeyman.capture.exchanges import parts
+from journeyman.capture.exchanges.loose import chosen, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
+from journeyman.capture.exchanges.sse import Event
+
+_ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
+_NOT_PARAMETERS = ("messages", "model")
+
+
+def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
+    """Raises nothing, whatever the two hold."""
+    choices = sorted(records(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
+    said = [(choice, record(choice.get("message"))) for choice in choices]
+    replies = [_turn(message, "assistant") for _, message in said]
+    usage = record(answer.get("usage")) or record(record(answer.get("x_groq")).get("usage"))
+    raw: dict[str, Any] = {"request": chosen(request, *_NOT_PARAMETERS)}
+    if usage:
+        raw["usage"] = usage
+    if len(choices) > 1:
+        raw["choices"] = [
+            {"text": reply.text, "tool_calls": [call._asdict() for call in reply.calls], "finish": choice.get("finish_reason")}
+            for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
+        ]
+    return Reading(
+        model=word(answer.get("model")) or string(request.get("model")),
+        turns=tuple(_turn(message, "user") for message in records(request.get("messages"))),
+        reply=replies[0] if replies else NOTHING,
+        others=tuple(replies[1:]),
+        reasoning=_reasoning(said[0][1]) if said else (),
+        finish=word(choices[0].get("finish_reason")) if choices else None,
+        usage=tokens(usage),
+        response_id=word(answer.get("id")),
+        raw=raw,
+    )
+
+
+def tokens(usage: dict[str, Any]) -> Usage:
+    details = record(usage.get("prompt_tokens_details"))
+    cached = count(details.get("cached_tokens"))
+    return Usage(
+        input=count(usage.get("prompt_tokens")),
+        output=count(usage.get("completion_tokens")),
+        # DeepSeek counts its cache under a name of its own.
+        cached=count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
+        written=count(details.get("cache_write_tokens")),
+    )
+
+
+def _turn(message: dict[str, Any], usual: str) -> Turn:
+    role = string(message.get("role")) or usual
+    role = _ROLES.get(role, role)
+    if role == "tool":
+        return Turn(
+            role, parts.text(message.get("content")), answers=word(message.get("tool_call_id")), tool=word(message.get("name"))
+        )
+    if role != "assistant":
+        return Turn(role, parts.text(message.get("content")))
+    text = parts.text(message.get("content"), between="")
+    return Turn(role, text or _instead(message), calls=tuple(_calls(message)))
+
+
+def _instead(message: dict[str, Any]) -> str:
+    """What stands for a reply that is no text."""
+    if refusal := word(message.get("refusal")):
+        return refusal
+    return string(record(message.get("audio")).get("transcript"))
+
+
+def _calls(message: dict[str, Any]) -> Iterator[Asked]:
+    for call in records(message.get("tool_calls")):
+        does = record(call.get("function")) or record(call.get("custom"))
+        yield Asked(string(call.get("id")), string(does.get("name")), dumped(does.get("arguments", does.get("input"))))
+    if old := record(message.get("function_call")):
+        yield Asked("", string(old.get("name")), dumped(old.get("arguments")))
+    for call in records(message.get("executed_tools")):
+        name = string(call.get("name")) or string(call.get("type"))
+        yield Asked("", name, dumped(call.get("arguments")), result=parts.text(call.get("output")))
+
+
+def _reasoning(message: dict[str, Any]) -> tuple[str, ...]:
+    for key in ("reasoning_content", "reasoning"):
+        if found := parts.text(message.get(key)):
+            return (found,)
+    return parts.thoughts(message.get("content"))
+
+
+def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
+    """A stream as the answer that would have come whole, and whether it came to its end."""
+    answer: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    ended = False
+    for event in events:
+        if event.data.strip() == "[DONE]":
+            ended = True
+            break
+        chunk = record(parsed(event.data))
+        for key in ("id", "model", "usage", "error", "x_groq"):
+            if chunk.get(key):
+                answer[key] = chunk[key]
+        for piece in records(chunk.get("choices")):
+            index = count(piece.get("index")) or 0
+            choice = choices.setdefault(index, {"index": index, "message": {}})
+            _grow(choice["message"], record(piece.get("delta")) or record(piece.get("message")))
+            if piece.get("finish_reason"):
+                choice["finish_reason"] = piece["finish_reason"]
+    for choice in choices.values():
+        _close(choice["message"])
+    answer["choices"] = list(choices.values())
+    finished = bool(choices) and all(choice.get("finish_reason") for choice in choices.values())
+    return answer, ended or finished
+
+
+_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Lists of pieces are joined at the end: adding to a text ten thousand times would be slow."""
+    if role := delta.get("role"):
+        message["role"] = role
+    for key in _TEXTS:
+        value = delta.get(key)
+        if isinstance(value, str):
+            message.setdefault(key, []).append(value)
+        elif isinstance(value, list):
+            message.setdefault(key, []).extend(value)
+    for piece in records(delta.get("tool_calls")):
+        _piece(message.setdefault("tool_calls", []), piece)
+    if old := record(delta.get("function_call")):
+        known = message.setdefault("function_call", {"name": "", "arguments": ""})
+        known["name"] += string(old.get("name"))
+        known["arguments"] += string(old.get("arguments"))
+    if audio := record(delta.get("audio")):
+        known = message.setdefault("audio", {"transcript": ""})
+        known["transcript"] += string(audio.get("transcript"))
+    if isinstance(delta.get("executed_tools"), list):
+        message["executed_tools"] = delta["executed_tools"]
+
+
+def _piece(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+    """A fragment of a tool call, put where it belongs: by index; servers that count wrongly are told by a new id."""
+    does = record(piece.get("function"))
+    index, id = count(piece.get("index")), string(piece.get("id"))
+    place = next((call for call in reversed(calls) if call["index"] == index), None) if index is not None else None
+    if index is None and calls and not id:
+        place = calls[-1]
+    if place is None or (id and place["id"] and id != place["id"] and does.get("name")):
+        place = {"index": index, "id": "", "function": {"name": "", "arguments": []}}
+        calls.append(place)
+    place["id"] = place["id"] or id
+    known = place["function"]
+    known["name"] = known["name"] or string(does.get("name"))
+    arguments = does.get("arguments")
+    if arguments is not None:
+        known["arguments"].append(dumped(arguments))
+
+
+def _close(message: dict[str, Any]) -> None:
+    for key in _TEXTS:
+        pieces = message.get(key)
+        if pieces is not None:
+            message[key] = "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else _blocks(pieces)
+    for call in message.get("tool_calls", ()):
+        call["function"]["arguments"] = "".join(call["function"]["arguments"])
+
+
+def _blocks(pieces: list[Any]) -> list[Any]:
+    """Texts and parts in one list; the fragments of one thought are one part."""
+    found: list[Any] = []
+    for piece in pieces:
+        part = {"type": "text", "text": piece} if isinstance(piece, str) else piece
+        kind = record(part).get("type")
+        if kind == "thinking" and found and found[-1].get("type") == "thinking":
+            found[-1] = {
+                "type": "thinking",
+                "thinking": parts.text(found[-1].get("thinking")) + parts.text(part.get("thinking")),
+            }
+        elif isinstance(part, dict):
+            found.append(part)
+    return found
