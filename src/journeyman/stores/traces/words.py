@@ -8,6 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from journeyman.stores.traces import search
+from journeyman.stores.traces.search import Phrase
+
 PART_WORDS = sa.table("part_words", sa.column("rowid", sa.BigInteger), sa.column("words"))
 """The words of the parts of traces, without large contents. Its `rowid` is `place(trace, position)`."""
 CONTENT_WORDS = sa.table("content_words", sa.column("rowid", sa.BigInteger), sa.column("words"))
@@ -51,19 +54,15 @@ def remove(connection: sa.Connection, table: sa.TableClause, texts: Sequence[tup
     connection.execute(sa.delete(table).where(table.c.rowid.in_([rowid for rowid, _ in texts])))
 
 
-def matching(dialect: str, table: sa.TableClause, phrase: str) -> sa.Select[tuple[int]]:
-    """The `rowid` of every text in which the words of a phrase stand one after the other. One word is a phrase as well.
-
-    A phrase without a letter or digit stands nowhere.
-    """
+def matching(dialect: str, table: sa.TableClause, phrase: Phrase) -> sa.Select[tuple[int]]:
+    """The `rowid` of every text in which the words of a phrase stand one after the other. One word is a phrase as well."""
     if dialect == "sqlite":
-        quoted = '"' + searchable(phrase).replace('"', '""') + '"'
-        matches: sa.ColumnElement[bool] = sa.literal_column(table.name).op("match")(quoted)
+        matches: sa.ColumnElement[bool] = sa.literal_column(table.name).op("match")(phrase.fts5)
     else:
-        matches = table.c.words.op("@@")(sa.func.phraseto_tsquery("simple", searchable(phrase)))
+        matches = table.c.words.op("@@")(sa.func.to_tsquery("simple", phrase.tsquery))
     return sa.select(table.c.rowid).where(matches)
 
 
 def searchable(text: str) -> str:
-    """What of a text is indexed: nothing that a database refuses."""
-    return text[:_MOST].replace("\x00", " ").encode("utf-8", "replace").decode()
+    """What of a text is indexed: its words as we take them apart, so that both databases find the same."""
+    return search.words(text[:_MOST])

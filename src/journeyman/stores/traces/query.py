@@ -1,0 +1,156 @@
+"""From a `Query` to conditions on the table of traces, and from its rows to lines and pages."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from journeyman.errors import InputError
+from journeyman.stores.traces.base import AUTO, Line, Query
+from journeyman.stores.traces.search import Phrase, phrases
+from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_CONTENTS, TRACE_MODELS, TRACE_TOOLS, TRACES
+from journeyman.stores.traces.words import CONTENT_WORDS, PART_WORDS, POSITIONS, matching
+
+Condition = sa.ColumnElement[bool]
+Place = tuple[int, int]
+"""Where a trace stands in a list: when it began, in microseconds since 1970, and its `seq`."""
+
+NEWEST_FIRST = (TRACES.c.started_at.desc(), TRACES.c.seq.desc())
+OLDEST_FIRST = (TRACES.c.started_at, TRACES.c.seq)
+_SEQ = sa.literal_column("+traces.seq", sa.BigInteger)
+"""The plus keeps SQLite from walking the found rows one by one and sorting them: it is to walk the list, and look each up."""
+_COMMON = 20_000
+"""A phrase that stands in more texts than this is looked for trace by trace from the top of a list, which soon is full; of a
+rarer one all places are read at once. With 100,000 traces both take a few milliseconds at the border."""
+_AT_ONCE = 1000
+"""Values in one `IN`; databases take some thousands."""
+
+
+def conditions(connection: sa.Connection, query: Query, *, lazily: bool = False) -> list[Condition]:
+    """What holds for the traces that are meant.
+
+    Args:
+        lazily: Few of them will be read, from one end of the list.
+    """
+    return [TRACES.c.duplicate_of.is_(None), *_plain(query), *_elsewhere(query), *_text(connection, query.text, lazily=lazily)]
+
+
+def _plain(query: Query) -> Iterator[Condition]:
+    for name in ("agent", "session", "task_id", "domain", "source", "label", "failed"):
+        if (value := getattr(query, name)) is not None:
+            yield TRACES.c[name] == value
+    if query.min_reward is not None:
+        yield TRACES.c.reward >= query.min_reward
+    if query.max_reward is not None:
+        yield TRACES.c.reward <= query.max_reward
+    if query.since is not None:
+        yield TRACES.c.started_at >= query.since
+    if query.until is not None:
+        yield TRACES.c.started_at < query.until
+
+
+def _elsewhere(query: Query) -> Iterator[Condition]:
+    if query.labelled is not None:
+        by_person = sa.and_(TRACES.c.label.is_not(None), sa.func.coalesce(TRACES.c.labelled_by, "") != AUTO)
+        yield by_person if query.labelled else sa.not_(by_person)
+    if query.model is not None:
+        yield _SEQ.in_(sa.select(TRACE_MODELS.c.trace).where(TRACE_MODELS.c.model == query.model))
+    if query.tool is not None:
+        yield _SEQ.in_(sa.select(TRACE_TOOLS.c.trace).where(TRACE_TOOLS.c.tool == query.tool))
+    if (candidate := query.candidate_id) is not None:
+        others = sa.select(TRACE_CANDIDATES.c.trace).where(TRACE_CANDIDATES.c.candidate_id == candidate)
+        yield sa.or_(TRACES.c.candidate_id == candidate, _SEQ.in_(others))
+
+
+def _text(connection: sa.Connection, text: str | None, *, lazily: bool) -> Iterator[Condition]:
+    if text is None or not text.strip():
+        return
+    wanted = phrases(text)
+    if not wanted:
+        # Asked for, and nowhere to be found: `!!!`.
+        yield sa.false()
+    for phrase in wanted:
+        # PostgreSQL decides by itself what to read first.
+        if lazily and connection.dialect.name == "sqlite" and _is_common(connection, phrase):
+            yield _stands_in_this(phrase)
+        else:
+            yield _SEQ.in_(standing_in(connection.dialect.name, phrase))
+
+
+def _is_common(connection: sa.Connection, phrase: Phrase) -> bool:
+    rows = matching("sqlite", PART_WORDS, phrase).limit(_COMMON + 1).subquery()
+    return (connection.scalar(sa.select(sa.func.count()).select_from(rows)) or 0) > _COMMON
+
+
+def standing_in(dialect: str, phrase: Phrase) -> sa.CompoundSelect[Any]:
+    """The `seq` of every trace that a phrase stands in; of some, several times."""
+    parts = matching(dialect, PART_WORDS, phrase).subquery()
+    contents = matching(dialect, CONTENT_WORDS, phrase)
+    return sa.union_all(
+        sa.select(parts.c.rowid.op(">>")(POSITIONS)),
+        sa.select(TRACE_CONTENTS.c.trace).where(TRACE_CONTENTS.c.content.in_(contents)),
+    )
+
+
+def _stands_in_this(phrase: Phrase) -> Condition:
+    first = TRACES.c.seq.op("<<")(POSITIONS)
+    here = PART_WORDS.c.rowid.between(first, first + ((1 << POSITIONS) - 1))
+    part = matching("sqlite", PART_WORDS, phrase).where(here).correlate(TRACES)
+    content = (
+        matching("sqlite", CONTENT_WORDS, phrase)
+        .join(TRACE_CONTENTS, TRACE_CONTENTS.c.content == CONTENT_WORDS.c.rowid)
+        .where(TRACE_CONTENTS.c.trace == TRACES.c.seq)
+        .correlate(TRACES)
+    )
+    return sa.or_(part.exists(), content.exists())
+
+
+def beyond(place: Place, *, newer: bool = False) -> Condition:
+    """What stands after a place in a list with the newest first, or else before it."""
+    here = sa.tuple_(TRACES.c.started_at, TRACES.c.seq)
+    there = sa.tuple_(sa.literal(place[0], sa.BigInteger), sa.literal(place[1], sa.BigInteger))
+    return here > there if newer else here < there
+
+
+def seqs(connection: sa.Connection, where: Sequence[Condition], order: Sequence[Any], limit: int) -> list[Place]:
+    """The places of the traces for which everything holds, the first `limit` of them."""
+    began = sa.type_coerce(TRACES.c.started_at, sa.BigInteger)
+    rows = connection.execute(sa.select(began, TRACES.c.seq).where(*where).order_by(*order).limit(limit))
+    return [(int(at), int(seq)) for at, seq in rows]
+
+
+def lines(connection: sa.Connection, places: Sequence[Place]) -> tuple[Line, ...]:
+    """The traces at these places, in their order."""
+    found: dict[int, Line] = {}
+    for first in range(0, len(places), _AT_ONCE):
+        some = [seq for _, seq in places[first : first + _AT_ONCE]]
+        found |= {row.seq: _line(row) for row in connection.execute(sa.select(*_COLUMNS).where(TRACES.c.seq.in_(some)))}
+    return tuple(found[seq] for _, seq in places if seq in found)
+
+
+_FIELDS = tuple(name for name in Line.__dataclass_fields__ if name != "models")
+_COLUMNS = (TRACES.c.seq, TRACES.c.models, *(TRACES.c[name] for name in _FIELDS))
+
+
+def _line(row: sa.Row[Any]) -> Line:
+    return Line(**{name: getattr(row, name) for name in _FIELDS}, models=tuple(row.models))
+
+
+def mark(place: Place) -> str:
+    """A place as `Page.next` says it."""
+    return f"{place[0]}.{place[1]}"
+
+
+def place_of(mark: str) -> Place:
+    """
+    Raises:
+        InputError: It is none that a page has given.
+    """
+    began, _, seq = mark.partition(".")
+    try:
+        found = int(began), int(seq)
+    except ValueError:
+        found = (1 << 63, 0)
+    if any(abs(number) >= 1 << 63 for number in found):
+        raise InputError(f"{mark[:40]!r} is not where a page begins; take the `next` of the page before")
+    return found
