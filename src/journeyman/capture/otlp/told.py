@@ -1,0 +1,208 @@
+"""What one span tells of an agent's work, whichever dialect it speaks."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """What a span stands for."""
+
+    CALL = "call"
+    """An exchange with a model."""
+    OUTER = "outer"
+    """A function around exchanges with a model, which stands for the exchange itself where none is reported within it."""
+    TOOL = "tool"
+    AGENT = "agent"
+    """An agent, a chain, a workflow, or another named part of the work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A tool call that a model asks for."""
+
+    tool: str
+    arguments: str
+    """JSON."""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message."""
+
+    role: str
+    """"system", "user", "assistant" or "tool"."""
+    text: str = ""
+    thought: str = ""
+    """What the model said to itself before."""
+    calls: tuple[Asked, ...] = ()
+    answers: str | None = None
+    """Of a tool's answer, the id of the tool call."""
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What is known from one span. What it does not tell is `None`, or empty."""
+
+    kind: Kind | None = None
+    name: str | None = None
+    """Of the tool, the agent, or the part of the work."""
+    model: str | None = None
+    said: tuple[Said, ...] = ()
+    """What the model was sent."""
+    replies: tuple[Said, ...] = ()
+    """What it answered; several where several answers were asked for."""
+    input_tokens: int | None = None
+    """With those from the provider's cache."""
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    finish: str | None = None
+    response_id: str | None = None
+    cost: float | None = None
+    first_token_seconds: float | None = None
+    arguments: str | None = None
+    """Of a tool."""
+    result: str | None = None
+    call_id: str | None = None
+    input: str | None = None
+    """Of an agent, or of a span that is no step."""
+    output: str | None = None
+    session: str | None = None
+    agent: str | None = None
+    """Who made the call, or used the tool."""
+
+
+def merged(parts: Iterable[Told]) -> Told:
+    """What they tell together: of each thing, what the first says that says something."""
+    told: dict[str, Any] = {}
+    for part in parts:
+        for name in _FIELDS:
+            value = getattr(part, name)
+            if value is not None and value != () and told.get(name) is None:
+                told[name] = value
+    return Told(**told)
+
+
+_FIELDS = tuple(each.name for each in fields(Told))
+
+
+def first(attributes: Mapping[str, Any], *names: str) -> Any:
+    """The value of the first of these attributes that is there, and is not empty."""
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and value not in ("", [], {}):
+            return value
+    return None
+
+
+def text(value: Any) -> str | None:
+    """A value as text: what is no text, as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def count(attributes: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these that is a count. Some write numbers as text; what is negative is not known."""
+    for name in names:
+        value = attributes.get(name)
+        if isinstance(value, str) and value.isdigit():
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if type(value) is int and value >= 0:
+            return value
+    return None
+
+
+def number(attributes: Mapping[str, Any], *names: str) -> float | None:
+    for name in names:
+        value = attributes.get(name)
+        try:
+            found = float(value) if value is not None and not isinstance(value, bool) else -1.0
+        except (TypeError, ValueError):
+            continue
+        if 0 <= found < float("inf"):
+            return found
+    return None
+
+
+def word(value: Any) -> str | None:
+    """The first word where one or a list of them is written."""
+    if isinstance(value, list):
+        value = next((each for each in value if each), None)
+    value = loaded(value)
+    if isinstance(value, list):
+        value = next((each for each in value if each), None)
+    return value if isinstance(value, str) and value else None
+
+
+def loaded(value: Any) -> Any:
+    """What a text holds that is a JSON object or list; anything else as it is."""
+    if isinstance(value, str) and value[:1] in "[{" and value[-1:] in "]}":
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def nested(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
+    """Attributes whose names count, `prefix.0.message.role`, as the list of objects that they spell, in order."""
+    start = prefix + "."
+    tree: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if not name.startswith(start):
+            continue
+        *path, last = name[len(start) :].split(".")
+        at = tree
+        for step in path[:_DEEPEST]:
+            below = at.setdefault(step, {})
+            if not isinstance(below, dict):
+                below = at[step] = {"": below}
+            at = below
+        at[last] = value
+    found = _listed(tree)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+_DEEPEST = 16
+
+
+def _listed(tree: Any) -> Any:
+    if not isinstance(tree, dict) or not tree:
+        return tree
+    if all(key.isdecimal() and key.isascii() for key in tree):
+        return [_listed(tree[key]) for key in sorted(tree, key=int)]
+    return {key: _listed(value) for key, value in tree.items()}
+
+
+def cached_in(input_tokens: int | None, read: int | None, written: int | None) -> int | None:
+    """The input tokens with those of the cache.
+
+    Conventions say that they are among the input tokens; Anthropic's own count leaves them out, and some instrumentations pass
+    it on. Where the parts are more than the whole, they were left out.
+    """
+    beside = (read or 0) + (written or 0)
+    return input_tokens + beside if input_tokens is not None and beside > input_tokens else input_tokens
+
+
+def replies_joined(replies: Sequence[Said]) -> Said | None:
+    """One answer of several that were given: the text of the first that has any, and every tool call that is asked for."""
+    if not replies:
+        return None
+    calls: dict[tuple[str, str, str], Asked] = {}
+    for reply in replies:
+        for call in reply.calls:
+            calls.setdefault((call.id, "" if call.id else call.tool, "" if call.id else call.arguments), call)
+    return Said(
+        role="assistant",
+        text=next((reply.text for reply in replies if reply.text), ""),
+        thought=next((reply.thought for reply in replies if reply.thought), ""),
+        calls=tuple(calls.values()),
+        finish=next((reply.finish for reply in replies if reply.finish), None),
+    )
