@@ -1,1 +1,9 @@
-"""The pages."""
+"""The pages: traces to find, read and label; sessions; statistics. Rendered here, shown without a line of script from elsewhere.
+
+`routes` gives them to a server; what checks a token is `Guard`.
+"""
+
+from journeyman.dashboard.app import routes
+from journeyman.dashboard.guard import COOKIE, Guard
+
+__all__ = ["COOKIE", "Guard", "routes"]

@@ -1,0 +1,93 @@
+"""The page of one trace, and what a person says of it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from journeyman.dashboard import filters
+from journeyman.dashboard.frame import Frame, Refused
+from journeyman.dashboard.names import id_of, local, name
+from journeyman.dashboard.reading import read, worth
+from journeyman.errors import InputError
+from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
+
+STEPS = 200
+"""Shown at first."""
+CHARACTERS = 6_000
+"""Of one text, shown at first."""
+_WORDS = {"yes": True, "no": False, "clear": None}
+
+
+class One:
+    """The handlers of these addresses."""
+
+    def __init__(self, store: TraceStore, frame: Frame, who: str) -> None:
+        self._store = store
+        self._frame = frame
+        self._who = who
+
+    def trace(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """One trace. `show` names a text that is wanted whole, `steps=all` wants every step, and the filters say in which list
+        the next and the previous one are looked up."""
+        id = id_of(request.path_params["name"])
+        trace = self._store.get(id)
+        if trace is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no such trace, or it was pruned.")
+        typed = filters.typed(fields)
+        newer, older = self._neighbours(id, typed)
+        labels = self._store.labels(id)
+        good, by = standing(labels)
+        every = fields.get("steps") == "all"
+        return self._frame.page(
+            "trace.html",
+            title=trace.query[:80] or "Trace",
+            trace=trace,
+            reading=read(trace, most=len(trace.steps) if every else STEPS),
+            worth=worth(trace, self._store.rewards(id)),
+            labels=labels,
+            good=good,
+            by=by,
+            newer=newer,
+            older=older,
+            typed=typed,
+            every=every,
+            show=fields.get("show", ""),
+            most=CHARACTERS,
+        )
+
+    def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:
+        try:
+            return self._store.neighbours(id, filters.query(typed, datetime.now(UTC)))
+        except InputError:
+            return self._store.neighbours(id, Query())
+
+    def label(self, request: Request, fields: Mapping[str, str]) -> Response:
+        """Add this person's word, or with `undo` the one from before. A script gets the new buttons and a note with a way back;
+        without one, the browser goes back to where the form was."""
+        id = id_of(fields.get("trace", ""))
+        said = fields.get("good", fields.get("undo", ""))
+        if said not in _WORDS:
+            raise InputError("good: a label is yes, no or clear")
+        before = mine(self._store.labels(id), self._who)
+        self._store.label(id, _WORDS[said], who=self._who, at=datetime.now(UTC))
+        if "hx-request" not in request.headers:
+            return RedirectResponse(local(fields.get("back", "/traces/" + name(id))), status_code=HTTPStatus.SEE_OTHER)
+        good, by = standing(self._store.labels(id))
+        undo = None if "undo" in fields else {True: "yes", False: "no", None: "clear"}[before]
+        return self._frame.page("labelled.html", id=id, good=good, by=by, said=_WORDS[said], undo=undo, typed={})
+
+
+def mine(labels: Sequence[Label], who: str) -> bool | None:
+    """What somebody says of a trace now."""
+    return next((label.good for label in reversed(labels) if label.who == who), None)
+
+
+def standing(labels: Sequence[Label]) -> tuple[bool | None, str | None]:
+    """What is said of a trace, and by whom: of each the last word counts, of several people the latest, and of the auto-labeler
+    only where no person says anything."""
+    last = {label.who: label for label in labels}
+    holding = sorted((each for each in last.values() if each.good is not None), key=lambda each: (each.who != AUTO, each.at))
+    return (holding[-1].good, holding[-1].who) if holding else (None, None)

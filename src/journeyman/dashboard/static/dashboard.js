@@ -1,0 +1,110 @@
+// What a page does beyond links and forms: keys, light and dark, and a tick while somebody looks. Everything works without it.
+"use strict";
+
+const root = document.documentElement;
+const kept = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } }, set: (to) => { try { localStorage.setItem("theme", to); } catch { /* private window */ } } };
+// Before the first paint, or a dark page would flash white.
+if (kept.get()) root.dataset.theme = kept.get();
+
+const $ = (selector, from = document) => from.querySelector(selector);
+const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+
+function flip() {
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  kept.set(root.dataset.theme);
+}
+
+// -- keys
+
+const stops = () => all("#rows a.open, .talk > .step");
+const here = () => document.activeElement?.closest(".row, .talk > .step");
+
+function move(by) {
+  const found = stops();
+  if (!found.length) return;
+  const now = here();
+  const at = now ? found.findIndex((each) => now.contains(each)) : -1;
+  const next = at < 0 ? firstInSight(found, by) : found[Math.min(Math.max(at + by, 0), found.length - 1)];
+  next.focus({ preventScroll: true });
+  next.closest(".row, .step").scrollIntoView({ block: next.closest(".row") ? "nearest" : "start" });
+}
+
+function firstInSight(found, by) {
+  const seen = found.find((each) => each.getBoundingClientRect().top >= 0);
+  return by > 0 ? seen ?? found[0] : seen ?? found.at(-1);
+}
+
+const say = (value) => (here()?.querySelector("form.label") ?? $(".title form.label"))?.querySelector(`button.${value}`)?.click();
+
+function unfold() {
+  const folded = all(".talk details");
+  const open = folded.some((each) => !each.open);
+  folded.forEach((each) => { each.open = open; });
+}
+
+function toggle() {
+  const fold = here()?.matches(".step") && document.activeElement === here() && $("details", here());
+  if (fold) fold.open = !fold.open;
+  return Boolean(fold);
+}
+
+const KEYS = {
+  j: () => move(1), k: () => move(-1), g: () => say("good"), b: () => say("bad"), e: unfold,
+  u: () => $("#undo")?.click(), n: () => $("#older")?.click(), p: () => $("#newer")?.click(),
+  "/": () => { const field = $(".search"); if (field) { field.focus(); field.select(); } else location.href = "/traces"; },
+  "?": () => $("#help").showModal(), Escape: () => $("#back")?.click(),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || $("dialog[open]")) return;
+  const typing = event.target.matches("input, select, textarea");
+  if (typing) { if (event.key === "Escape") event.target.blur(); return; }
+  if (event.key === "Enter") { if (toggle()) event.preventDefault(); return; }
+  const act = Object.hasOwn(KEYS, event.key) && KEYS[event.key];
+  if (act) { event.preventDefault(); act(); }
+});
+
+// -- new traces: asked for each second, at the top of the list, while the page is seen
+
+const away = (yes) => { const sign = $("#away"); if (sign) sign.hidden = !yes; };
+let wait = 1;
+let waited = 0;
+setInterval(() => {
+  const list = $("#rows[hx-get]");
+  if (document.hidden || scrollY > 300 || !list || $("#help[open]") || list.matches(".htmx-request") || ++waited < wait) return;
+  waited = 0;
+  document.body.dispatchEvent(new CustomEvent("tick"));
+}, 1000);
+
+document.addEventListener("DOMContentLoaded", () => {
+  const theme = $("#theme"), help = $("#ask-help");
+  theme.hidden = help.hidden = false;
+  theme.onclick = flip;
+  help.onclick = KEYS["?"];
+  // A phone shows the talk first; the steps are a touch away.
+  if (matchMedia("(max-width: 60rem)").matches) all(".tree > details").forEach((each) => { each.open = false; });
+  // A link to a step unfolds it.
+  const unfoldTarget = () => { const step = location.hash.startsWith("#s") && $(`[id="${CSS.escape(location.hash.slice(1))}"] > details`); if (step) step.open = true; };
+  addEventListener("hashchange", unfoldTarget);
+  unfoldTarget();
+
+  const body = document.body;
+  // An address names only the filters that are set.
+  body.addEventListener("htmx:configRequest", ({ detail }) => {
+    for (const [name, value] of Object.entries(detail.parameters)) if (value === "") delete detail.parameters[name];
+  });
+  body.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (detail.xhr.status === 400 && detail.target.id === "results") { detail.shouldSwap = true; detail.isError = false; }
+  });
+  body.addEventListener("htmx:afterRequest", ({ detail }) => { if (detail.xhr.status) { away(false); wait = 1; } });
+  // A server that is gone is asked less often, and said to be gone.
+  body.addEventListener("htmx:sendError", () => { away(true); wait = Math.min(wait * 2, 30); });
+  body.addEventListener("htmx:responseError", ({ detail }) => {
+    if (detail.xhr.status === 401) { location.reload(); return; }
+    if (detail.elt.id === "rows") { away(true); wait = Math.min(wait * 2, 30); return; }
+    const note = document.createElement("span");
+    note.textContent = detail.xhr.responseText.slice(0, 300) || "That did not work.";
+    $("#toast").replaceChildren(note);
+  });
+});
