@@ -60,9 +60,9 @@ def read(span: Span) -> Told:
         response_id=word(first(of, "gen_ai.response.id", "llm.response.id")),
         cost=number(of, "gen_ai.usage.cost", "gen_ai.usage.total_cost", "operation.cost"),
         first_token_seconds=_first_token(span),
-        arguments=text(first(of, "gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "traceloop.entity.input", *_IN)),
-        result=text(first(of, "gen_ai.tool.call.result", "gen_ai.tool.result", "traceloop.entity.output", *_OUT)),
-        call_id=word(first(of, "gen_ai.tool.call.id")),
+        arguments=text(first(of, *_IN)) if kind is Kind.TOOL else None,
+        result=text(first(of, *_OUT)) if kind is Kind.TOOL else None,
+        call_id=word(of.get("gen_ai.tool.call.id")),
         input=text(first(of, "traceloop.entity.input")) or (_last(sent, "user") if kind is Kind.AGENT else None),
         output=text(first(of, "traceloop.entity.output")) or (_last(answered, "assistant") if kind is Kind.AGENT else None),
         session=word(first(of, "gen_ai.conversation.id", "traceloop.association.properties.session_id", *_SESSION)),
@@ -99,7 +99,8 @@ _CACHE_WRITTEN = (
     "gen_ai.usage.details.cache_creation_input_tokens",
     "llm.usage.cache_creation_input_tokens",
 )
-_IN, _OUT = ("input.value", "input"), ("output.value", "output")
+_IN = ("gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "traceloop.entity.input", "input.value", "input")
+_OUT = ("gen_ai.tool.call.result", "gen_ai.tool.result", "traceloop.entity.output", "output.value", "output")
 _SESSION = ("traceloop.association.properties.conversation_id", "traceloop.association.properties.thread_id")
 
 

@@ -4,24 +4,25 @@ The same work is often told of twice: by a client's own spans under an outer ins
 on the span of an agent.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from journeyman.capture.otlp import frameworks, genai, openinference, vercel
 from journeyman.capture.otlp.spans import Span
 from journeyman.capture.otlp.told import Kind, Told, merged
 
-DIALECTS = (
-    vercel.read,
-    genai.read,
-    openinference.read,
-    frameworks.pydantic_ai,
-    frameworks.adk,
-    frameworks.langfuse,
-    frameworks.langsmith,
-    frameworks.mlflow,
+_SHARED = frozenset({"session", "input", "output"})
+DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
+    (frozenset({"ai", "operation"}), vercel.read),
+    (frozenset({"gen_ai", "llm", "traceloop"}), genai.read),
+    (_SHARED | {"openinference", "llm", "embedding", "tool", "retrieval", "reranker", "agent"}, openinference.read),
+    (frozenset({"agent_name", "tool_arguments", "tool_response", "events", "request_data"}), frameworks.pydantic_ai),
+    (frozenset({"gcp"}), frameworks.adk),
+    (_SHARED | {"langfuse"}, frameworks.langfuse),
+    (frozenset({"langsmith"}), frameworks.langsmith),
+    (frozenset({"mlflow"}), frameworks.mlflow),
 )
-"""Of each thing, the first that tells it is believed."""
+"""How the names of a dialect's attributes begin, and what reads them. Of each thing, the first that tells it is believed."""
 
 
 @dataclass(slots=True)
@@ -39,7 +40,10 @@ class Node:
 
 def told(span: Span) -> Told:
     """What a span tells, in whichever dialects it speaks; many speak two."""
-    return merged(read(span) for read in DIALECTS)
+    spoken = {name.partition(".")[0] for name in span.attributes}
+    if any(event.name.startswith("gen_ai.") for event in span.events):
+        spoken.add("gen_ai")
+    return merged(read(span) for begins, read in DIALECTS if not begins.isdisjoint(spoken))
 
 
 def nodes(spans: Sequence[Span], tolds: Mapping[str, Told]) -> list[Node]:

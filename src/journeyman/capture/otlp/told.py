@@ -79,7 +79,10 @@ class Told:
 def merged(parts: Iterable[Told]) -> Told:
     """What they tell together: of each thing, what the first says that says something."""
     told: dict[str, Any] = {}
-    for part in parts:
+    found = tuple(parts)
+    if len(found) == 1:
+        return found[0]
+    for part in found:
         for name in _FIELDS:
             value = getattr(part, name)
             if value is not None and value != () and told.get(name) is None:
