@@ -60,11 +60,12 @@ def read(span: Span) -> Told:
 
 
 def _sent(of: Mapping[str, Any]) -> tuple[Said, ...]:
-    if values := loaded(of.get("ai.values")):
-        return tuple(each for value in values for each in said(loaded(value))) if isinstance(values, list) else said(values)
+    values = loaded(of.get("ai.values"))
+    if isinstance(values, list):
+        return tuple(Said(role="user", text=_unquoted(str(value))) for value in values)
     value = of.get("ai.value")
     if isinstance(value, str):
-        return (Said(role="user", text=str(_unquoted(value))),)
+        return (Said(role="user", text=_unquoted(value)),)
     return said(first(of, "ai.prompt.messages", "ai.prompt"))
 
 
