@@ -6,6 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.errors import InputError
+from journeyman.stores.base import utc
 from journeyman.stores.traces.base import AUTO, Line, Query
 from journeyman.stores.traces.search import Phrase, phrases
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_CONTENTS, TRACE_MODELS, TRACE_TOOLS, TRACES
@@ -44,15 +45,14 @@ def _plain(query: Query) -> Iterator[Condition]:
     if query.max_reward is not None:
         yield TRACES.c.reward <= query.max_reward
     if query.since is not None:
-        yield TRACES.c.started_at >= query.since
+        yield TRACES.c.started_at >= utc(query.since)
     if query.until is not None:
-        yield TRACES.c.started_at < query.until
+        yield TRACES.c.started_at < utc(query.until)
 
 
 def _elsewhere(query: Query) -> Iterator[Condition]:
     if query.labelled is not None:
-        by_person = sa.and_(TRACES.c.label.is_not(None), sa.func.coalesce(TRACES.c.labelled_by, "") != AUTO)
-        yield by_person if query.labelled else sa.not_(by_person)
+        yield labelled_by_person() if query.labelled else sa.not_(labelled_by_person())
     if query.model is not None:
         yield _SEQ.in_(sa.select(TRACE_MODELS.c.trace).where(TRACE_MODELS.c.model == query.model))
     if query.tool is not None:
@@ -60,6 +60,11 @@ def _elsewhere(query: Query) -> Iterator[Condition]:
     if (candidate := query.candidate_id) is not None:
         others = sa.select(TRACE_CANDIDATES.c.trace).where(TRACE_CANDIDATES.c.candidate_id == candidate)
         yield sa.or_(TRACES.c.candidate_id == candidate, _SEQ.in_(others))
+
+
+def labelled_by_person() -> Condition:
+    """What a recorder says is a person's word, too, given elsewhere."""
+    return sa.and_(TRACES.c.label.is_not(None), sa.func.coalesce(TRACES.c.labelled_by, "") != AUTO)
 
 
 def _text(connection: sa.Connection, text: str | None, *, lazily: bool) -> Iterator[Condition]:
@@ -87,7 +92,7 @@ def standing_in(dialect: str, phrase: Phrase) -> sa.CompoundSelect[Any]:
     parts = matching(dialect, PART_WORDS, phrase).subquery()
     contents = matching(dialect, CONTENT_WORDS, phrase)
     return sa.union_all(
-        sa.select(parts.c.rowid.op(">>")(POSITIONS)),
+        sa.select(parts.c.rowid.op(">>")(sa.literal_column(str(POSITIONS)))),
         sa.select(TRACE_CONTENTS.c.trace).where(TRACE_CONTENTS.c.content.in_(contents)),
     )
 

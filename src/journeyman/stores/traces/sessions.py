@@ -1,0 +1,63 @@
+"""Traces that belong together, the latest first."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import sqlalchemy as sa
+
+from journeyman.stores.traces.base import Session
+from journeyman.stores.traces.query import place_of
+from journeyman.stores.traces.tables import TRACES, escaped, unescaped
+from journeyman.trace import total
+
+_LISTED = (TRACES.c.session.is_not(None), TRACES.c.duplicate_of.is_(None))
+
+
+def page(connection: sa.Connection, limit: int, after: str | None) -> tuple[Sequence[Session], str | None]:
+    last = sa.func.max(sa.type_coerce(TRACES.c.started_at, sa.BigInteger))
+    name = sa.type_coerce(TRACES.c.session, sa.Text)
+    found = sa.select(name, last).where(*_LISTED).group_by(name)
+    if after is not None:
+        began, session = _place(after)
+        found = found.having(sa.or_(last < began, sa.and_(last == began, name < session)))
+    rows = connection.execute(found.order_by(last.desc(), name.desc()).limit(limit + 1)).all()
+    listed = rows[:limit]
+    more = f"{listed[-1][1]}.{unescaped(listed[-1][0])}" if len(rows) > limit else None
+    return _sessions(connection, [unescaped(row[0]) for row in listed]), more
+
+
+def _place(after: str) -> tuple[int, str]:
+    began, _, session = after.partition(".")
+    return place_of(f"{began}.0")[0], escaped(session)
+
+
+def _sessions(connection: sa.Connection, ids: Sequence[str]) -> Sequence[Session]:
+    rows = connection.execute(
+        sa.select(TRACES)
+        .where(TRACES.c.session.in_(ids), *_LISTED)
+        .order_by(TRACES.c.session, TRACES.c.started_at, TRACES.c.seq)
+    )
+    found = {id: _session(id, list(members)) for id, members in groupby(rows, key=lambda row: row.session)}
+    return [found[id] for id in ids if id in found]
+
+
+def _session(id: str, rows: Sequence[sa.Row[Any]]) -> Session:
+    return Session(
+        id=id,
+        title=rows[0].title,
+        traces=len(rows),
+        agents=tuple(dict.fromkeys(row.agent for row in rows if row.agent is not None)),
+        started_at=rows[0].started_at,
+        last_at=rows[-1].started_at,
+        input_tokens=total(row.input_tokens for row in rows),
+        output_tokens=total(row.output_tokens for row in rows),
+        cost=_sum(row.cost for row in rows),
+        errors=sum(row.error is not None for row in rows),
+    )
+
+
+def _sum(costs: Iterable[float | None]) -> float | None:
+    found = list(costs)
+    known = [cost for cost in found if cost is not None]
+    return sum(known) if len(known) == len(found) else None
