@@ -1,15 +1,17 @@
-"""The reading half of the store of traces."""
+"""The reading half of the store of traces, and forgetting."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 
 from journeyman.reward import Reward
 from journeyman.stores.database import Database
+from journeyman.stores.traces import prune
 from journeyman.stores.traces import query as queries
-from journeyman.stores.traces.base import Given, Label, Line, Page, Query, Session, Statistics
+from journeyman.stores.traces.base import Given, Label, Line, Page, Pruned, Query, Session, Statistics
 from journeyman.stores.traces.query import NEWEST_FIRST, OLDEST_FIRST, beyond, conditions, lines, mark, place_of, seqs
 from journeyman.stores.traces.tables import TRACE_LABELS, TRACE_REWARDS, TRACES, escaped
 from journeyman.trace import Trace
@@ -107,6 +109,9 @@ class Reading:
 
         with self._database.read() as connection:
             return statistics.statistics(connection, conditions(connection, query))
+
+    def prune(self: _Whole, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
+        return prune.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)
 
 
 def _reward(row: sa.Row[Any]) -> Reward:
