@@ -149,9 +149,9 @@ class Asking:
                     timeout=_timeout(settings.connect_seconds, settings.idle_seconds, settings.total_seconds),
                 )
         except aiohttp.ConnectionTimeoutError:
-            return Failure("unreachable", f"no connection within {settings.connect_seconds:g} s", reached=False)
+            return Failure("unreachable", f"could not be connected to within {settings.connect_seconds:g} s", reached=False)
         except TimeoutError:
-            return Failure("timeout", f"no answer within {settings.first_byte_seconds:g} s", reached=True)
+            return Failure("timeout", f"gave no answer within {settings.first_byte_seconds:g} s", reached=True)
         except aiohttp.ClientConnectorError as error:
             return Failure("unreachable", f"cannot be reached: {error.strerror or error.os_error}", reached=False)
         except (aiohttp.ClientError, OSError) as error:
