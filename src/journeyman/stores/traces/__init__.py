@@ -1,1 +1,22 @@
 """Where captured traces, their labels and their rewards are kept."""
+
+from pathlib import Path
+
+from journeyman.stores.traces.base import TraceStore
+from journeyman.stores.urls import is_url
+
+
+def open_traces(url: str | Path) -> TraceStore:
+    """The trace store at a URL or path, made when there is none, and brought up to date. Close it, or use it in a `with`.
+
+    `memory:` is a store of its own each time, and is gone when it is closed.
+
+    Raises:
+        InputError: The URL is not one of a store.
+        StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
+        MissingExtra: The driver is not installed.
+    """
+    # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
+    from journeyman.stores.traces.sql import SqlTraces
+
+    return SqlTraces(str(url) if is_url(str(url)) else f"sqlite:///{Path(url)}")

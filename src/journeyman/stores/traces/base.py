@@ -12,6 +12,9 @@ from journeyman.trace import Trace
 AUTO = "auto-labeler"
 """Who gave a label that no person gave."""
 
+RECORDER = "recorder"
+"""Whose word the label is that a trace came with. What a person says here goes before it, and it before `AUTO`'s."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:

@@ -153,9 +153,10 @@ CONTENTS = sa.Table(
     _seq(),
     sa.Column("digest", sa.Text, nullable=False, unique=True),
     _count("size"),
+    sa.Column("indexed", sa.Boolean, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
-"""`size` is that of the body as it is kept, in bytes."""
+"""`size` is that of the body as it is kept, in bytes. What stands in a recorder's `raw` alone is not `indexed`."""
 
 TRACE_CONTENTS = sa.Table(
     "trace_contents",

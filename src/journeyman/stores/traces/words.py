@@ -18,12 +18,14 @@ CONTENT_WORDS = sa.table("content_words", sa.column("rowid", sa.BigInteger), sa.
 
 POSITIONS = 20
 """Bits of a place that tell the position: `place >> POSITIONS` is the trace."""
+MOST_PARTS = 1 << POSITIONS
+"""Parts from this position on have no place, and are not found."""
 _MOST = 250_000
 """Characters of one part or content that are indexed: PostgreSQL refuses more than 1 MiB of words."""
 
 
 def place(trace: int, position: int) -> int:
-    """Where a part stands, as one number that grows with the trace. Parts past the millionth have no place."""
+    """Where a part stands, as one number that grows with the trace. The position is below `MOST_PARTS`."""
     return (trace << POSITIONS) | position
 
 

@@ -85,7 +85,15 @@ def _traces() -> None:
 
 def _pieces() -> None:
     _of_trace("trace_parts", *_numbers("position"), *_bytes("digest", "body"), sa.UniqueConstraint("trace", "position"))
-    op.create_table("contents", _seq(), *_texts("digest"), *_numbers("size"), *_bytes("body"), sa.UniqueConstraint("digest"))
+    op.create_table(
+        "contents",
+        _seq(),
+        *_texts("digest"),
+        *_numbers("size"),
+        *_flags("indexed", nullable=False),
+        *_bytes("body"),
+        sa.UniqueConstraint("digest"),
+    )
     _of_trace("trace_contents", _points_to("content", "contents"), sa.UniqueConstraint("trace", "content"))
     op.create_index("ix_trace_contents_content", "trace_contents", ["content"])
 

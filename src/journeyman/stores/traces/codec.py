@@ -1,0 +1,220 @@
+"""A trace as what is kept of it: a header and its steps, as JSON; long texts apart, each once; bytes, compressed.
+
+What is as it is by default is left out, and so is a prompt that its messages tell. Times are kept in UTC.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+
+from journeyman.reward import Reward
+from journeyman.stores.base import utc
+from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+
+LARGE = 1024
+"""Characters from which on a text is kept apart."""
+_SMALL = 400
+"""Bytes below which compressing costs more than it saves."""
+_SMALL_WINDOW = 4096
+_REFERENCE = "\x1a"
+"""Begins a string that stands for a text kept apart. A real string that begins so has it twice."""
+
+_KINDS: Mapping[str, type[Step]] = {"model": ModelCall, "tool": ToolCall, "reasoning": Reasoning, "agent": AgentCall}
+_KIND = {cls: kind for kind, cls in _KINDS.items()}
+_SEARCHED = ("agent", "model", "tool", "prompt", "reply", "arguments", "result", "text", "input", "output", "error")
+_OF_HEADERS = ("id", "task_id", "session")
+
+
+def _defaults(cls: type[Any], *without: str) -> tuple[tuple[str, Any], ...]:
+    told = ((each, each.default_factory) for each in fields(cls) if each.name not in without)
+    return tuple((each.name, each.default if factory is MISSING else factory()) for each, factory in told)
+
+
+_FIELDS = {cls: _defaults(cls) for cls in _KIND} | {Trace: _defaults(Trace, "steps")}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The header or a step, ready to be kept."""
+
+    body: bytes
+    """JSON, not compressed."""
+    digest: bytes
+    words: str
+    """What the full-text search finds here, without what is kept apart."""
+    apart: Mapping[str, tuple[str, bool]]
+    """Texts kept apart by their digest, and whether the search finds them."""
+
+
+def parts(trace: Trace) -> list[Part]:
+    """The header, then the steps.
+
+    Raises:
+        StoreError: A time has no zone.
+        TypeError, ValueError: Something in `raw` is not JSON and cannot be made so.
+    """
+    return [_part(_told(trace)), *(_part({"kind": _KIND[type(step)], **_told(step)}) for step in trace.steps)]
+
+
+def trace(bodies: Sequence[bytes], contents: Mapping[str, str]) -> Trace:
+    """The trace that `parts` told. `contents` are the texts kept apart, by digest."""
+    header, *steps = (_restored(json.loads(body.decode("utf-8", "surrogatepass")), contents) for body in bodies)
+    return Trace(steps=tuple(_step(step) for step in steps), **_given(Trace, header))
+
+
+def own_rewards(header: bytes) -> tuple[Reward, ...]:
+    """The rewards that a trace came with, from its header alone; evidence that is kept apart stays a reference."""
+    return _rewards(json.loads(header.decode("utf-8", "surrogatepass")).get("rewards", []))
+
+
+def references(body: bytes) -> set[str]:
+    """The digests of the texts kept apart that a part needs."""
+    if b"\\u001a" not in body:
+        return set()
+    told = json.loads(body.decode("utf-8", "surrogatepass"))
+    return {text[1:] for text in _strings(told) if text[:1] == _REFERENCE and text[1:2] != _REFERENCE}
+
+
+def words(value: Mapping[str, Any]) -> str:
+    """What the search finds in a part. Whoever takes a part out of the index must tell the same words as when it went in."""
+    names = _SEARCHED if "kind" in value else _OF_HEADERS + _SEARCHED
+    said = [message[1] for message in value.get("messages", ())]
+    said += [value[name] for name in names if isinstance(value.get(name), str)]
+    return "\n".join(text for text in said if text[:1] != _REFERENCE)
+
+
+def words_of(body: bytes) -> str:
+    return words(json.loads(body.decode("utf-8", "surrogatepass")))
+
+
+def pack(body: bytes) -> bytes:
+    """Bytes as they are kept: compressed where that pays, after a byte that says so."""
+    if len(body) < _SMALL:
+        return b"=" + body
+    # Setting up a full window of 32 kB takes longer than compressing a short text.
+    window, memory = (-12, 5) if len(body) <= _SMALL_WINDOW else (-15, 8)
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, window, memory)
+    return b"z" + squeeze.compress(body) + squeeze.flush()
+
+
+def unpack(kept: bytes) -> bytes:
+    return kept[1:] if kept[:1] == b"=" else zlib.decompress(kept[1:], -15)
+
+
+def pack_text(text: str) -> bytes:
+    return pack(text.encode("utf-8", "surrogatepass"))
+
+
+def unpack_text(kept: bytes) -> str:
+    return unpack(kept).decode("utf-8", "surrogatepass")
+
+
+def _told(thing: Any) -> dict[str, Any]:
+    told = {name: value for name, default in _FIELDS[type(thing)] if (value := getattr(thing, name)) != default}
+    if messages := told.get("messages"):
+        if told["prompt"] == spoken(messages):
+            del told["prompt"]
+        told["messages"] = [[each.role, each.text, *([] if each.answers is None else [each.answers])] for each in messages]
+    return told
+
+
+def _part(told: dict[str, Any]) -> Part:
+    text = _encode(told)
+    apart: dict[str, tuple[str, bool]] = {}
+    if len(text) > LARGE or "\\u001a" in text:
+        told = _lifted(json.loads(text), apart)
+        text = _encode(told)
+    body = text.encode("utf-8", "surrogatepass")
+    return Part(body, blake2b(body, digest_size=12).digest(), words(told), apart)
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for."""
+    if isinstance(value, datetime):
+        return utc(value).isoformat()
+    if isinstance(value, Reward):
+        return [value.name, value.value, value.evidence, value.weight]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else str(value)
+
+
+_encode: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+
+
+def _lifted(told: dict[str, Any], apart: dict[str, tuple[str, bool]]) -> dict[str, Any]:
+    """The same with long texts taken out."""
+
+    def lifted(value: Any, found: bool) -> Any:
+        if isinstance(value, str):
+            if len(value) >= LARGE:
+                digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+                apart[digest] = (value, found or apart.get(digest, ("", False))[1])
+                return _REFERENCE + digest
+            return _REFERENCE + value if value[:1] == _REFERENCE else value
+        if isinstance(value, list):
+            return [lifted(each, found) for each in value]
+        if isinstance(value, dict):
+            return {key: lifted(each, found) for key, each in value.items()}
+        return value
+
+    return {name: lifted(value, name != "raw") for name, value in told.items()}
+
+
+def _restored(value: Any, contents: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        if value[:1] != _REFERENCE:
+            return value
+        return value[1:] if value[1:2] == _REFERENCE else contents[value[1:]]
+    if isinstance(value, list):
+        return [_restored(each, contents) for each in value]
+    if isinstance(value, dict):
+        return {key: _restored(each, contents) for key, each in value.items()}
+    return value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _strings(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _strings(each)
+
+
+def _step(told: dict[str, Any]) -> Step:
+    cls = _KINDS[told["kind"]]
+    given = _given(cls, told)
+    if cls is ModelCall and "prompt" not in given:
+        given["prompt"] = spoken(given["messages"])
+    return cls(**given)
+
+
+def _given(cls: type[Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _READ.get(name, _same)(told[name]) for name, _ in _FIELDS[cls] if name in told}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _rewards(told: list[list[Any]]) -> tuple[Reward, ...]:
+    return tuple(Reward(name=name, value=value, evidence=said, weight=weight) for name, value, said, weight in told)
+
+
+def _messages(told: list[list[Any]]) -> tuple[Message, ...]:
+    return tuple(Message(role=role, text=text, answers=answers[0] if answers else None) for role, text, *answers in told)
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("started_at", "ended_at"), datetime.fromisoformat),
+    **dict.fromkeys(("shown", "cited", "other_candidates", "tasks_created", "tasks_completed", "tasks_failed"), tuple),
+    "messages": _messages,
+    "rewards": _rewards,
+}

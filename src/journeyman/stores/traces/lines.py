@@ -1,0 +1,111 @@
+"""A trace as rows: what a list shows, what it is filtered by, and what statistics add up."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from journeyman.reward import Reward
+from journeyman.score import Score
+from journeyman.stores.base import utc
+from journeyman.stores.traces.base import RECORDER
+from journeyman.trace import Reasoning, Step, ToolCall, Trace
+
+_TITLE = 200
+_ERROR = 1000
+"""Characters of a title and of an error that a list is given; the whole is in the trace."""
+
+Row = dict[str, Any]
+
+
+def line(trace: Trace) -> Row:
+    """The row of a trace as if nothing had been said of it here yet.
+
+    Raises:
+        StoreError: A time has no zone.
+    """
+    calls, tools = trace.calls, trace.tool_calls
+    error = _error(trace)
+    return {
+        "id": trace.id,
+        "title": " ".join(trace.query[: 10 * _TITLE].split())[:_TITLE],
+        "agent": trace.agent,
+        "session": trace.session,
+        "task_id": trace.task_id,
+        "domain": trace.domain,
+        "source": trace.source,
+        "candidate_id": trace.candidate_id,
+        "models": list(dict.fromkeys(call.model for call in calls)),
+        "started_at": utc(trace.started_at),
+        "seconds": None if trace.ended_at is None else (utc(trace.ended_at) - utc(trace.started_at)).total_seconds(),
+        "model_calls": len(calls),
+        "tool_calls": len(tools),
+        "failed_tool_calls": sum(not call.ok for call in tools),
+        "input_tokens": trace.input_tokens,
+        "output_tokens": trace.output_tokens,
+        "cost": trace.cost,
+        "error": None if error is None else error[:_ERROR],
+        "failed": error is not None or any(not call.ok or call.error is not None for call in tools),
+        "own_label": trace.label,
+        "label": trace.label,
+        "labelled_by": None if trace.label is None else RECORDER,
+        "reward": mean(trace.rewards),
+        "steps": len(trace.steps),
+        "identified": len(responses(trace)) if all(call.response_id for call in calls) else 0,
+        "duplicate_of": None,
+    }
+
+
+def mean(rewards: Iterable[Reward]) -> float | None:
+    """The weighted mean; unknown as soon as one reward is."""
+    return Score(trace_id="", rewards=tuple(rewards)).total
+
+
+def responses(trace: Trace) -> frozenset[str]:
+    """The ids of the answers of its model calls, as far as they have one."""
+    return frozenset(call.response_id for call in trace.calls if call.response_id)
+
+
+def of_models(trace: Trace) -> list[Row]:
+    rows: dict[str, Row] = {}
+    for call in trace.calls:
+        row = rows.setdefault(call.model, _nothing(call.model))
+        row["calls"] += 1
+        row["input_tokens"] += call.input_tokens or 0
+        row["output_tokens"] += call.output_tokens or 0
+        row["uncounted"] += call.input_tokens is None or call.output_tokens is None
+        row["cost"] += call.cost or 0.0
+        row["unpriced"] += call.cost is None
+        if call.seconds is not None:
+            row["seconds"] = (row["seconds"] or 0.0) + call.seconds
+    return list(rows.values())
+
+
+def _nothing(model: str) -> Row:
+    counts = dict.fromkeys(("calls", "input_tokens", "output_tokens", "uncounted", "unpriced"), 0)
+    return {"model": model, **counts, "cost": 0.0, "seconds": None}
+
+
+def of_tools(trace: Trace) -> list[Row]:
+    rows: dict[str, Row] = {}
+    for call in trace.tool_calls:
+        row = rows.setdefault(call.tool, {"tool": call.tool, "calls": 0, "failures": 0, "timed": 0, "seconds": 0.0})
+        row["calls"] += 1
+        row["failures"] += not call.ok
+        row["timed"] += call.seconds is not None
+        row["seconds"] += call.seconds or 0.0
+    return list(rows.values())
+
+
+def in_force(own: Sequence[Reward], given: Sequence[Reward]) -> tuple[Reward, ...]:
+    """All rewards of a trace: those it came with and those it was given, oldest first. Of one name the latest given holds."""
+    latest: Mapping[str, Reward] = {reward.name: reward for reward in given}
+    return (*(reward for reward in own if reward.name not in latest), *latest.values())
+
+
+def _error(trace: Trace) -> str | None:
+    if trace.error is not None:
+        return trace.error
+    return next((found for step in trace.steps if (found := _said(step)) is not None), None)
+
+
+def _said(step: Step) -> str | None:
+    return None if isinstance(step, ToolCall | Reasoning) else step.error
