@@ -15,9 +15,9 @@ _SHARED = frozenset({"session", "input", "output"})
 DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
     (frozenset({"ai", "operation"}), vercel.read),
     (frozenset({"gen_ai", "llm", "traceloop"}), genai.read),
+    (frozenset({"gcp"}), frameworks.adk),
     (_SHARED | {"openinference", "llm", "embedding", "tool", "retrieval", "reranker", "agent"}, openinference.read),
     (frozenset({"agent_name", "tool_arguments", "tool_response", "events", "request_data"}), frameworks.pydantic_ai),
-    (frozenset({"gcp"}), frameworks.adk),
     (_SHARED | {"langfuse"}, frameworks.langfuse),
     (frozenset({"langsmith"}), frameworks.langsmith),
     (frozenset({"mlflow"}), frameworks.mlflow),

@@ -58,7 +58,7 @@ def read(span: Span) -> Told:
         input=text(first(of, "input.value")),
         output=_output(output, text(first(of, "output.value"))),
         session=word(first(of, "session.id")),
-        agent=word(first(of, "agent.name")),
+        agent=word(first(of, "agent.name", "graph.node.id")) if kind is Kind.AGENT else word(of.get("agent.name")),
     )
 
 
@@ -66,7 +66,7 @@ def _name(span: Span, kind: Kind | None) -> str | None:
     of = span.attributes
     if kind is Kind.TOOL:
         return word(first(of, "tool.name", "tool_call.function.name")) or span.name
-    return word(first(of, "agent.name")) or span.name if kind is Kind.AGENT else None
+    return word(first(of, "agent.name", "graph.node.id")) or span.name if kind is Kind.AGENT else None
 
 
 def _sent(of: Mapping[str, Any]) -> tuple[Said, ...]:

@@ -12,7 +12,7 @@ from journeyman.capture.otlp.messages import said
 from journeyman.capture.otlp.nodes import Node, nodes, told
 from journeyman.capture.otlp.spans import Row, Span, spans
 from journeyman.capture.otlp.steps import steps
-from journeyman.capture.otlp.told import Kind, Told, first, loaded, word
+from journeyman.capture.otlp.told import Kind, first, loaded, word
 from journeyman.capture.otlp.wire import moment
 from journeyman.trace import ModelCall, Step, Trace
 
@@ -35,7 +35,7 @@ def trace(id: str, found: Sequence[Span]) -> Trace | None:
     known = {span.id for span in found}
     roots = [span for span in found if span.parent not in known] or list(found[:1])
     top = tolds[roots[0].id]
-    agent = _agent(made, found)
+    whole = top.kind in (None, Kind.AGENT, Kind.OUTER)
     attributes = {name: value for span in reversed(found) for name, value in {**span.resource, **span.attributes}.items()}
     return Trace(
         id=id,
@@ -48,9 +48,9 @@ def trace(id: str, found: Sequence[Span]) -> Trace | None:
         error=next((span.error for span in roots if span.error), None),
         session=next((each.session for each in tolds.values() if each.session), None)
         or word(first(attributes, "journeyman.session", "session.id", "langfuse.session.id")),
-        agent=agent,
-        input=_visible(top.input, "user") if _is_whole(top) else None,
-        output=_visible(top.output, "assistant") if _is_whole(top) else None,
+        agent=_agent(made, found),
+        input=(_visible(top.input, "user") if whole else None) or _agents(made, "input"),
+        output=(_visible(top.output, "assistant") if whole else None) or _agents(made, "output"),
         source="otlp",
         raw={"resource": dict(roots[0].resource), "name": roots[0].name},
     )
@@ -101,11 +101,6 @@ def overlap(one: ModelCall, other: ModelCall) -> bool:
     return -other.seconds <= apart <= one.seconds
 
 
-def _is_whole(top: Told) -> bool:
-    """Whether the topmost span stands for the whole of the work, and not for one call of it."""
-    return top.kind in (None, Kind.AGENT, Kind.OUTER)
-
-
 def _agent(made: Sequence[Node], found: Sequence[Span]) -> str | None:
     """Who did it: the first agent that is named as one; else the service, where somebody named it."""
     named = (node.told.agent for node in made)
@@ -113,18 +108,40 @@ def _agent(made: Sequence[Node], found: Sequence[Span]) -> str | None:
     return next((name for name in named if name), None) or (service if not service.startswith(_NOBODY) else None) or None
 
 
+def _agents(made: Sequence[Node], what: str) -> str | None:
+    """What the first agent was asked, or the last one answered, where no call of a model tells it."""
+    if any(getattr(node.told, {"input": "said", "output": "replies"}[what]) for node in made if node.kind is Kind.CALL):
+        return None
+    told = [text for node in made if node.kind is Kind.AGENT and (text := getattr(node.told, what))]
+    return (told[0] if what == "input" else told[-1]) if told else None
+
+
 def _end(found: Sequence[Span]) -> datetime | None:
     last = max(span.ended for span in found)
     return moment(last).astimezone(UTC) if last else None
 
 
+_WORDS = ("input", "question", "query", "prompt", "user_input", "new_message", "message", "content", "text", "output", "answer")
+
+
 def _visible(value: str | None, role: str) -> str | None:
-    """What a person said or was told, where a whole conversation, or a request, is written there."""
+    """What a person said or was told. `None` where what is written there is meant for programs: the first message and the last
+    reply tell it better."""
     inner = loaded(value)
     if isinstance(inner, str) or inner is None:
         return value
     rows = inner if isinstance(inner, list) else inner.get("messages")
-    if not isinstance(rows, list) or not all(isinstance(each, Mapping) and ("role" in each or "type" in each) for each in rows):
-        return value
-    words = [each.text for each in said(rows, role) if each.role == role and each.text]
-    return words[-1] if words else value
+    if isinstance(rows, list) and rows and all(isinstance(each, Mapping) and _ROLE & set(each) for each in rows):
+        words = [each.text for each in said(rows, role) if each.role == role and each.text]
+        return words[-1] if words else None
+    if isinstance(inner, Mapping):
+        for name in _WORDS:
+            if isinstance(inner.get(name), str):
+                return str(inner[name])
+            if isinstance(inner.get(name), Mapping):
+                words = [each.text for each in said(inner[name], role) if each.text]
+                return words[-1] if words else None
+    return None
+
+
+_ROLE = frozenset({"role", "type"})
