@@ -12,7 +12,7 @@ _ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
 _NOT_PARAMETERS = ("messages", "model")
 
 
-def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
+def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     choices = sorted(records(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
     said = [(choice, record(choice.get("message"))) for choice in choices]
@@ -35,6 +35,7 @@ def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
         finish=word(choices[0].get("finish_reason")) if choices else None,
         usage=tokens(usage),
         response_id=word(answer.get("id")),
+        error=error,
         raw=raw,
     )
 

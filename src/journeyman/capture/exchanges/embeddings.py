@@ -6,7 +6,7 @@ from journeyman.capture.exchanges.loose import chosen, count, record, records, s
 from journeyman.capture.exchanges.reading import Reading, Turn, Usage
 
 
-def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
+def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     usage = record(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
@@ -21,6 +21,7 @@ def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
         # Numbers come back instead of tokens: none is known here, not unknown.
         usage=Usage(input=sent, output=None if sent is None else 0),
         response_id=word(answer.get("id")),
+        error=error,
         raw=raw,
     )
 

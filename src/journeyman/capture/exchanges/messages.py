@@ -11,7 +11,7 @@ from journeyman.capture.exchanges.sse import Event
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
+def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     usage = record(answer.get("usage"))
     raw: dict[str, Any] = {"request": chosen(request, "messages", "system", "model")}
@@ -29,6 +29,7 @@ def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
         finish=word(answer.get("stop_reason")),
         usage=tokens(usage),
         response_id=word(answer.get("id")),
+        error=error,
         raw=raw,
     )
 

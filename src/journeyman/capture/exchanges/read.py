@@ -1,7 +1,6 @@
 """From the bytes of an exchange to what they say."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from journeyman.capture.exchanges import chat, embeddings, messages, responses, sse
@@ -9,7 +8,7 @@ from journeyman.capture.exchanges.base import Dialect, Exchange
 from journeyman.capture.exchanges.loose import complaint, parsed, record
 from journeyman.capture.exchanges.reading import Reading
 
-_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any]], Reading]] = {
+_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], str | None], Reading]] = {
     Dialect.CHAT: chat.read,
     Dialect.RESPONSES: responses.read,
     Dialect.EMBEDDINGS: embeddings.read,
@@ -27,10 +26,9 @@ def read(exchange: Exchange) -> Reading:
     """What an exchange says. Never raises: of what cannot be read there is an `error`, and all that could be read."""
     asked = parsed(exchange.request)
     answer, wrong = _answer(exchange)
-    reading = _READ[exchange.dialect](record(asked), answer)
     if wrong is None and not isinstance(asked, dict):
         wrong = "unreadable: the request is no JSON object"
-    return replace(reading, error=wrong)
+    return _READ[exchange.dialect](record(asked), answer, wrong)
 
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:

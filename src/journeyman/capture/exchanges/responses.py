@@ -14,7 +14,7 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 """Fields of a server's tool call that are not its arguments."""
 
 
-def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
+def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     usage = record(answer.get("usage"))
     raw: dict[str, Any] = {"request": chosen(request, "input", "instructions", "model")}
@@ -35,6 +35,7 @@ def read(request: dict[str, Any], answer: dict[str, Any]) -> Reading:
         finish=_finish(answer),
         usage=tokens(usage),
         response_id=word(answer.get("id")),
+        error=error,
         behind=word(request.get("previous_response_id")),
         thread=word(talk) or word(record(talk).get("id")),
         raw=raw,
