@@ -18,7 +18,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from journeyman import models
 from journeyman.errors import InputError, ModelError
 from journeyman.stores.urls import is_url
-from journeyman.upstreams import ServeSettings, Upstreams, UpstreamSettings
+from journeyman.upstreams import RecordSettings, ServeSettings, Upstreams, UpstreamSettings
 
 FILE = "journeyman.toml"
 FOLDER = ".journeyman"
@@ -119,6 +119,7 @@ class Settings:
     serve: ServeSettings = field(default_factory=ServeSettings)
     upstreams: Upstreams = field(default_factory=dict)
     """The model servers behind `journeyman serve`, by name."""
+    record: RecordSettings = field(default_factory=RecordSettings)
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 

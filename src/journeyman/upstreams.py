@@ -108,3 +108,15 @@ class ServeSettings:
     """How long running answers may take to end when the server is told to stop."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """What is kept of what is watched."""
+
+    content: bool = True
+    """Whether what was said is kept; else only shapes and numbers."""
+    redact: tuple[str, ...] = ()
+    """Regular expressions of what must not be kept, beside keys and tokens, which never are."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _STRICT

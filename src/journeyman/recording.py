@@ -1,0 +1,75 @@
+"""The wiring of what is watched: from what passes and what is reported, through redaction, into the store."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from journeyman.capture.exchanges.join import Joiner
+from journeyman.capture.exchanges.reading import Usage
+from journeyman.capture.redact import Redactor
+from journeyman.errors import StoreError
+from journeyman.intake.clean import Cleaner
+from journeyman.intake.writer import StoreIntake
+from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.base import Query, SpanRow, TraceStore
+from journeyman.trace import Trace
+from journeyman.upstreams import RecordSettings
+
+_LATEST = 20
+"""Traces of a session that a conversation may go on from."""
+
+
+def open_intake(store_url: str, spill: Path, settings: RecordSettings) -> StoreIntake:
+    """A way into the store, for one process. It starts at once, also when the store cannot be opened yet.
+
+    Args:
+        store_url: As `open_traces` takes it.
+        spill: The folder of what waits while the store is slow or gone.
+    """
+    joiner = Joiner(price=_price, past=_Past(store_url))
+    cleaner = Cleaner(
+        redactor=Redactor(settings.redact), content=settings.content, read=lambda exchange: (joiner.join(exchange),)
+    )
+    return StoreIntake(lambda: open_traces(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill)
+
+
+class _Past:
+    """What the store knows of conversations that are no longer in memory. A store that is ill knows nothing."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._store: TraceStore | None = None
+
+    def get(self, trace_id: str) -> Trace | None:
+        with suppress(StoreError):
+            return self._opened().get(trace_id)
+        return None
+
+    def session(self, session: str) -> Iterable[Trace]:
+        with suppress(StoreError):
+            store = self._opened()
+            lines = store.page(Query(session=session), limit=_LATEST).lines
+            return [trace for line in reversed(lines) if (trace := store.get(line.id)) is not None]
+        return ()
+
+    def _opened(self) -> TraceStore:
+        if self._store is None:
+            self._store = open_traces(self._url)
+        return self._store
+
+
+def _price(base_url: str, model: str, usage: Usage) -> float | None:
+    # The list of prices takes a quarter of a second to load: nobody waits for it before the first call.
+    from journeyman.models.prices import cost
+
+    return cost(base_url, model, usage.input, usage.output, usage.cached)
+
+
+def _read_spans(rows: Sequence[SpanRow]) -> Sequence[Trace]:
+    from journeyman.capture.otlp import read
+
+    by_trace: defaultdict[str, list[SpanRow]] = defaultdict(list)
+    for row in rows:
+        by_trace[row.trace_id].append(row)
+    return read.traces(by_trace)
