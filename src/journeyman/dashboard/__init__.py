@@ -1,4 +1,4 @@
-"""The pages: traces to find, read and label; sessions; statistics. Rendered here, shown without a line of script from elsewhere.
+"""The pages: traces to find, read and label; sessions; statistics. All that a browser loads is rendered or shipped here.
 
 `routes` gives them to a server; what checks a token is `Guard`.
 """

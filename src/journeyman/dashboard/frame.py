@@ -21,7 +21,7 @@ _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
 
-class Refused(Exception):  # noqa: N818 - an answer, and no fault of ours
+class Refused(Exception):
     """The page is not given, and the sentence says why."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
@@ -42,10 +42,7 @@ class Frame:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(
-            {each.__name__: each for each in (words.count, words.short, words.money, words.seconds, words.share, words.reward)},
-            when=words.when, pretty=words.pretty, as_json=words.raw, one_line=words.one_line, name=name, mark=mark, without=without, plus=plus,
-        )  # fmt: skip
+        self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=words.raw)
         self._templates.globals.update(encoded=encoded, asset=asset, token=guard.form_token, demands=guard.demands, who=who)
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
@@ -103,3 +100,10 @@ async def static(request: Request) -> Response:
     if body is None:
         return Response("no such file", HTTPStatus.NOT_FOUND, media_type="text/plain")
     return Response(body, headers=_FOREVER, media_type=kind)
+
+
+_FILTERS = (
+    words.count, words.short, words.money, words.seconds, words.share, words.reward, words.when, words.pretty, words.one_line,
+    name, mark, without, plus,
+)  # fmt: skip
+"""What a template can say behind `|`."""

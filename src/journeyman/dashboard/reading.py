@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 
 from journeyman.capture.base import NO_TIME
 from journeyman.dashboard.words import one_line
+from journeyman.reward import Reward
 from journeyman.stores.traces.base import Given
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Reward, Step, ToolCall, Trace, walk
+from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 
 SHALLOW = 8
 """Levels of the tree that are set in; deeper ones stand below each other."""

@@ -14,8 +14,8 @@ _PRETTY_UP_TO = 200_000
 
 
 def visible(value: Any) -> Any:
-    """A text in which nothing hides: control characters, marks that turn the direction of writing, halves of surrogate pairs and
-    others that a reader would not see are written as `[U+202E]`. Anything else passes as it is."""
+    """A text in which nothing hides: control characters, marks that turn the direction of writing and halves of surrogate
+    pairs are written as `[U+202E]`. Anything else passes as it is."""
     if type(value) is not str:
         return value
     return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", value.replace("\r\n", "\n"))
@@ -42,7 +42,9 @@ def money(value: float | None) -> str:
         return "?"
     if value == 0:
         return "$0"
-    return f"${value:,.2f}" if abs(value) >= 1 else f"${value:.2g}" if abs(value) >= 0.0001 else f"${value:.1e}"
+    if abs(value) >= 0.01:
+        return f"${value:,.2f}" if abs(value) >= 0.1 else f"${value:.3f}"
+    return f"${value:.2g}" if abs(value) >= 0.0001 else f"${value:.1e}"
 
 
 def seconds(value: float | None) -> str:

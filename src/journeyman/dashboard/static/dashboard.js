@@ -5,6 +5,7 @@ const root = document.documentElement;
 const kept = { get: () => { try { return localStorage.getItem("theme"); } catch { return null; } }, set: (to) => { try { localStorage.setItem("theme", to); } catch { /* private window */ } } };
 // Before the first paint, or a dark page would flash white.
 if (kept.get()) root.dataset.theme = kept.get();
+root.classList.add("scripted");
 
 const $ = (selector, from = document) => from.querySelector(selector);
 const all = (selector, from = document) => [...from.querySelectorAll(selector)];
