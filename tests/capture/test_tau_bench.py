@@ -5,6 +5,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from math import comb
 from pathlib import Path
 from statistics import correlation
@@ -57,7 +58,8 @@ def test_the_recorded_reward_is_none_of_the_agents_work() -> None:
     rows = [json.loads(text) for text in SAMPLE.read_text().splitlines()]
     before = [parse(row, name="x") for row in rows]
     after = [parse({**row, "reward": 1.0 - row["reward"]}, name="x") for row in rows]
-    assert [run.trace for run in before] == [run.trace for run in after]
+    assert [replace(run.trace, rewards=()) for run in before] == [replace(run.trace, rewards=()) for run in after]
+    assert [run.trace.rewards[0].value for run in after] == [0, 0, 1, 1]
 
 
 def test_rewards_on_the_sample() -> None:

@@ -21,6 +21,8 @@ class Recorded:
     """What the recorder says it was worth. No reward of ours may read it."""
     goal: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=())
     """The tool calls that solve the task, where the record tells them."""
+    where: str = ""
+    """Of what was read from a file, the file and line."""
 
 
 _WORDS = ("error", "exception", "traceback", "fatal:")

@@ -1,11 +1,14 @@
-"""Runs of tau-bench (Yao et al., arXiv 2406.12045), as its own program writes them."""
+"""Runs of tau-bench (Yao et al., arXiv 2406.12045), as its own program writes them, and of those who write like it."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from journeyman.capture import chat
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.reward import Reward
 from journeyman.trace import Trace
 
 CHANGES = frozenset(
@@ -28,10 +31,21 @@ class _Action(BaseModel):
 class _Task(BaseModel):
     user_id: str
     actions: list[_Action] = Field(default_factory=list)
+    instruction: str | None = None
+
+
+class _Verdict(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    info: dict[str, Any] | None = None
+    components: dict[str, Any] | None = None
 
 
 class _Info(BaseModel):
     task: _Task
+    source: str | None = None
+    user_cost: float | None = None
+    reward_info: _Verdict | None = None
 
 
 class Run(BaseModel):
@@ -49,7 +63,6 @@ class Run(BaseModel):
 
         A conversation that neither the user nor a hand-over to a person has ended was cut off by the limit of steps.
         """
-        found = tuple(chat.steps(self.traj))
         last = self.traj[-1] if self.traj else None
         ended = last is not None and (_STOP in last.text if last.role == "user" else last.name == _TRANSFER)
         actions = self.info.task.actions if self.info else []
@@ -59,9 +72,78 @@ class Run(BaseModel):
                 task_id=str(self.task_id),
                 candidate_id="base",
                 started_at=NO_TIME,
-                steps=found,
+                steps=chat.steps(turn for message in self.traj for turn in message.turns),
                 error=None if ended else f"StepLimit: the conversation was cut off after {len(self.traj)} messages",
+                rewards=(self._reward(),),
+                raw=self._raw(),
             ),
             reward=self.reward,
             goal=tuple((action.name, action.kwargs) for action in actions if action.name in CHANGES),
         )
+
+    def _reward(self) -> Reward:
+        verdict = self.info.reward_info if self.info else None
+        found = verdict.components or verdict.info if verdict else None
+        evidence = chat.as_json(found) if found else "not verified: the run was cut off, which counts as 0" if self.info else ""
+        # The fork's composite reward goes below 0 and above 1; a reward of ours does not.
+        value = min(max(self.reward, 0.0), 1.0) if self.reward == self.reward else None
+        if value != self.reward:
+            evidence = f"recorded as {self.reward:g}; {evidence}"
+        return Reward(name="tau_bench", value=value, evidence=evidence)
+
+    def _raw(self) -> dict[str, Any]:
+        if self.info is None:
+            return {"trial": self.trial}
+        told = {"instruction": self.info.task.instruction, "user": self.info.source, "user_cost": self.info.user_cost}
+        return {"trial": self.trial, **{name: value for name, value in told.items() if value is not None}}
+
+
+class Unscored(BaseModel):
+    """A row of somebody who writes like tau-bench and has no verdict: no reward is not a reward of 0."""
+
+    task_id: int | str
+    trial: int | None = None
+    traj: list[chat.Message]
+
+    def recorded(self) -> Recorded:
+        return Recorded(
+            trace=Trace(
+                id=str(self.task_id) if self.trial is None else f"{self.task_id}/{self.trial}",
+                task_id=str(self.task_id),
+                candidate_id="base",
+                started_at=NO_TIME,
+                steps=chat.steps(turn for message in self.traj for turn in message.turns),
+            )
+        )
+
+
+_SPEAKER = re.compile(r"^(user|assistant|tool|system): ", re.MULTILINE)
+_UNTOLD = "None"
+"""Stands for a message that only called a tool. Which one, and how, was not written down."""
+
+
+class FewShot(BaseModel):
+    """An example run as tau-bench puts it into a prompt: text, with the speakers' names before the lines."""
+
+    messages_display: str
+
+    def recorded(self, name: str) -> Recorded:
+        return Recorded(
+            trace=Trace(
+                id=name,
+                task_id="few-shot",
+                candidate_id="base",
+                started_at=NO_TIME,
+                steps=chat.steps(self._turns()),
+            )
+        )
+
+    def _turns(self) -> Iterator[chat.Turn]:
+        marks = list(_SPEAKER.finditer(self.messages_display))
+        ends = [mark.start() for mark in marks[1:]] + [len(self.messages_display)]
+        roles = [mark[1] for mark in marks] + [""]
+        for mark, end, following in zip(marks, ends, roles[1:], strict=True):
+            text = self.messages_display[mark.end() : end].strip()
+            called = mark[1] == "assistant" and following == "tool"
+            asks = (chat.Asked(tool="unknown", arguments=""),) if called else ()
+            yield chat.Turn(role=mark[1], text="" if called and text == _UNTOLD else text, asks=asks)

@@ -1,0 +1,14 @@
+"""Traces from files that others wrote. What a file is, its content says.
+
+    for found in read("results.json.gz"):
+        print(found if isinstance(found, Problem) else found.trace.id)
+
+`NAMES` are the formats. What a record tells is in its trace; the same record has the same id whenever and from wherever it is
+read.
+"""
+
+from journeyman.capture.files.formats import NAMES
+from journeyman.capture.files.reading import read
+from journeyman.capture.files.source import Problem
+
+__all__ = ["NAMES", "Problem", "read"]

@@ -1,0 +1,95 @@
+"""Execution logs of a planner: JSON lines with the instruction, the plan, what it cost, and whether it succeeded."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.capture.files import fields
+from journeyman.errors import TraceError
+from journeyman.trace import AgentCall, Trace
+
+
+def recognised(record: Mapping[str, Any]) -> bool:
+    return "instruction" in record and bool({"planner_outputs", "execution_result"} & set(record))
+
+
+def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
+    """The execution that a line tells of.
+
+    A plan's subtasks are its parts of the work; which model did one is an index into a list that the log does not hold.
+
+    Raises:
+        TraceError: The instruction is no text, or two fields say opposite things.
+    """
+    instruction = record["instruction"]
+    if not isinstance(instruction, str):
+        raise TraceError("instruction: is no text")
+    result, plan = fields.mapping(record.get("execution_result")), fields.mapping(record.get("planner_outputs"))
+    success = _agreed(record.get("success"), result.get("success"))
+    millis = fields.number(record.get("latency_ms", result.get("total_latency_ms")))
+    started = fields.time(record.get("timestamp"))
+    outputs = result.get("outputs")
+    failure = fields.text(record.get("error") or result.get("error"))
+    trace = Trace(
+        id="",
+        task_id=str(record.get("task_id") or record.get("id") or instruction[:80]),
+        candidate_id="base",
+        started_at=started or NO_TIME,
+        ended_at=_end(started, millis),
+        steps=tuple(_subtasks(plan, outputs)),
+        error=(f"Failed: {failure or 'the log says no more'}" if success is False else None),
+        agent="planner",
+        input=instruction,
+        output=fields.text(outputs) if outputs else None,
+        rewards=() if success is None else (fields.reward("success", success, failure),),
+        raw=fields.known(
+            cost=fields.number(record.get("cost", result.get("total_cost"))),
+            latency_ms=millis,
+            planner_outputs=plan,
+            execution_result={key: value for key, value in result.items() if key != "outputs"},
+        ),
+    )
+    yield Recorded(trace=trace, reward=None if success is None else float(success))
+
+
+def _end(started: Any, millis: float | None) -> Any:
+    try:
+        return None if started is None or millis is None else started + timedelta(milliseconds=millis)
+    except OverflowError:
+        return None
+
+
+def _agreed(outer: Any, inner: Any) -> bool | None:
+    told = {value for value in (outer, inner) if isinstance(value, bool)}
+    if len(told) > 1:
+        raise TraceError("success: the line says the opposite of its execution_result")
+    return told.pop() if told else None
+
+
+def _subtasks(plan: Mapping[str, Any], outputs: Any) -> Iterator[AgentCall]:
+    """One part of the work for each subtask. An edge of the plan is what came before, not what caused: it stays in `raw`."""
+    models = plan.get("model_selections")
+    adjacency = fields.mapping(plan.get("workflow_graph")).get("adjacency")
+    if not isinstance(models, list):
+        return
+    for number, model in enumerate(models):
+        after = [row for row, edges in enumerate(adjacency if isinstance(adjacency, list) else ()) if _edge(edges, number)]
+        yield AgentCall(
+            agent=f"subtask {number}",
+            output=_output(outputs, number),
+            id=f"subtask-{number}",
+            raw=fields.known(model=model, after=after),
+        )
+
+
+def _edge(row: Any, to: int) -> bool:
+    return isinstance(row, list) and to < len(row) and bool(row[to])
+
+
+def _output(outputs: Any, number: int) -> str:
+    """What a subtask gave, from a list by its place or from an object by its number or name."""
+    if isinstance(outputs, list):
+        return fields.text(outputs[number]) if number < len(outputs) else ""
+    names = (str(number), f"subtask_{number}", f"task_{number}")
+    return next((fields.text(outputs[name]) for name in names if name in outputs), "") if isinstance(outputs, dict) else ""

@@ -1,0 +1,246 @@
+"""From a file to its traces: what it is, what each record tells, and the id by which it will be known."""
+
+import codecs
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.capture.files import formats, inspect_log, langsmith, openclaw
+from journeyman.capture.files.formats import Format
+from journeyman.capture.files.source import Problem, Record, Source
+from journeyman.errors import InputError, JourneymanError, TraceError
+from journeyman.trace import Trace
+
+Found = Recorded | Problem
+_PATIENCE = 20
+"""Records of no known format before the file is given up."""
+
+
+def read(path: Path | str, format: str | None = None, done: Callable[[int], None] = lambda _: None) -> Iterator[Found]:
+    """The traces of a file, and the places in it that could not be read, in the order in which they stand there.
+
+    A file of lines or a list is read piece by piece, also where it is gzipped: its size does not matter.
+
+    Args:
+        path: One file.
+        format: One of `NAMES`; recognised by the content when there is none.
+        done: Called with how many more bytes of the file were read.
+
+    Raises:
+        InputError: The file cannot be opened, or there is no such format.
+    """
+    path = Path(path)
+    if format is not None and format not in formats.NAMES:
+        raise InputError(f"there is no format {format!r}; there are {', '.join(formats.NAMES)}")
+    with Source(path, done) as source:
+        yield from _Reading(source, format).all()
+
+
+class _Reading:
+    """One file while it is read."""
+
+    def __init__(self, source: Source, format: str | None) -> None:
+        self._source, self._path, self._format = source, source.path, format
+        self._seen: dict[bytes, int] = {}
+        self._like_json = True
+
+    def all(self) -> Iterator[Found]:
+        if self._source.zipped:
+            yield from self._archive()
+            return
+        try:
+            start = self._source.start()
+        except InputError as error:
+            yield Problem(str(self._path), str(error).removeprefix(f"{self._path} "))
+            return
+        self._like_json = start[:1] in (b"{", b"[")
+        if not start:
+            yield Problem(str(self._path), "is empty", strange=True)
+        elif self._format == formats.OTLP or _is_binary(start):
+            yield from self._spans()
+        else:
+            yield from self._records()
+
+    def _records(self) -> Iterator[Found]:
+        records = self._source.records()
+        held: list[Record | Problem] = []
+        for one in islice(records, _PATIENCE):
+            held.append(one)
+            if isinstance(one, Record):
+                break
+        last = held[-1] if held else None
+        first = last.value if isinstance(last, Record) else None
+        every = chain(held, records)
+        if self._format is None and formats.is_otlp(first):
+            yield from self._spans()
+        elif first is None and not self._like_json:
+            yield Problem(str(self._path), _unknown(None), strange=True)
+        elif self._is("openclaw", openclaw.recognised, first):
+            yield from self._sessions(every)
+        elif self._is("langsmith", langsmith.recognised_run, first):
+            yield from self._runs(every)
+        elif isinstance(last, Record) and last.in_list and self._is("mini-swe-agent", formats.is_bare_message, first):
+            yield from self._conversation(every)
+        else:
+            yield from self._one_by_one(every)
+
+    def _is(self, name: str, recognises: Callable[[Any], bool], record: Any) -> bool:
+        return self._format in (None, name) and isinstance(record, dict) and recognises(record)
+
+    def _one_by_one(self, records: Iterable[Record | Problem]) -> Iterator[Found]:
+        strange: list[Problem] = []
+        known = False
+        what: str | None = None
+        for one in records:
+            if isinstance(one, Problem):
+                yield one
+                continue
+            format = formats.BY_NAME[self._format] if self._format else formats.recognise(one.value)
+            if format is not None:
+                yield from strange
+                strange, known = [], True
+                yield from self._read(format, one)
+                continue
+            what = what or formats.said_of(one.value)
+            strange.append(Problem(one.where, "is of no format that is known"))
+            if known:
+                yield from strange
+                strange = []
+            elif len(strange) == _PATIENCE:
+                break
+        if strange:
+            yield Problem(str(self._path), _unknown(what), strange=True)
+
+    def _read(self, format: Format, record: Record) -> Iterator[Found]:
+        """What a record tells."""
+        if not isinstance(record.value, dict):
+            yield Problem(record.where, f"is no record of the format {format.name}: it is no object")
+            return
+        key = None if format.unique else _digest(record.value)
+        several = 0
+        for found in _guarded(format.read, record.value):
+            if isinstance(found, TraceError):
+                yield Problem(record.where, str(found))
+                continue
+            several += 1
+            yield self._finished(found, format.name, record.where, key, several)
+
+    def _finished(self, found: Recorded, name: str, where: str, key: bytes | None, number: int = 1) -> Recorded:
+        """With an id that is its own, the name of the format, and where it stands."""
+        trace = replace(found.trace, source=name)
+        if key is not None or not trace.id:
+            digest = _digest([(key or b"").hex(), number] if number > 1 else (key or _content(trace)).hex())
+            again = self._seen.get(digest, 0)
+            self._seen[digest] = again + 1
+            # The same record twice in one file is two attempts that went the same way.
+            own = digest.hex() if not again else f"{digest.hex()}.{again + 1}"
+            id = f"{trace.id}-{own}" if trace.id else own
+            trace = replace(trace, id=id, task_id=trace.task_id or id)
+        return replace(found, trace=trace, where=where)
+
+    def _archive(self) -> Iterator[Found]:
+        if self._format not in (None, "inspect"):
+            yield Problem(str(self._path), f"is an archive, and nothing of the format {self._format}")
+            return
+        for found in _guarded(inspect_log.read_archive, self._path):
+            if isinstance(found, TraceError):
+                yield Problem(str(self._path), str(found))
+            elif isinstance(found, Problem):
+                yield found
+            else:
+                name, _, recorded = found
+                yield self._finished(recorded, "inspect", f"{self._path}:{name}", None)
+
+    def _sessions(self, records: Iterable[Record | Problem]) -> Iterator[Found]:
+        held: list[dict[str, Any]] = []
+        where = str(self._path)
+        for one in records:
+            if isinstance(one, Problem):
+                yield one
+            elif not isinstance(one.value, dict):
+                yield Problem(one.where, "is no line of a session")
+            elif openclaw.begins(one.value):
+                if held:
+                    yield from self._together(openclaw.read(held), "openclaw", where)
+                held, where = [one.value], one.where
+            elif openclaw.belongs(one.value):
+                held.append(one.value)
+            else:
+                yield Problem(one.where, "is no line of a session: it has no type")
+        yield from self._together(openclaw.read(held), "openclaw", where)
+
+    def _runs(self, records: Iterable[Record | Problem]) -> Iterator[Found]:
+        held = []
+        for one in records:
+            if isinstance(one, Problem):
+                yield one
+            elif isinstance(one.value, dict) and langsmith.recognised_run(one.value):
+                held.append(one.value)
+            else:
+                yield Problem(one.where, "is no run of LangSmith: it has no run_type")
+        yield from self._together(langsmith.traces(held), "langsmith", str(self._path))
+
+    def _conversation(self, records: Iterable[Record | Problem]) -> Iterator[Found]:
+        held = []
+        for one in records:
+            if isinstance(one, Problem):
+                yield one
+            elif formats.is_bare_message(one.value):
+                held.append(one.value)
+            else:
+                yield Problem(one.where, "is no message: it has no role and content")
+        record = Record(str(self._path), {"messages": held})
+        yield from self._read(formats.BY_NAME["mini-swe-agent"], record)
+
+    def _together(self, found: Iterable[Recorded], name: str, where: str) -> Iterator[Found]:
+        for one in _guarded(lambda found: found, found):
+            if isinstance(one, TraceError):
+                yield Problem(where, str(one))
+            else:
+                yield self._finished(one, name, where, None)
+
+    def _spans(self) -> Iterator[Found]:
+        yield Problem(str(self._path), _unknown(None), strange=True)
+
+
+def _is_binary(start: bytes) -> bool:
+    """Whether it is no text. A few bytes of a character may be cut off at the end."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return True
+    return b"\0" in start or start[:1] == b"\n"
+
+
+def _unknown(what: str | None) -> str:
+    if what is not None:
+        return f"holds {what}, and no traces"
+    return f"holds nothing of a format that is known; there are {', '.join(formats.NAMES)}: name one with --format"
+
+
+def _guarded(read: Callable[[Any], Iterable[Any]], value: Any) -> Iterator[Any]:
+    """What a format reads; what goes wrong in it comes as the last of it."""
+    try:
+        yield from read(value)
+    except TraceError as error:
+        yield error
+    except JourneymanError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a record may hold anything where anything else is expected: it is data, and named
+        yield TraceError(f"could not be read: {type(error).__name__}: {error!s:.200}")
+
+
+def _digest(value: Any) -> bytes:
+    """Of a JSON value, however it was written."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).digest()[:8]
+
+
+def _content(trace: Trace) -> bytes:
+    """Of a trace without an id."""
+    return hashlib.sha256(repr(replace(trace, started_at=trace.started_at or NO_TIME)).encode("utf-8", "replace")).digest()[:8]

@@ -1,0 +1,165 @@
+"""Trajectories of SWE-agent (`.traj`) and of mini-swe-agent (`.traj.json`), in the dialects that they have had.
+
+That an agent has submitted is no success: there is no verdict in these files, so there is no reward.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from journeyman.capture import chat
+from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.capture.files import fields
+from journeyman.trace import Step, Trace
+
+_SHELL = "bash"
+"""The tool of all dialects without function calling: SWE-agent's own commands are functions of its shell."""
+_BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\s*\n(.*?)\n?```", re.DOTALL)
+_RETURNED = re.compile(r"<returncode>\s*(-?\d+)\s*</returncode>")
+
+
+def recognised(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("trajectory"), list) or isinstance(record.get("history"), list)
+
+
+def recognised_mini(record: Mapping[str, Any]) -> bool:
+    told = str(record.get("trajectory_format", "")).startswith("mini-swe-agent")
+    return isinstance(record.get("messages"), list) and (told or "exit_status" in fields.mapping(record.get("info")))
+
+
+def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
+    """The run that a file is."""
+    history = [each for each in fields.objects(record.get("history"))]
+    done = fields.objects(record.get("trajectory"))
+    turns = list(_played(done, history) if done else _told(history))
+    yield _recorded(record, chat.steps(turns, model=_model(record)), agent="swe-agent")
+
+
+def read_mini(record: Mapping[str, Any]) -> Iterator[Recorded]:
+    """The run that a file of mini-swe-agent is."""
+    yield _recorded(record, mini_steps(fields.objects(record.get("messages")), _model(record)), agent="mini-swe-agent")
+
+
+def mini_steps(messages: Sequence[Mapping[str, Any]], model: str = "") -> tuple[Step, ...]:
+    """The steps of a conversation in which a block of shell is a call and the next message its answer."""
+    turns: list[chat.Turn] = []
+    asked = False
+    for message in messages:
+        role, said = str(message.get("role", "user")), chat.text_of(message.get("content"))
+        extra = fields.mapping(message.get("extra"))
+        if role == "assistant":
+            blocks = [] if message.get("tool_calls") else _BLOCK.findall(said)
+            asks = tuple(chat.Asked(tool=_SHELL, arguments=chat.as_json({"command": block})) for block in blocks)
+            asks += tuple(_asked(call) for call in fields.objects(message.get("tool_calls")))
+            # The program itself runs a reply that has exactly one block.
+            asked = len(asks) == 1
+            turns.append(_reply(said, asks if asked else asks[:0], fields.mapping(extra.get("response"))))
+        elif asked:
+            code = extra.get("returncode", (_RETURNED.search(said) or ("", None))[1])
+            bad = code is not None and str(code) != "0"
+            turns.append(chat.Turn(role="tool", text=said, failed=bad, error=f"exit status {code}" if bad else None))
+            asked = False
+        else:
+            turns.append(chat.Turn(role=role, text=said))
+    return chat.steps(turns, model=model)
+
+
+def _reply(said: str, asks: tuple[chat.Asked, ...], response: Mapping[str, Any]) -> chat.Turn:
+    usage = response.get("usage")
+    return chat.Turn(
+        role="assistant",
+        text=said,
+        asks=asks,
+        model=str(response.get("model") or ""),
+        input_tokens=chat.count(usage, "prompt_tokens", "input_tokens"),
+        output_tokens=chat.count(usage, "completion_tokens", "output_tokens"),
+        cached_tokens=chat.cached(usage),
+        response_id=response.get("id") if isinstance(response.get("id"), str) else None,
+    )
+
+
+def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str) -> Recorded:
+    info = fields.mapping(record.get("info"))
+    status = str(info.get("exit_status") or "")
+    done = "" if status.lower() in ("submitted", "") else status
+    problem = fields.mapping(fields.mapping(_settings(record)).get("env")).get("problem_statement")
+    problem = problem or fields.mapping(_settings(record)).get("problem_statement")
+    task = fields.mapping(problem).get("id") or record.get("instance_id") or "swe-agent"
+    trace = Trace(
+        id=str(record.get("instance_id") or ""),
+        task_id=str(task),
+        candidate_id="base",
+        started_at=NO_TIME,
+        steps=steps,
+        error=f"Exit: {done}" if done else None,
+        domain="code",
+        agent=agent,
+        output=info["submission"] if isinstance(info.get("submission"), str) else None,
+        raw=fields.known(
+            exit_status=status,
+            # Of the whole run: how much of it each call had is not recorded, and 0 stands for "not counted".
+            model_stats=info.get("model_stats"),
+            environment=record.get("environment"),
+            trajectory_format=record.get("trajectory_format"),
+        ),
+    )
+    return Recorded(trace=trace)
+
+
+def _settings(record: Mapping[str, Any]) -> Any:
+    return fields.opened(record.get("replay_config"))
+
+
+def _model(record: Mapping[str, Any]) -> str:
+    config = fields.mapping(fields.mapping(record.get("info")).get("config"))
+    model = fields.mapping(fields.mapping(_settings(record)).get("agent")).get("model") or config.get("model")
+    found = fields.mapping(model).get("name") or fields.mapping(model).get("model_name")
+    return str(found or "")
+
+
+def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Iterator[chat.Turn]:
+    """What each step did, from the trajectory; what stood before it all, and how calls were written, from the history."""
+    first = next((at for at, each in enumerate(history) if each.get("role") == "assistant"), len(history))
+    for message in history[:first]:
+        yield chat.Turn(role=str(message.get("role", "user")), text=chat.text_of(message.get("content")))
+    replies = [each for each in history if each.get("role") == "assistant" and not each.get("is_demo")]
+    for number, step in enumerate(done):
+        asks = tuple(
+            _asked(call) for call in fields.objects(replies[number].get("tool_calls") if number < len(replies) else None)
+        )
+        action = fields.text(step.get("action")).strip("\n")
+        if not asks and action:
+            asks = (chat.Asked(tool=_SHELL, arguments=chat.as_json({"command": action})),)
+        reply = fields.text(step.get("response"))
+        raw = fields.known(state=fields.opened(step.get("state")))
+        yield chat.Turn(role="assistant", text=reply, asks=asks, thinking=_apart(step, reply), raw=raw)
+        took = fields.number(step.get("execution_time"))
+        if action:
+            yield chat.Turn(role="tool", text=fields.text(step.get("observation")), seconds=took)
+        elif step.get("observation"):
+            yield chat.Turn(role="user", text=fields.text(step["observation"]))
+
+
+def _apart(step: Mapping[str, Any], reply: str) -> str:
+    """What was thought, where the reply does not say it too."""
+    thought = fields.text(step.get("thought")).strip()
+    return "" if thought in reply else thought
+
+
+def _told(history: Sequence[Mapping[str, Any]]) -> Iterator[chat.Turn]:
+    """The conversation alone."""
+    for message in history:
+        answers = message.get("tool_call_ids")
+        yield chat.Turn(
+            role=str(message.get("role", "user")),
+            text=chat.text_of(message.get("content")),
+            asks=tuple(_asked(call) for call in fields.objects(message.get("tool_calls"))),
+            answers=str(answers[0]) if isinstance(answers, list) and answers else None,
+        )
+
+
+def _asked(call: Mapping[str, Any]) -> chat.Asked:
+    inner = fields.mapping(call.get("function"))
+    return chat.Asked(
+        tool=str(inner.get("name", "")), arguments=fields.text(inner.get("arguments", "")), id=str(call.get("id") or "")
+    )
