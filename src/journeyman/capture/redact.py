@@ -1,0 +1,218 @@
+"""Secrets are taken out of what was captured, before it is kept.
+
+    redactor = Redactor(("ACME-[0-9]{6}",))
+    redactor.text("Authorization: Bearer sk-proj-4f…")   # Authorization: Bearer [redacted openai key]
+
+What is found, and how: `capture.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
+as it is. Redacting twice is redacting once.
+"""
+
+import builtins
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from journeyman.capture import secrets
+from journeyman.capture.exchanges.base import Exchange
+from journeyman.capture.patterns import check
+from journeyman.reward import Reward
+from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
+
+DEEPEST = 100
+"""Levels of a mapping that are looked through; what lies deeper is taken out whole."""
+_Record = TypeVar("_Record", bound=Step | Trace | Reward | Message)
+OWN = "pattern"
+"""What a marker calls that which a pattern of the user found."""
+
+_TEXTS: Mapping[type, Sequence[str]] = {
+    ModelCall: ("model", "prompt", "reply", "finish", "error"),
+    ToolCall: ("tool", "arguments", "result", "error"),
+    Reasoning: ("text",),
+    AgentCall: ("agent", "input", "output", "error"),
+    Trace: ("task_id", "error", "domain", "session", "agent", "input", "output"),
+}
+"""The fields that hold text, by class. Ids are not among them: a tree must stay one."""
+
+
+class Redactor:
+    """Takes secrets out. May be used by several threads."""
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        """
+        Args:
+            patterns: Regular expressions of the user; what they match goes too.
+
+        Raises:
+            InputError: A pattern cannot be used.
+        """
+        self._own = check(patterns)
+
+    def text(self, text: str) -> str:
+        """The text without its secrets; the same object where there are none."""
+        spans = list(secrets.find(text))
+        for pattern in self._own:
+            spans += [(start, end, OWN) for start, end in pattern.find(text)]
+        return _without(text, spans) if spans else text
+
+    def bytes(self, body: "builtins.bytes") -> "builtins.bytes":
+        """The same, of text in UTF-8; of what is none, too."""
+        text = body.decode(errors="surrogateescape")
+        clean = self.text(text)
+        return body if clean is text else clean.encode(errors="surrogateescape")
+
+    def suspects(self, body: "builtins.bytes") -> bool:
+        """Whether anything in it might be a secret, also by the name that stands before it; `False` is certain."""
+        return bool(self._own) or secrets.named(body) or next(secrets.find(body.decode("latin-1")), None) is not None
+
+    def exchange(self, exchange: Exchange) -> Exchange:
+        """The exchange without secrets. Those that a stream brought in pieces stay: redact the trace as well."""
+        return replace(
+            exchange,
+            request=self.bytes(exchange.request),
+            response=self.bytes(exchange.response),
+            error=exchange.error and self.text(exchange.error),
+            labels={name: self.text(value) for name, value in exchange.labels.items()},
+        )
+
+    def trace(self, trace: Trace) -> Trace:
+        """The trace without secrets: in all texts, and in `raw` also what stands under a secret's name."""
+        steps = self.steps(trace.steps)
+        found = self._whole(trace)
+        if found is trace and steps is trace.steps:
+            return trace
+        return replace(found, steps=steps)
+
+    def steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """The same, of steps; the same object where there is nothing."""
+        clean = tuple(map(self._step, steps))
+        return steps if all(new is old for new, old in zip(clean, steps, strict=True)) else clean
+
+    def _step(self, step: Step) -> Step:
+        if not self._own and not self._has(_texts(step)):
+            return step
+        changed = self._fields(step)
+        if isinstance(step, ModelCall) and step.messages:
+            changed["messages"] = tuple(_changed(message, {"text": self.text(message.text)}) for message in step.messages)
+        return _changed(step, changed)
+
+    def _whole(self, trace: Trace) -> Trace:
+        if not self._own and not self._has(_texts_of_whole(trace)):
+            return trace
+        changed = self._fields(trace)
+        for name in ("tasks_created", "tasks_completed", "tasks_failed"):
+            changed[name] = tuple(map(self.text, getattr(trace, name)))
+        changed["rewards"] = tuple(self._reward(reward) for reward in trace.rewards)
+        return _changed(trace, changed)
+
+    def _reward(self, reward: Reward) -> Reward:
+        return _changed(reward, {"evidence": self.text(reward.evidence)})
+
+    def _fields(self, record: Step | Trace) -> dict[str, Any]:
+        texts = ((name, getattr(record, name)) for name in _TEXTS[type(record)])
+        changed: dict[str, Any] = {name: self.text(value) for name, value in texts if value}
+        if record.raw:
+            changed["raw"] = self.mapping(record.raw)
+        return changed
+
+    def _has(self, texts: Iterable[str]) -> bool:
+        # One look at all of them together: most of what a look costs is its beginning.
+        return next(secrets.find("\0".join(texts)), None) is not None
+
+    def mapping(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A mapping as from JSON, without secrets; what stands under a secret's name goes, unless it is a number."""
+        clean: Mapping[str, Any] = self._value(values, 0)
+        return clean
+
+    def _value(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            if depth > DEEPEST:
+                return {}
+            return {self.text(str(name)): self._named(str(name), each, depth) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [] if depth > DEEPEST else [self._value(each, depth + 1) for each in value]
+        return value
+
+    def _named(self, name: str, value: Any, depth: int) -> Any:
+        if value is None or isinstance(value, bool | int | float) or not (kind := _secret(name)):
+            return self._value(value, depth + 1)
+        if isinstance(value, str) and (secrets.is_placeholder(value) or (kind == "token" and not secrets.looks_random(value))):
+            return self._value(value, depth + 1)
+        return {} if isinstance(value, Mapping) and not value else f"[redacted {kind}]"
+
+
+def _without(text: str, spans: list[secrets.Span]) -> str:
+    """The text with each group of overlapping spans replaced by the marker of the longest."""
+    spans.sort()
+    parts, done = [], 0
+    at = 0
+    while at < len(spans):
+        start, end, kind = spans[at]
+        longest = end - start
+        at += 1
+        while at < len(spans) and spans[at][0] < end:
+            if spans[at][1] - spans[at][0] > longest:
+                longest, kind = spans[at][1] - spans[at][0], spans[at][2]
+            end = max(end, spans[at][1])
+            at += 1
+        parts += [text[done:start], f"[redacted {kind}]"]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+@lru_cache(maxsize=4096)
+def _secret(name: str) -> str | None:
+    """What a name says that its value is: "token" for a name that is also used for words of a text; `None` for no secret."""
+    if len(name) > 200 or not secrets.is_secret_name(name):
+        return None
+    return "token" if name.lower() == "token" else "secret"
+
+
+def _texts(step: Step) -> Iterator[str]:
+    yield from _fields_of(step)
+    if isinstance(step, ModelCall):
+        for message in step.messages:
+            yield message.text
+
+
+def _texts_of_whole(trace: Trace) -> Iterator[str]:
+    yield from _fields_of(trace)
+    yield from (*trace.tasks_created, *trace.tasks_completed, *trace.tasks_failed)
+    yield from (reward.evidence for reward in trace.rewards)
+
+
+def _fields_of(record: Step | Trace) -> Iterator[str]:
+    for name in _TEXTS[type(record)]:
+        if value := getattr(record, name):
+            yield value
+    if record.raw:
+        yield from _leaves(record.raw, 0)
+
+
+def _leaves(value: Any, depth: int) -> Iterator[str]:
+    """Every text in a mapping; for what the mapping alone tells to be a secret, one that anybody takes for one."""
+    if isinstance(value, str):
+        yield value
+    elif depth > DEEPEST:
+        yield _CERTAIN
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield str(name)
+            if _secret(str(name)) and not isinstance(each, bool | int | float | None):
+                yield _CERTAIN
+            else:
+                yield from _leaves(each, depth + 1)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each, depth + 1)
+
+
+_CERTAIN = "\0password: 'p4ssw0rd'\0"
+
+
+def _changed(record: _Record, values: Mapping[str, Any]) -> _Record:
+    """The record with other values; itself where none is other."""
+    new = {name: value for name, value in values.items() if value is not getattr(record, name)}
+    return replace(record, **new) if new else record
