@@ -10,6 +10,9 @@ from journeyman.stores.engine import connect, describe, parse
 HEAD = "0002"
 """The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
 
+_WITHOUT_TRACES = "0001"
+"""The step at which attempts of runs were not yet among the traces."""
+
 _LOCK = 5_061_726_177
 """Any number, as long as it is the same for all: whoever holds it on PostgreSQL migrates."""
 
@@ -44,6 +47,10 @@ def migrate(connection: sa.Connection, name: str) -> None:
         newer = f"step {at}, and this one knows steps up to {HEAD}"
         raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
     command.upgrade(config, "head")
+    if at == _WITHOUT_TRACES:
+        from journeyman.stores.traces.attempts import adopt
+
+        adopt(connection)
 
 
 def step_of(url: str) -> str | None:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.dialects import postgresql, sqlite
 
 from journeyman.candidate import Candidate, Kind
-from journeyman.errors import StoreError, boundary
+from journeyman.errors import StoreError
 from journeyman.release import Move, Release, Stage
 from journeyman.score import Score
 from journeyman.stores.base import (
@@ -28,6 +28,7 @@ from journeyman.stores.base import (
 )
 from journeyman.stores.database import Database
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
+from journeyman.stores.traces import attempts as among_traces
 from journeyman.task import Split
 from journeyman.trace import Trace
 
@@ -83,10 +84,12 @@ class SqlStore:
             yield from (_run(row, latest.get(row.id)) for row in rows)
 
     def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
-        rows = [_attempt_row(attempt) for attempt in attempts]
+        added = list(attempts)
+        rows = [_attempt_row(attempt) for attempt in added]
         with self._write() as connection:
             self._must_know(connection, {row["run_id"] for row in rows})
             self._add(connection, ATTEMPTS, rows)
+            among_traces.keep(connection, added)
 
     def attempts(
         self,
@@ -100,9 +103,11 @@ class SqlStore:
         where = _equal(ATTEMPTS, run_id=run_id, task_id=task_id, candidate_id=candidate_id, domain=domain, split=split)
         for rows in self._pages(ATTEMPTS, *where):
             for row in rows:
-                with boundary(StoreError, f"{self._database.name}: attempt {row.id} of run {row.run_id} cannot be read"):
-                    trace, score = _TRACE.validate_python(row.trace), _SCORE.validate_python(row.score)
-                yield AttemptRecord(run_id=row.run_id, split=Split(row.split), trace=trace, score=score)
+                try:
+                    attempt = among_traces.read(row)
+                except StoreError as error:
+                    raise StoreError(f"{self._database.name}: {error}") from error
+                yield attempt
 
     def add_candidate(self, candidate: Candidate) -> None:
         row = {"id": candidate.id, "kind": candidate.kind.value, "body": candidate.body, "parents": list(candidate.parents)}

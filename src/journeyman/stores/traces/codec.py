@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
 
 from journeyman.reward import Reward
 from journeyman.stores.base import utc
@@ -29,12 +32,15 @@ _SEARCHED = ("agent", "model", "tool", "prompt", "reply", "arguments", "result",
 _OF_HEADERS = ("id", "task_id", "session")
 
 
-def _defaults(cls: type[Any], *without: str) -> tuple[tuple[str, Any], ...]:
-    told = ((each, each.default_factory) for each in fields(cls) if each.name not in without)
-    return tuple((each.name, each.default if factory is MISSING else factory()) for each, factory in told)
+def _fields(cls: type[Any], *without: str) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The names of the fields, what they are by default, and what gets them all."""
+    told = [each for each in fields(cls) if each.name not in without]
+    names = tuple(each.name for each in told)
+    defaults = (each.default if each.default_factory is MISSING else each.default_factory() for each in told)
+    return names, tuple(defaults), attrgetter(*names)
 
 
-_FIELDS = {cls: _defaults(cls) for cls in _KIND} | {Trace: _defaults(Trace, "steps")}
+_FIELDS = {cls: _fields(cls) for cls in _KIND} | {Trace: _fields(Trace, "steps")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,17 @@ def unpack_text(kept: bytes) -> str:
 
 
 def _told(thing: Any) -> dict[str, Any]:
-    told = {name: value for name, default in _FIELDS[type(thing)] if (value := getattr(thing, name)) != default}
+    names, defaults, values = _FIELDS[type(thing)]
+    told = {
+        name: value
+        for name, value, default in zip(names, values(thing), defaults, strict=True)
+        if value is not default and value != default
+    }
+    for name in ("started_at", "ended_at"):
+        if (at := told.get(name)) is not None:
+            told[name] = utc(at).isoformat()
+    if rewards := told.get("rewards"):
+        told["rewards"] = [[each.name, each.value, each.evidence, each.weight] for each in rewards]
     if messages := told.get("messages"):
         if told["prompt"] == spoken(messages):
             del told["prompt"]
@@ -123,46 +139,41 @@ def _told(thing: Any) -> dict[str, Any]:
 
 
 def _part(told: dict[str, Any]) -> Part:
-    text = _encode(told)
     apart: dict[str, tuple[str, bool]] = {}
-    if len(text) > LARGE or "\\u001a" in text:
-        told = _lifted(json.loads(text), apart)
-        text = _encode(told)
-    body = text.encode("utf-8", "surrogatepass")
+    told = {name: _lifted(value, apart, name != "raw") for name, value in told.items()}
+    body = _encode(told)
     return Part(body, blake2b(body, digest_size=12).digest(), words(told), apart)
+
+
+def _encode(told: dict[str, Any]) -> bytes:
+    try:
+        return to_json(told, inf_nan_mode="constants", fallback=str)
+    except (PydanticSerializationError, UnicodeError, TypeError):
+        # Half a surrogate pair, or a key that is no text.
+        return _encode_anything(told).encode("utf-8", "surrogatepass")
 
 
 def _plain(value: object) -> object:
     """What JSON has no word for."""
-    if isinstance(value, datetime):
-        return utc(value).isoformat()
-    if isinstance(value, Reward):
-        return [value.name, value.value, value.evidence, value.weight]
-    if isinstance(value, Mapping):
-        return dict(value)
-    return sorted(value, key=repr) if isinstance(value, set | frozenset) else str(value)
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-_encode: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+_encode_anything: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
 
 
-def _lifted(told: dict[str, Any], apart: dict[str, tuple[str, bool]]) -> dict[str, Any]:
+def _lifted(value: Any, apart: dict[str, tuple[str, bool]], found: bool) -> Any:
     """The same with long texts taken out."""
-
-    def lifted(value: Any, found: bool) -> Any:
-        if isinstance(value, str):
-            if len(value) >= LARGE:
-                digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-                apart[digest] = (value, found or apart.get(digest, ("", False))[1])
-                return _REFERENCE + digest
-            return _REFERENCE + value if value[:1] == _REFERENCE else value
-        if isinstance(value, list):
-            return [lifted(each, found) for each in value]
-        if isinstance(value, dict):
-            return {key: lifted(each, found) for key, each in value.items()}
-        return value
-
-    return {name: lifted(value, name != "raw") for name, value in told.items()}
+    if isinstance(value, str):
+        if len(value) >= LARGE:
+            digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+            apart[digest] = (value, found or apart.get(digest, ("", False))[1])
+            return _REFERENCE + digest
+        return _REFERENCE + value if value[:1] == _REFERENCE else value
+    if isinstance(value, list | tuple):
+        return [_lifted(each, apart, found) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _lifted(each, apart, found) for key, each in value.items()}
+    return sorted(map(str, value)) if isinstance(value, set | frozenset) else value
 
 
 def _restored(value: Any, contents: Mapping[str, str]) -> Any:
@@ -197,7 +208,7 @@ def _step(told: dict[str, Any]) -> Step:
 
 
 def _given(cls: type[Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _READ.get(name, _same)(told[name]) for name, _ in _FIELDS[cls] if name in told}
+    return {name: _READ.get(name, _same)(told[name]) for name in _FIELDS[cls][0] if name in told}
 
 
 def _same(value: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from journeyman.stores.traces import bulk
 from journeyman.stores.traces.tables import TRACE_RESPONSES, TRACES
 
 _SHARED = 8
@@ -42,8 +43,7 @@ def place(connection: sa.Connection, changed: Mapping[int, frozenset[str]]) -> N
             if len(holders[id]) <= _SHARED:
                 new.append({"trace": trace, "response_id": id})
             holders[id].add(trace)
-    if new:
-        connection.execute(sa.insert(TRACE_RESPONSES), new)
+    bulk.insert(connection, TRACE_RESPONSES, new)
     if stale or any(len(holders[id]) > 1 for id in touched):
         _mark(connection, {trace for id in touched for trace in holders[id]} | set(changed))
 

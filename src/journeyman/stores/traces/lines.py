@@ -7,7 +7,7 @@ from journeyman.reward import Reward
 from journeyman.score import Score
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import RECORDER
-from journeyman.trace import Reasoning, Step, ToolCall, Trace
+from journeyman.trace import Reasoning, Step, ToolCall, Trace, total
 
 _TITLE = 200
 _ERROR = 1000
@@ -22,11 +22,10 @@ def line(trace: Trace) -> Row:
     Raises:
         StoreError: A time has no zone.
     """
-    calls, tools = trace.calls, trace.tool_calls
-    error = _error(trace)
+    calls, tools, error, began = trace.calls, trace.tool_calls, _error(trace), utc(trace.started_at)
     return {
         "id": trace.id,
-        "title": " ".join(trace.query[: 10 * _TITLE].split())[:_TITLE],
+        "title": " ".join(trace.query[: 2 * _TITLE].split())[:_TITLE],
         "agent": trace.agent,
         "session": trace.session,
         "task_id": trace.task_id,
@@ -34,13 +33,13 @@ def line(trace: Trace) -> Row:
         "source": trace.source,
         "candidate_id": trace.candidate_id,
         "models": list(dict.fromkeys(call.model for call in calls)),
-        "started_at": utc(trace.started_at),
-        "seconds": None if trace.ended_at is None else (utc(trace.ended_at) - utc(trace.started_at)).total_seconds(),
+        "started_at": began,
+        "seconds": None if trace.ended_at is None else (utc(trace.ended_at) - began).total_seconds(),
         "model_calls": len(calls),
         "tool_calls": len(tools),
         "failed_tool_calls": sum(not call.ok for call in tools),
-        "input_tokens": trace.input_tokens,
-        "output_tokens": trace.output_tokens,
+        "input_tokens": total(call.input_tokens for call in calls),
+        "output_tokens": total(call.output_tokens for call in calls),
         "cost": trace.cost,
         "error": None if error is None else error[:_ERROR],
         "failed": error is not None or any(not call.ok or call.error is not None for call in tools),

@@ -14,7 +14,6 @@ from journeyman.stores.database import Database
 from journeyman.stores.traces import loading, opinions, spans, writing
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.reading import Reading
-from journeyman.stores.traces.tables import micros
 from journeyman.trace import Trace
 
 
@@ -93,5 +92,5 @@ class SqlTraces(Reading):
             yield connection
 
 
-def _now() -> int:
-    return micros(datetime.now(UTC))
+def _now() -> datetime:
+    return datetime.now(UTC)

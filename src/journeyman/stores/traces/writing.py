@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.errors import JourneymanError, StoreError
-from journeyman.stores.traces import codec, duplicates, lines, opinions, words
+from journeyman.stores.traces import bulk, codec, duplicates, lines, opinions, words
 from journeyman.stores.traces.tables import (
     CONTENTS,
     PARTS,
@@ -75,8 +75,7 @@ def _keep(connection: sa.Connection, batch: Sequence[Prepared]) -> int:
     if not changed:
         return 0
     new = [each.row for each in changed if each.row["id"] not in known]
-    if new:
-        connection.execute(sa.insert(TRACES), new)
+    bulk.insert(connection, TRACES, new)
     old = [each.row for each in changed if each.row["id"] in known]
     if old:
         _update(connection, old)
@@ -131,8 +130,7 @@ def _write_parts(connection: sa.Connection, placed: Mapping[int, Prepared], befo
                 found.append((words.place(seq, position), part.words))
     if stale:
         _remove_parts(connection, stale)
-    if rows:
-        connection.execute(sa.insert(PARTS), rows)
+    bulk.insert(connection, PARTS, rows)
     words.add(connection, words.PART_WORDS, found)
 
 
@@ -166,7 +164,7 @@ def _write_contents(connection: sa.Connection, placed: Mapping[int, Prepared]) -
         connection.execute(sa.delete(TRACE_CONTENTS).where(this))
     if after - before:
         rows = [{"trace": trace, "content": content} for trace, content in sorted(after - before)]
-        connection.execute(sa.insert(TRACE_CONTENTS), rows)
+        bulk.insert(connection, TRACE_CONTENTS, rows)
 
 
 def _apart(prepared: Prepared) -> dict[str, tuple[str, bool]]:
@@ -182,8 +180,7 @@ def _contents(connection: sa.Connection, texts: Mapping[str, tuple[str, bool]]) 
     wanted = sa.select(CONTENTS.c.digest, CONTENTS.c.seq, CONTENTS.c.indexed).where(CONTENTS.c.digest.in_(texts))
     known = {row.digest: row for row in connection.execute(wanted)}
     rows = [_content(digest, *told) for digest, told in texts.items() if digest not in known]
-    if rows:
-        connection.execute(sa.insert(CONTENTS), rows)
+    bulk.insert(connection, CONTENTS, rows)
     kept = {digest: seq for digest, seq, _ in connection.execute(wanted)}
     late = [digest for digest, row in known.items() if texts[digest][1] and not row.indexed]
     if late:
@@ -203,5 +200,4 @@ def _write_of_each(connection: sa.Connection, placed: Mapping[int, Prepared], ol
         if old:
             connection.execute(sa.delete(table).where(table.c.trace.in_(old)))
         rows = [{"trace": seq, **row} for seq, each in placed.items() for row in each.of_each[table]]
-        if rows:
-            connection.execute(sa.insert(table), rows)
+        bulk.insert(connection, table, rows)
