@@ -93,6 +93,7 @@ _CACHE_READ = (
 )
 _CACHE_WRITTEN = (
     "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
     "gen_ai.usage.cache_creation_input_tokens",
     "gen_ai.usage.cache_write_tokens",
     "gen_ai.usage.details.cache_write_tokens",

@@ -135,7 +135,8 @@ def _parts(parts: Iterable[Any], role: str, holder: Mapping[str, Any]) -> tuple[
         if not isinstance(part, Mapping):
             words.append(str(part))
         elif call := _call(part):
-            calls.append(call)
+            # A part may say that a tool is asked for, and leave the name to `tool_calls`.
+            calls += [call] if call.tool else []
         elif answer := _answer(part):
             answers.append(answer)
         elif part.get("type") in _THOUGHT or part.get("thought") is True:
