@@ -38,7 +38,9 @@ def test_any_query_can_be_read(query: bytes) -> None:
     decoded(query)
 
 
-@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "", "/a\nb"])
+@pytest.mark.parametrize(
+    "path", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "", "/a\nb"]
+)
 def test_a_way_back_leads_nowhere_else(path: str) -> None:
     assert local(path) == "/"
 

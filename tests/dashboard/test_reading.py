@@ -19,7 +19,12 @@ def test_a_tools_answer_is_shown_with_the_call_and_not_again_as_a_message() -> N
 
 def test_sub_agents_stand_below_who_called_them() -> None:
     found = read(delegated(), most=100)
-    assert [(block.depth, block.name) for block in found.blocks] == [(0, "hotels"), (1, "prices"), (2, "ask_price"), (0, "claude")]
+    assert [(block.depth, block.name) for block in found.blocks] == [
+        (0, "hotels"),
+        (1, "prices"),
+        (2, "ask_price"),
+        (0, "claude"),
+    ]
     assert [block.failed for block in found.blocks] == [False, True, True, False]
 
 

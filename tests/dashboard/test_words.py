@@ -8,7 +8,15 @@ from journeyman.dashboard.words import visible
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "?"), (0, "$0"), (0.00001234, "$1.2e-05"), (0.0012, "$0.0012"), (0.0644, "$0.064"), (0.1, "$0.10"), (1234.5, "$1,234.50")],
+    [
+        (None, "?"),
+        (0, "$0"),
+        (0.00001234, "$1.2e-05"),
+        (0.0012, "$0.0012"),
+        (0.0644, "$0.064"),
+        (0.1, "$0.10"),
+        (1234.5, "$1,234.50"),
+    ],
 )
 def test_money_has_the_digits_that_tell_something(value: float | None, said: str) -> None:
     assert words.money(value) == said
@@ -16,7 +24,15 @@ def test_money_has_the_digits_that_tell_something(value: float | None, said: str
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "?"), (0, "0 ms"), (0.82, "820 ms"), (0.9996, "1.0 s"), (59.96, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+    [
+        (None, "?"),
+        (0, "0 ms"),
+        (0.82, "820 ms"),
+        (0.9996, "1.0 s"),
+        (59.96, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+    ],
 )
 def test_seconds_are_said_in_the_unit_of_their_size(value: float | None, said: str) -> None:
     assert words.seconds(value) == said

@@ -11,13 +11,14 @@ from journeyman.dashboard import filters
 from journeyman.dashboard.frame import Frame, Refused
 from journeyman.dashboard.names import id_of, local, name
 from journeyman.dashboard.reading import read, worth
-from journeyman.errors import InputError
+from journeyman.errors import InputError, StoreError
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
 
 STEPS = 200
 """Shown at first."""
 CHARACTERS = 6_000
 """Of one text, shown at first."""
+GONE = "There is no such trace, or it was pruned."
 _WORDS = {"yes": True, "no": False, "clear": None}
 
 
@@ -35,7 +36,7 @@ class One:
         id = id_of(request.path_params["name"])
         trace = self._store.get(id)
         if trace is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "There is no such trace, or it was pruned.")
+            raise Refused(HTTPStatus.NOT_FOUND, GONE)
         typed = filters.typed(fields)
         newer, older = self._neighbours(id, typed)
         labels = self._store.labels(id)
@@ -72,7 +73,12 @@ class One:
         if said not in _WORDS:
             raise InputError("good: a label is yes, no or clear")
         before = mine(self._store.labels(id), self._who)
-        self._store.label(id, _WORDS[said], who=self._who, at=datetime.now(UTC))
+        try:
+            self._store.label(id, _WORDS[said], who=self._who, at=datetime.now(UTC))
+        except StoreError:
+            if self._store.get(id) is None:
+                raise Refused(HTTPStatus.NOT_FOUND, GONE) from None
+            raise
         if "hx-request" not in request.headers:
             return RedirectResponse(local(fields.get("back", "/traces/" + name(id))), status_code=HTTPStatus.SEE_OTHER)
         good, by = standing(self._store.labels(id))
