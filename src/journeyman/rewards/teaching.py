@@ -68,7 +68,7 @@ def _examined(table: Floats, labels: Floats, groups: Sequence[str]) -> Report:
     guesses = np.full(len(labels), np.nan)
     for train, test in _folds(labels, groups):
         guesses[test] = _fitted(table[train], labels[train], [groups[place] for place in train])(table[test])
-    if np.isnan(guesses).any():
+    if not len(guesses) or np.isnan(guesses).any():
         return report
     return replace(
         report,

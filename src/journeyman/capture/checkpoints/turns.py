@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from journeyman.capture import chat
 from journeyman.capture.base import NO_TIME
-from journeyman.trace import Message, ModelCall, Reasoning, Step, Trace
+from journeyman.trace import ModelCall, Reasoning, Trace
 
 PARTS = ("session_data", "variable_scopes", "task_state", "agent_state", "tool_capabilities")
 _DONE = frozenset({"completed", "complete", "done", "finished", "success", "succeeded"})
@@ -78,7 +78,7 @@ def _turns(agent: str, session: str, messages: Sequence[tuple[chat.Message, date
         # more of the answer, and means the same one.
         id = f"checkpoint-{digest.hexdigest()[:24]}"
         _hash(digest, turn[asked:])
-        steps = tuple(_steps(turn))
+        steps = chat.steps(each for message, _ in turn for each in message.turns)
         if not any(isinstance(step, ModelCall) for step in steps):
             continue
         times = [at for _, at in turn if at is not None]
@@ -98,24 +98,6 @@ def _turns(agent: str, session: str, messages: Sequence[tuple[chat.Message, date
 def _hash(digest: "hashlib._Hash", messages: Sequence[tuple[chat.Message, datetime | None]]) -> None:
     for message, _ in messages:
         digest.update(message.model_dump_json().encode(errors="surrogatepass"))
-
-
-def _steps(turn: Sequence[tuple[chat.Message, datetime | None]]) -> Iterator[Step]:
-    said = [message for message, _ in turn]
-    heard = _between(said)
-    for step in chat.steps(said):
-        yield replace(step, messages=next(heard)) if isinstance(step, ModelCall) else step
-
-
-def _between(messages: Sequence[chat.Message]) -> Iterator[tuple[Message, ...]]:
-    """What stood before each of the agent's messages, since its last."""
-    new: list[Message] = []
-    for message in messages:
-        if message.role == "assistant":
-            yield tuple(new)
-            new = []
-        else:
-            new.append(Message(role=message.role, text=message.text, answers=message.tool_call_id))
 
 
 def _with_state(trace: Trace, checkpoint: Mapping[str, Any], *, alone: bool) -> Trace:

@@ -1,0 +1,143 @@
+"""A labeler proposes only where it is sure, says that it was the one, and asks for what it would learn most from."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from journeyman import autolabel
+from journeyman.autolabel import Applied, AutoLabeler
+from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.base import AUTO, Query, TraceStore
+from journeyman.trace import ModelCall, ToolCall, Trace
+
+pytestmark = pytest.mark.slow
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def run(number: int, *, errors: int) -> Trace:
+    """An attempt whose tools failed so often."""
+    chance = random.Random(number)
+    tools = tuple(
+        ToolCall(
+            tool="search", arguments=f'{{"q": {place}}}', result="Error: no" if place < errors else "fine", ok=place >= errors
+        )
+        for place in range(6)
+    )
+    call = ModelCall(model="m", prompt="user: do it", reply="done " * chance.randint(1, 40), seconds=chance.random())
+    return Trace(
+        id=f"t{number:04}",
+        task_id=f"task{number}",
+        candidate_id="base",
+        started_at=NOW + timedelta(seconds=number),
+        steps=(*tools, call),
+    )
+
+
+def good(trace: Trace) -> bool:
+    """What a person would say."""
+    return sum(not call.ok for call in trace.tool_calls) < 3
+
+
+RUNS = [run(number, errors=random.Random(number * 7).choice([0, 1, 5, 6])) for number in range(160)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TraceStore]:
+    with open_traces(tmp_path / "store.db") as opened:
+        opened.add(RUNS)
+        yield opened
+
+
+def label(store: TraceStore, traces: list[Trace], who: str = "ann") -> None:
+    for trace in traces:
+        store.label(trace.id, good(trace), who=who, at=NOW)
+
+
+def test_it_is_silent_until_people_have_labelled_enough_of_both_kinds(store: TraceStore) -> None:
+    label(store, RUNS[:20])
+    labeler = autolabel.teach(store)
+    assert labeler.silence is not None
+    assert "it takes 20 of each" in labeler.silence
+    assert list(autolabel.propose(labeler, RUNS)) == []
+    assert autolabel.apply(store, labeler, at=NOW).good == 0
+
+
+def test_what_it_labels_is_right_is_marked_as_its_own_and_never_a_persons(store: TraceStore) -> None:
+    label(store, RUNS[:100])
+    labeler = autolabel.teach(store)
+    assert labeler.silence is None
+    applied = autolabel.apply(store, labeler, at=NOW)
+    assert applied.good + applied.bad > 40
+    lines = {line.id: line for line in store.page(Query(), limit=1000).lines}
+    for trace in RUNS[:100]:
+        assert lines[trace.id].labelled_by == "ann"
+    own = [trace for trace in RUNS[100:] if lines[trace.id].label is not None]
+    assert {lines[trace.id].labelled_by for trace in own} == {AUTO}
+    assert sum(lines[trace.id].label == good(trace) for trace in own) >= 0.95 * len(own)
+    said = [each for each in store.labels() if each.who == AUTO]
+    assert all(each.probability is not None and each.probability >= autolabel.THRESHOLD for each in said)
+    # Those that it labelled still wait for a person.
+    assert {line.id for line in store.unlabelled(1000)} == {trace.id for trace in RUNS[100:]}
+
+
+def test_it_learns_from_people_and_not_from_itself(store: TraceStore) -> None:
+    label(store, RUNS[:100])
+    first = autolabel.teach(store)
+    autolabel.apply(store, first, at=NOW)
+    assert autolabel.teach(store).model == first.model
+
+
+def test_labelling_again_changes_nothing_and_a_dry_run_not_even_once(store: TraceStore) -> None:
+    label(store, RUNS[:100])
+    labeler = autolabel.teach(store)
+    before = len(store.labels())
+    would = autolabel.apply(store, labeler, at=NOW, dry_run=True)
+    assert len(store.labels()) == before
+    assert autolabel.apply(store, labeler, at=NOW) == would
+    after = len(store.labels())
+    assert autolabel.apply(store, labeler, at=NOW + timedelta(hours=1)) == would
+    assert len(store.labels()) == after
+
+
+def test_what_it_no_longer_stands_by_is_withdrawn(store: TraceStore) -> None:
+    label(store, RUNS[:100])
+    labeler = autolabel.teach(store)
+    done = autolabel.apply(store, labeler, at=NOW)
+    undone = autolabel.apply(store, labeler, at=NOW + timedelta(hours=1), threshold=1.01)
+    assert undone == Applied(good=0, bad=0, unsure=60, withdrawn=done.good + done.bad)
+    assert {line.labelled_by for line in store.page(Query(labelled=False), limit=1000).lines} == {None}
+
+
+def test_traces_on_which_people_disagree_teach_nothing(store: TraceStore) -> None:
+    label(store, RUNS[:2])
+    store.label(RUNS[0].id, not good(RUNS[0]), who="bob", at=NOW)
+    store.label(RUNS[1].id, not good(RUNS[1]), who="bob", at=NOW)
+    store.label(RUNS[1].id, None, who="bob", at=NOW + timedelta(seconds=1))
+    assert autolabel.agreed(store.labels()) == {RUNS[1].id: good(RUNS[1])}
+
+
+def test_it_asks_first_for_what_it_is_least_sure_of(store: TraceStore) -> None:
+    label(store, RUNS[:100])
+    between = [run(1000 + number, errors=3) for number in range(3)]
+    store.add(between)
+    labeler = autolabel.teach(store)
+    asked = autolabel.ask(store, labeler, 3)
+    proposals = [labeler.proposal(trace) for trace in asked]
+    typical = [labeler.proposal(trace) for trace in RUNS[100:]]
+    assert min(each.probability for each in proposals if each) == min(
+        each.probability for each in [*proposals, *typical] if each
+    )
+    assert {trace.id for trace in asked} & {trace.id for trace in between}
+
+
+def test_before_it_can_tell_anything_it_asks_for_traces_that_differ(store: TraceStore) -> None:
+    labeler = autolabel.teach(store)
+    asked = autolabel.ask(store, labeler, 8)
+    assert len({trace.id for trace in asked}) == 8
+    assert {good(trace) for trace in asked} == {True, False}
+    assert autolabel.most_telling(labeler, [], [], 5) == []
+    twins = [RUNS[0]] * 5 + [RUNS[1]]
+    assert RUNS[1] in autolabel.most_telling(AutoLabeler(labeler.model), [], twins, 2)
