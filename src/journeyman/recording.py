@@ -1,5 +1,11 @@
-"""The wiring of what is watched: from what passes and what is reported, through redaction, into the store."""
+"""The wiring of what is watched: from what passes and what is reported, through redaction, into the store.
 
+intake = open_apart(store_url, spill, settings)      # in a process of its own, for a server
+intake = open_intake(store_url, spill, settings)     # in threads of this one
+"""
+
+import signal
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -9,6 +15,7 @@ from journeyman.capture.exchanges.join import Joiner
 from journeyman.capture.exchanges.reading import Usage
 from journeyman.capture.redact import Redactor
 from journeyman.errors import StoreError
+from journeyman.intake.apart import ApartIntake, run
 from journeyman.intake.clean import Cleaner
 from journeyman.intake.writer import StoreIntake
 from journeyman.stores.traces import open_traces
@@ -32,6 +39,23 @@ def open_intake(store_url: str, spill: Path, settings: RecordSettings) -> StoreI
         redactor=Redactor(settings.redact), content=settings.content, read=lambda exchange: (joiner.join(exchange),)
     )
     return StoreIntake(lambda: open_traces(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill)
+
+
+def open_apart(store_url: str, spill: Path, settings: RecordSettings) -> ApartIntake:
+    """The same in a process of its own, which does not take time from this one.
+
+    Raises:
+        InputError: A pattern of `settings.redact` cannot be used.
+    """
+    Redactor(settings.redact)
+    return ApartIntake((sys.executable, "-m", "journeyman.recording"), (store_url, spill, settings))
+
+
+def _main(descriptor: int) -> None:
+    for told in (signal.SIGINT, signal.SIGTERM):
+        # It ends when the server has handed over the last; that one is told to stop.
+        signal.signal(told, signal.SIG_IGN)
+    run(descriptor, lambda settings: open_intake(*settings))
 
 
 class _Past:
@@ -73,3 +97,7 @@ def _read_spans(rows: Sequence[SpanRow]) -> Sequence[Trace]:
     for row in rows:
         by_trace[row.trace_id].append(row)
     return read.traces(by_trace)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))

@@ -23,7 +23,7 @@ try:
     from journeyman.gateway.serve import serve as serve_until_told
     from journeyman.gateway.upstreams import Upstream, resolve
     from journeyman.intake.base import Intake
-    from journeyman.recording import open_intake
+    from journeyman.recording import open_apart
     from journeyman.stores.traces import open_traces
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
@@ -103,7 +103,7 @@ def _intake(wish: Wish, project: Project, store_url: str) -> Iterator[Intake | N
         yield None
         return
     kept = project.settings.record
-    intake = open_intake(store_url, project.folder / "spill", replace(kept, content=kept.content and not wish.no_content))
+    intake = open_apart(store_url, project.folder / "spill", replace(kept, content=kept.content and not wish.no_content))
     try:
         yield intake
     finally:

@@ -1,0 +1,270 @@
+"""A way into the store in a process of its own.
+
+What is recorded costs more work than what is passed on, and two threads of one interpreter stand in each other's way. So the
+server only hands over, over a socket pair, and another process reads, cleans and stores.
+"""
+
+import logging
+import socket
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from multiprocessing.connection import Connection
+from typing import Any
+
+from journeyman.capture.exchanges.base import Exchange
+from journeyman.errors import StoreError
+from journeyman.intake.base import Health
+from journeyman.stores.traces.base import SpanRow
+from journeyman.trace import Trace
+
+log = logging.getLogger(__name__)
+
+_THINGS, _BYTES = 20_000, 64 << 20
+"""What may wait here for the other process, which has its own room and its spill file."""
+_TOGETHER = 256
+_LINGER = 0.01
+"""Seconds for which exchanges wait for each other: a batch costs little more than one."""
+_PAUSE = 1.0
+"""Seconds before the process is started again."""
+_NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
+ENDED = "the process that records has ended, and is started again"
+
+
+class ApartIntake:
+    """Keeps the promises of `Intake` by handing everything to a process that keeps them."""
+
+    def __init__(self, command: Sequence[str], settings: Any) -> None:
+        """Starts at once.
+
+        Args:
+            command: Starts the process; the number of a file descriptor is added, which `run` is given there.
+            settings: Sent to it first. What it is made of stands on no command line.
+        """
+        self._command = tuple(command)
+        self._settings = settings
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[tuple[Any, ...], int]] = deque()
+        self._bytes = 0
+        self._asked: dict[int, Future[Any]] = {}
+        self._numbers = count()
+        self._hurry = self._closing = False
+        self._dropped = 0
+        self._sent = 0
+        self._before = _NOTHING
+        """What processes before this one have done."""
+        self._said = _NOTHING
+        self._error: str | None = None
+        self._start()
+        self._sender = threading.Thread(target=self._send, name="journeyman-handover", daemon=True)
+        self._sender.start()
+
+    def offer(self, exchange: Exchange) -> None:
+        """Take an exchange. Never blocks, never raises."""
+        self._put(("offer", exchange), 1000 + len(exchange.request) + len(exchange.response))
+
+    def add(self, trace: Trace) -> None:
+        """Take a trace that is ready, in the same way."""
+        self._put(("add", trace), 1000 * (1 + len(trace.steps)))
+
+    def spans(self, spans: Sequence[SpanRow]) -> "Future[None]":
+        """Take raw spans. The future is done when they are on disk, and fails with `StoreError` when they cannot be."""
+        return self._ask("spans", tuple(spans), sum(500 + len(row.body) for row in spans))
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all that was handed over before is in the store; whether that came in time."""
+        try:
+            return bool(self._ask("flush", timeout, 0).result(timeout + 1))
+        except (StoreError, TimeoutError):
+            return False
+
+    def health(self) -> Health:
+        with self._changed:
+            said, before = self._said, self._before
+            under_way = max(0, self._sent - said.stored - said.spilled - said.dropped)
+            return Health(
+                waiting=len(self._waiting) + under_way,
+                spilled=said.spilled,
+                stored=before.stored + said.stored,
+                dropped=self._dropped + before.dropped + said.dropped,
+                retries=before.retries + said.retries,
+                error=self._error or said.error,
+            )
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Write what can be written in that time, spill the rest, and stop."""
+        with self._changed:
+            self._closing = True
+            self._waiting.append((("close", timeout), 0))
+            self._changed.notify_all()
+        self._sender.join(timeout)
+        try:
+            self._process.wait(timeout + 2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+        self._ear.join(5)
+        self._socket.close()
+
+    def _ask(self, what: str, value: Any, weight: int) -> "Future[Any]":
+        answer: Future[Any] = Future()
+        number = next(self._numbers)
+        with self._changed:
+            self._asked[number] = answer
+            self._hurry = True
+        if not self._put((what, number, value), weight):
+            with self._changed:
+                self._asked.pop(number, None)
+            answer.set_exception(StoreError("too much waits for the store: send it again in a while"))
+        return answer
+
+    def _put(self, what: tuple[Any, ...], weight: int) -> bool:
+        with self._changed:
+            if self._closing or len(self._waiting) >= _THINGS or self._bytes + weight > _BYTES:
+                self._dropped += what[0] in ("offer", "add")
+                return False
+            self._waiting.append((what, weight))
+            self._bytes += weight
+            if len(self._waiting) == 1 or self._hurry:
+                self._changed.notify()
+        return True
+
+    # -- to the other process, and from it
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            # Its own group: Ctrl-C is for the server, which tells it when to end.
+            self._process = subprocess.Popen(
+                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0
+            )
+        self._socket = Connection(ours.detach())
+        self._socket.send(self._settings)
+        self._ear = threading.Thread(target=self._listen, args=(self._socket,), name="journeyman-heard", daemon=True)
+        self._ear.start()
+
+    def _send(self) -> None:
+        while not self._over():
+            batch = self._taken()
+            try:
+                self._socket.send([what for what, _ in batch])
+            except OSError:
+                self._lost(batch)
+                if self._closing:
+                    return
+                time.sleep(_PAUSE)
+                self._start()
+
+    def _over(self) -> bool:
+        return self._closing and not self._waiting
+
+    def _taken(self) -> list[tuple[tuple[Any, ...], int]]:
+        with self._changed:
+            while not self._waiting:
+                self._changed.wait()
+            hurry = self._hurry or self._closing
+        if not hurry:
+            time.sleep(_LINGER)
+        with self._changed:
+            batch = [self._waiting.popleft() for _ in range(min(_TOGETHER, len(self._waiting)))]
+            self._bytes -= sum(weight for _, weight in batch)
+            self._sent += sum(what[0] in ("offer", "add") for what, _ in batch)
+            self._hurry = any(what[0] not in ("offer", "add") for what, _ in self._waiting)
+        return batch
+
+    def _listen(self, connection: Connection) -> None:
+        # A process that ends closes its side, whatever it dies of.
+        with suppress(EOFError, OSError):
+            while True:
+                self._heard(connection.recv())
+
+    def _heard(self, message: tuple[Any, ...]) -> None:
+        what, *rest = message
+        if what == "health":
+            with self._changed:
+                self._said, self._error = rest[0], None
+            return
+        with self._changed:
+            answer = self._asked.pop(rest[0], None)
+        if answer is not None and not answer.done():
+            if isinstance(rest[1], StoreError):
+                answer.set_exception(rest[1])
+            else:
+                answer.set_result(rest[1])
+
+    def _lost(self, batch: Sequence[tuple[tuple[Any, ...], int]]) -> None:
+        """The process is gone, with what it had not stored: that was never acknowledged, and is counted."""
+        log.warning(ENDED)
+        self._process.wait()
+        # What it said last.
+        self._ear.join(5)
+        with self._changed:
+            said, before = self._said, self._before
+            lost = max(0, self._sent - said.stored - said.dropped - said.spilled)
+            self._before = replace(
+                before,
+                stored=before.stored + said.stored,
+                dropped=before.dropped + said.dropped + lost,
+                retries=before.retries + said.retries,
+            )
+            self._said, self._sent, self._error = _NOTHING, 0, ENDED
+            failed, self._asked = list(self._asked.values()), {}
+        for each in failed:
+            if not each.done():
+                each.set_exception(StoreError(ENDED))
+
+
+def run(descriptor: int, opened: Callable[[Any], Any]) -> None:
+    """What the other process does: take, until it is told to close or the server is gone. `opened` makes an `Intake` of the
+    settings."""
+    connection = Connection(descriptor)
+    intake = opened(connection.recv())
+    mouth = threading.Lock()
+
+    def say(*message: Any) -> None:
+        # The server may be gone; what it handed over is stored all the same.
+        with suppress(OSError), mouth:
+            connection.send(message)
+
+    ended = threading.Event()
+    threading.Thread(target=_tell_health, args=(intake, say, ended), daemon=True).start()
+    timeout = 10.0
+    with suppress(EOFError, OSError):
+        while not ended.is_set():
+            for what, *rest in connection.recv():
+                if what == "close":
+                    timeout = rest[0]
+                    ended.set()
+                else:
+                    _take(intake, what, rest, say)
+    ended.set()
+    intake.close(timeout)
+    say("health", intake.health())
+
+
+def _tell_health(intake: Any, say: Callable[..., None], ended: threading.Event) -> None:
+    said = None
+    while not ended.wait(0.1):
+        now = intake.health()
+        if now != said:
+            say("health", now)
+            said = now
+
+
+def _take(intake: Any, what: str, rest: Sequence[Any], say: Callable[..., None]) -> None:
+    if what == "offer":
+        intake.offer(rest[0])
+    elif what == "add":
+        intake.add(rest[0])
+    elif what == "spans":
+        intake.spans(rest[1]).add_done_callback(lambda done: say("answer", rest[0], done.exception()))
+    else:
+        # Waiting must not keep what comes after from being taken.
+        threading.Thread(target=lambda: say("answer", rest[0], intake.flush(rest[1])), daemon=True).start()
