@@ -109,7 +109,7 @@ def _add_models(connection: sa.Connection, where: Any, sums: dict[Name, Sums], t
 
 def _add(to: Sums, names: Iterable[str], found: Sequence[float | None]) -> None:
     for name, value in zip(names, found, strict=True):
-        to[name] += value or 0
+        to[name] += float(value or 0)
 
 
 def _group(name: str, sums: Sums, seconds: Sequence[float]) -> Group:
@@ -131,7 +131,9 @@ def _tools(connection: sa.Connection, where: Sequence[sa.ColumnElement[bool]]) -
     of_these = tool.trace.in_(sa.select(TRACES.c.seq).where(*where))
     rows = connection.execute(sa.select(tool.tool, *sums).where(of_these).group_by(tool.tool))
     uses = [
-        ToolUse(tool=name, calls=int(calls), failures=int(failures), mean_seconds=seconds / timed if timed else None)
+        ToolUse(
+            tool=name, calls=int(calls), failures=int(failures), mean_seconds=float(seconds) / int(timed) if timed else None
+        )
         for name, calls, failures, timed, seconds in rows
     ]
     return tuple(sorted(uses, key=lambda use: (-use.calls, use.tool)))
