@@ -20,7 +20,7 @@ from journeyman.trace import Trace
 
 THRESHOLD = 0.9
 """The probability of being right from which a proposal is worth a label."""
-_POOL = 2000
+POOL = 2000
 """Traces among which those to ask for are chosen."""
 
 
@@ -131,7 +131,7 @@ def most_telling(labeler: AutoLabeler, known: Sequence[Trace], candidates: Seque
     already chosen (k-center, Sener and Savarese, ICLR 2018), so that ten look-alikes are not asked for in a row. A labeler
     that must not speak yet is equally unsure of everything, and the distance alone decides.
     """
-    pool = list(candidates)[:_POOL]
+    pool = list(candidates)[:POOL]
     if not pool:
         return []
     table = _normal(features.columns([*pool, *known], labeler.embedder))
@@ -152,9 +152,9 @@ def most_telling(labeler: AutoLabeler, known: Sequence[Trace], candidates: Seque
 
 def ask(store: TraceStore, labeler: AutoLabeler, limit: int, query: Query = Query()) -> list[Trace]:  # noqa: B008 - frozen
     """Which traces of the store a person should label next."""
-    lines = store.unlabelled(_POOL, query)
+    lines = store.unlabelled(POOL, query)
     candidates = [trace for line in lines if (trace := store.get(line.id)) is not None]
-    known = [trace for trace, _ in zip(store.traces(Query(labelled=True)), range(_POOL), strict=False)]
+    known = [trace for trace, _ in zip(store.traces(Query(labelled=True)), range(POOL), strict=False)]
     return most_telling(labeler, known, candidates, limit)
 
 

@@ -62,7 +62,7 @@ class Sitting:
 
 def label(trace_id: str | None, word: str | None, given: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     url, named, others, limit = (given.pop(name) for name in ("store", "who", "others", "limit"))
-    agreement = given.pop("agreement")
+    agreement, telling = given.pop("agreement"), given.pop("telling")
     with _traces.opened(url) as store:
         if agreement:
             return _traces_stats.agreement_of(store, quiet=quiet)
@@ -70,6 +70,10 @@ def label(trace_id: str | None, word: str | None, given: dict[str, Any], *, quie
         if trace_id is not None:
             return _one(store, trace_id, word, who)
         wanted = _traces.query(given)
+        if telling:
+            from journeyman.cli import _traces_auto
+
+            return _many(store, _traces_auto.telling(store, wanted, limit), who)
         return _many(store, list(_waiting(store, wanted, who, limit, others=others)), who)
 
 

@@ -163,6 +163,7 @@ def stats(store: str | None, agreement: bool, as_json: bool, **filters: Any) -> 
 @click.option("--who", metavar="NAME", help="Whose word it is.  [default: $JOURNEYMAN_USER, else who is logged in]")
 @click.option("--others", is_flag=True, help="The ones, too, that others have labelled and WHO has not: to see if you agree.")
 @click.option("--agreement", is_flag=True, help="Say how far the people who labelled agree, and ask nothing.")
+@click.option("--telling", is_flag=True, help="Ask first for the labels that an auto-labeler would learn most from.")
 @_filters
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, metavar="N", help="Ask about so many at most.")
 @_STORE
@@ -183,6 +184,33 @@ def label(trace_id: str | None, word: str | None, as_json: bool, **given: Any) -
     from journeyman.cli import _traces_label
 
     emit(_traces_label.label(trace_id, word, given, quiet=as_json), as_json=as_json)
+
+
+@command.command()
+@click.option(
+    "--threshold", type=click.FloatRange(0.5, 1), default=0.9, show_default=True, help="Least probability of being right."
+)
+@click.option("--embedder", metavar="NAME", default="", help="Look at the words, too: hashing:32, for instance.")
+@click.option("--dry-run", is_flag=True, help="Say what would be labelled, and label nothing.")
+@_STORE
+@json_option
+def autolabel(threshold: float, embedder: str, dry_run: bool, store: str | None, as_json: bool) -> int:
+    """Learn from people's labels, and label the rest where that is sure enough.
+
+    What it labels says so, still waits for a person's word, and is withdrawn by a later round that does not stand by it. It
+    is silent, with exit code 1, until people have labelled 20 good and 20 bad traces of different tasks, and an examination
+    shows that it can tell them apart.
+
+    \b
+    Examples:
+      journeyman traces label --telling
+      journeyman traces autolabel --dry-run
+    """
+    from journeyman.cli import _traces_auto
+
+    result = _traces_auto.autolabel(store, threshold=threshold, embedder=embedder, dry_run=dry_run, quiet=as_json)
+    emit(result, as_json=as_json)
+    return 1 if result["silent"] else 0
 
 
 @command.command()
