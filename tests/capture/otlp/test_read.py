@@ -141,6 +141,13 @@ def test_a_function_around_several_calls_is_no_call() -> None:
     assert [type(step) for step in alone.steps] == [ModelCall]
 
 
+def test_a_call_within_a_call_that_has_another_answer_is_another_call() -> None:
+    for more in ({"gen_ai.response.id": "r1"}, {}):
+        inner = {**more, "gen_ai.response.id": "r2"} if more else {}
+        found = trace(span(1, chat("Q", "A", **more)), span(2, chat("R", "B", **inner), parent=1))
+        assert [call.reply for call in found.calls] == ["A", "B"]
+
+
 def test_two_calls_within_a_call_were_made_by_an_agent() -> None:
     inner = [span(number, chat("Q", "A", **{"gen_ai.response.id": f"r{number}"}), parent=1) for number in (2, 3)]
     found = trace(span(1, {"openinference.span.kind": "LLM", "llm.token_count.prompt": 8}), *inner)

@@ -27,7 +27,8 @@ def protobuf(spans: int = 1) -> bytes:
     scope = request.resource_spans.add().scope_spans.add()
     for number in range(1, spans + 1):
         scope.spans.add(trace_id=bytes.fromhex(made.TRACE), span_id=number.to_bytes(8, "big"), name="chat")
-    return request.SerializeToString()
+    body: bytes = request.SerializeToString()
+    return body
 
 
 @pytest.mark.parametrize("name", ["openai_v2", "traceloop_openai", "openinference_openai"])
@@ -83,7 +84,7 @@ def test_half_a_character_in_json_becomes_a_question_mark_and_no_error() -> None
         ("gzip", gzip.compress),
         ("GZIP", gzip.compress),
         ("deflate", zlib.compress),
-        ("deflate", lambda body: zlib.compressobj(wbits=-15).compress(body) + b"" if not body else _raw(body)),
+        ("deflate", lambda body: _raw(body)),
         ("identity", bytes),
         ("", bytes),
     ],
@@ -140,35 +141,9 @@ def test_any_bytes_are_a_request_or_an_input_error(body: bytes) -> None:
 
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.floats()
-_NAMES = st.sampled_from(
-    [
-        "resourceSpans",
-        "scopeSpans",
-        "spans",
-        "attributes",
-        "key",
-        "value",
-        "stringValue",
-        "intValue",
-        "arrayValue",
-        "values",
-        "kvlistValue",
-        "events",
-        "traceId",
-        "status",
-        "code",
-        "kind",
-        "resource",
-        "scope",
-        "startTimeUnixNano",
-        "bytesValue",
-        "resourceLogs",
-        "scopeLogs",
-        "logRecords",
-        "body",
-        "links",
-    ]
-)
+_NAMES = st.sampled_from(("resourceSpans", "scopeSpans", "spans", "attributes", "key", "value", "stringValue", "intValue",
+    "arrayValue", "values", "kvlistValue", "events", "traceId", "status", "code", "kind", "resource", "scope",
+    "startTimeUnixNano", "bytesValue", "resourceLogs", "scopeLogs", "logRecords", "body", "links"))  # fmt: skip
 
 
 @given(st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4)))

@@ -56,6 +56,10 @@ def read_files(paths: Iterable[Path]) -> Collected:
     return Collected(traces=tuple(once(traces(held))), problems=tuple(problems), spans=number)
 
 
+class _Broken(InputError):
+    """A file that can be opened, and not read to its end."""
+
+
 def is_otlp(value: object) -> bool:
     """Whether a JSON value is an OTLP request, or a span of an SDK."""
     return is_dump(value) or (isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _NAMES))
@@ -63,14 +67,19 @@ def is_otlp(value: object) -> bool:
 
 def batches(path: Path) -> Iterator[Batch | Problem]:
     """The requests of one file, in order."""
-    if _is_text(path):
+    try:
+        is_text = _is_text(path)
+    except _Broken as error:
+        yield Problem(str(path), str(error))
+        return
+    if is_text:
         with Source(path) as source:
             for record in source.records():
                 yield record if isinstance(record, Problem) else _of_json(record)
         return
     try:
         whole = _unpacked(path)
-    except InputError as error:
+    except _Broken as error:
         yield Problem(str(path), str(error))
         return
     yield from _of_protobuf(path, whole)
@@ -156,7 +165,7 @@ def _is_text(path: Path) -> bool:
 def _unpacked(path: Path) -> bytes:
     whole = _read(path, LARGEST + 1)
     if len(whole) > LARGEST:
-        raise InputError(f"holds more than {LARGEST >> 30} GiB: export it as JSON lines, or in several files")
+        raise _Broken(f"holds more than {LARGEST >> 30} GiB: export it as JSON lines, or in several files")
     return whole
 
 
@@ -168,5 +177,7 @@ def _read(path: Path, most: int) -> bytes:
                 return file.read(most)
         with gzip.open(path) as packed:
             return packed.read(most)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} could not be read: {getattr(error, 'strerror', None) or error}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _Broken(f"is a broken archive: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path} could not be read: {error.strerror or error}") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.capture.otlp import frameworks, genai, openinference, vercel
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Kind, Told, merged
+from journeyman.capture.otlp.told import Kind, Told, merged, replies_joined
 
 _SHARED = frozenset({"session", "input", "output"})
 DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
@@ -23,6 +23,10 @@ DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
     (frozenset({"mlflow"}), frameworks.mlflow),
 )
 """How the names of a dialect's attributes begin, and what reads them. Of each thing, the first that tells it is believed."""
+
+
+_TELLING = 100
+"""Characters by which two answers are told apart."""
 
 
 @dataclass(slots=True)
@@ -103,7 +107,7 @@ def _settle(node: Node) -> None:
     elif node.kind is Kind.CALL and calls:
         if len(calls) == 1 and _same_call(node.told, calls[0].told):
             _absorb(node, calls[0])
-        else:
+        elif len(calls) > 1 and not _is_another(node.told, calls):
             node.kind = Kind.AGENT
     elif node.kind is Kind.TOOL:
         for child in [child for child in node.children if child.kind is Kind.TOOL and _same_tool(node.told, child.told)]:
@@ -111,8 +115,22 @@ def _settle(node: Node) -> None:
 
 
 def _same_call(outer: Told, inner: Told) -> bool:
-    """A call of a model within a call of a model is the same, unless their answers have different ids."""
-    return outer.response_id is None or inner.response_id is None or outer.response_id == inner.response_id
+    """A call of a model within a call of a model is the same, unless their answers are different."""
+    if outer.response_id is not None and inner.response_id is not None:
+        return outer.response_id == inner.response_id
+    one, other = replies_joined(outer.replies), replies_joined(inner.replies)
+    if one is None or other is None or not one.text or not other.text:
+        return True
+    # Instrumentations cut long texts, each at a length of its own.
+    short = min(len(one.text.strip()), len(other.text.strip()), _TELLING)
+    return one.text.strip()[:short] == other.text.strip()[:short]
+
+
+def _is_another(outer: Told, calls: Sequence[Node]) -> bool:
+    """Whether it has an answer that none of the calls within it has."""
+    return outer.response_id is not None and all(
+        call.told.response_id is not None and call.told.response_id != outer.response_id for call in calls
+    )
 
 
 def _same_tool(outer: Told, inner: Told) -> bool:

@@ -10,7 +10,7 @@ from journeyman.capture.otlp.proto import AnyValue, LogRecord, ResourceSpans, Sp
 from journeyman.capture.otlp.wire import LOG, RawSpan
 
 GONE = "[redacted]"
-LENGTH = ".length"
+LENGTH = "_length"
 """Ends the name of the attribute that stands for one that is not kept."""
 _LONGEST = 256
 """Characters of a name, a model, an id. Whatever is longer is somebody's words."""
