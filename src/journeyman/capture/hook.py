@@ -1,0 +1,203 @@
+"""Recording an agent, or a function, without changing it.
+
+    unhook = hook_into_agent(agent, collector)
+    agent.run("Where is order 7?")          # is a trace of the collector
+
+    @traced(collector=collector)
+    async def desk(question: str) -> str: ...
+
+The outermost call is a trace. What is called inside it is a step of that trace, below whatever called it. Functions,
+coroutines, generators and asynchronous generators stay what they are; their results and exceptions go through unchanged.
+"""
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
+
+from journeyman.capture.collector import Collector
+from journeyman.capture.drive import Work, wrapped
+from journeyman.capture.recorder import HERE, Recording
+from journeyman.errors import InputError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+METHODS = (
+    "run", "arun", "a_run", "run_async", "run_sync", "run_stream", "invoke", "ainvoke", "stream", "astream",
+    "execute", "aexecute", "forward", "aforward", "chat", "achat", "kickoff", "kickoff_async", "solve", "act",
+)  # fmt: skip
+"""Names under which agents are run, in the order in which they are looked for; `__call__` where there is none of them."""
+
+Kind = Literal["agent", "tool"]
+
+
+def hook_into_agent(
+    agent: Any, collector: Collector, method: str | None = None, *, name: str | None = None
+) -> Callable[[], None]:
+    """Record what an agent does from now on; the function that is returned ends it.
+
+    Args:
+        agent: Any object with a method that runs it.
+        method: The method's name. Without it all of `METHODS` that the agent has are recorded, or else its `__call__`; one that
+            calls another is recorded once.
+        name: The agent's; else what stands in its attribute `name`, or its class.
+
+    Raises:
+        InputError: It has no such method, or is a class or a function.
+    """
+    if isinstance(agent, type) or inspect.isroutine(agent):
+        raise InputError(f"{agent!r} is no agent object; decorate a function with @traced, and hook an object, not its class")
+    found = _methods(agent, method)
+    called = name or _name(agent)
+    undo = [_replaced(agent, each, _recorded(agent, each, collector, called)) for each in found]
+
+    def unhook() -> None:
+        while undo:
+            undo.pop()()
+
+    return unhook
+
+
+def _methods(agent: Any, method: str | None) -> list[str]:
+    wanted = [method] if method else [each for each in METHODS if callable(_own(agent, each))] or ["__call__"]
+    missing = [each for each in wanted if not callable(_own(agent, each))]
+    if missing:
+        tried = f"no method {method!r}" if method else f"none of the methods {', '.join((*METHODS, '__call__'))}"
+        raise InputError(
+            f"{type(agent).__name__} has {tried}; name the one that runs it, as in hook_into_agent(…, method='go')"
+        )
+    return wanted
+
+
+def _own(agent: Any, name: str) -> Any:
+    """The attribute, unless the object makes up attributes as they are asked for."""
+    known = inspect.getattr_static(agent, name, None)
+    return None if known is None else getattr(agent, name, None)
+
+
+def _name(agent: Any) -> str:
+    named = inspect.getattr_static(agent, "name", None)
+    return named if isinstance(named, str) and named else type(agent).__name__
+
+
+def _recorded(agent: Any, method: str, collector: Collector, name: str) -> Callable[..., Any]:
+    function = getattr(agent, method)
+    names = _parameters(function)
+    owner = (id(agent), method)
+
+    def start(args: tuple[Any, ...], given: Mapping[str, Any]) -> Work | None:
+        if _delegated(owner):
+            return None
+        work = collector.trace(_asked(names, args, given), agent=name)
+        work.owner = owner
+        return work
+
+    recorded: Callable[..., Any] = wrapped(function, start)
+    return recorded
+
+
+def _delegated(owner: tuple[int, str]) -> bool:
+    """Whether another method of the same agent calls this one: it is one piece of work."""
+    here = HERE.get()
+    running: Hashable = here.owner if here else None
+    return isinstance(running, tuple) and running[0] == owner[0] and running[1] != owner[1]
+
+
+def _replaced(agent: Any, method: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
+    """Put the wrapper in the method's place; the function that undoes it."""
+    own = getattr(agent, "__dict__", None)
+    if method == "__call__" or own is None:
+        return _replaced_in_class(agent, method, wrapper)
+    before = own.get(method)
+    # Some classes guard their attributes; the object's own dictionary is theirs to guard, and ours to put back.
+    own[method] = wrapper
+
+    def undo() -> None:
+        if before is None:
+            own.pop(method, None)
+        else:
+            own[method] = before
+
+    return undo
+
+
+def _replaced_in_class(agent: Any, method: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
+    """Python looks for `__call__` in the class, and slots leave no room in the object: it gets a class of its own."""
+    before = type(agent)
+    own = type(before.__name__, (before,), {"__slots__": (), method: staticmethod(wrapper), "__module__": before.__module__})
+    try:
+        agent.__class__ = own
+    except TypeError as error:
+        raise InputError(f"{before.__name__}.{method} cannot be replaced: {error}; decorate the method with @traced") from None
+
+    def undo() -> None:
+        agent.__class__ = before
+
+    return undo
+
+
+@overload
+def traced(function: _Function, /) -> _Function: ...
+
+
+@overload
+def traced(
+    *, collector: "Collector | Callable[[], Collector | None] | None" = None, name: str | None = None, kind: Kind = "agent"
+) -> Callable[[_Function], _Function]: ...
+
+
+def traced(
+    function: Any = None,
+    /,
+    *,
+    collector: "Collector | Callable[[], Collector | None] | None" = None,
+    name: str | None = None,
+    kind: Kind = "agent",
+) -> Any:
+    """Record each call of a function or method. Inside an open trace it is a step of it, else a trace of the collector.
+
+    Args:
+        collector: Gets the trace of an outermost call, or a function that gives one when it is first needed. Without one only
+            what happens inside an open trace is recorded.
+        name: The agent's or the tool's; the function's where none is given.
+        kind: What it is inside another trace: the work of an "agent", or a "tool".
+    """
+    if function is None:
+        return partial(_traced, collector=collector, name=name, kind=kind)
+    return _traced(function, collector=collector, name=name, kind=kind)
+
+
+def _traced(function: Any, *, collector: Any, name: str | None, kind: Kind) -> Any:
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(_traced(function.__func__, collector=collector, name=name, kind=kind))
+    called = name or getattr(function, "__qualname__", type(function).__name__).rpartition(".<locals>.")[2]
+    names = _parameters(function)
+
+    def start(args: tuple[Any, ...], given: Mapping[str, Any]) -> Work | None:
+        asked = _asked(names, args, given)
+        here = HERE.get()
+        if here is not None and here.tree.ended is None:
+            inside = Recording(here.tree)
+            return inside.tool(called, asked) if kind == "tool" else inside.agent(called, asked)
+        own = collector if isinstance(collector, Collector) or collector is None else collector()
+        return None if own is None else own.trace(asked, agent=called)
+
+    return wrapped(function, start)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
+def _asked(names: tuple[str, ...], args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+    """The arguments by name; a single text alone is what was asked. An object's own `self` is none."""
+    known = dict(zip(names, args, strict=False))
+    if names[:1] in (("self",), ("cls",)) and args:
+        known.pop(names[0])
+    known.update((f"argument {at}", each) for at, each in enumerate(args[len(names) :], start=len(names) + 1))
+    known.update(given)
+    values = list(known.values())
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else known
