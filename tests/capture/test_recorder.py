@@ -255,8 +255,6 @@ def test_what_a_generators_reader_does_is_not_the_generators_work(collector: Col
         for _ in pieces():
             tool("outside")
     assert drawn(only(collector)) == ["pieces", "  tool", "  tool", "tool", "tool"]
-        "pieces"
-    )
     places = {call.result: call.parent is None for call in only(collector).tool_calls}
     assert places == {"inside": False, "outside": True}
 
