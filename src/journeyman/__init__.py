@@ -58,6 +58,9 @@ if TYPE_CHECKING:
     from journeyman.trace import Trace as Trace
     from journeyman.training import TrainingConfig as TrainingConfig
     from journeyman.training import TrainingResult as TrainingResult
+    from journeyman.watching import TraceCollector as TraceCollector
+    from journeyman.watching import hook_into_agent as hook_into_agent
+    from journeyman.watching import traced as traced
 
     PlaybookStage = Stage
 
@@ -87,6 +90,7 @@ _HOMES = {
     "tasks.questions": ("DatasetLoader",),
     "trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),
     "training": ("TrainingConfig", "TrainingResult"),
+    "watching": ("TraceCollector", "hook_into_agent", "traced"),
 }
 """Where each public name lives."""
 

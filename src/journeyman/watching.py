@@ -1,0 +1,166 @@
+"""Recording an agent of one's own into the project's store.
+
+    collector = TraceCollector()
+    hook_into_agent(agent, collector)
+
+The agent never waits for the store: a thread of its own writes, secrets are taken out before, and what the store does not take
+at once waits in memory and then in a file. What is in memory is written when the program ends.
+"""
+
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+from journeyman import config
+from journeyman.capture import hook
+from journeyman.capture.collector import KEPT, Collector, Sink
+from journeyman.capture.hook import Kind
+from journeyman.capture.hook import hook_into_agent as hook_into_agent
+from journeyman.errors import StoreError
+from journeyman.intake.base import Intake
+from journeyman.recording import open_intake
+from journeyman.stores.traces import open_traces
+from journeyman.stores.urls import MEMORY, is_url
+from journeyman.trace import Trace
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_PATIENCE = 10.0
+"""Seconds that the end of a program, or a label, waits for what is to be written."""
+
+
+class TraceCollector(Collector):
+    """Collects the traces of agents in this process, and keeps them."""
+
+    def __init__(
+        self, store: str | Path | Sink | None = None, *, agent: str | None = None, session: str | None = None, kept: int = KEPT
+    ) -> None:
+        """
+        Args:
+            store: The URL or path of a store; without one the project's: what `journeyman.toml` says, or `.journeyman/` in the
+                working folder. "memory:" keeps traces in memory alone. An object with `add` and `label` is called itself, in
+                the thread in which a trace ends.
+            agent: Who makes the attempts, where a trace does not say.
+            session: What the traces have in common.
+            kept: Traces that are held in memory for `traces` and `get_unlabeled_traces`.
+
+        Raises:
+            InputError: The project's settings cannot be read.
+        """
+        self._store = _sink(store)
+        super().__init__(self._store, agent=agent, session=session, kept=kept)
+
+    def close(self) -> None:
+        """Write what there is, and stop. Traces that end later are in memory alone."""
+        if isinstance(self._store, _Background):
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def _sink(store: str | Path | Sink | None) -> Sink | None:
+    if store is not None and not isinstance(store, str | Path):
+        return store
+    if store is not None and str(store) == MEMORY:
+        return None
+    project = config.load()
+    named = project.store_url if store is None else str(store)
+    url = named if is_url(named) else f"sqlite:///{Path(named).absolute()}"
+    return _Background(url, project)
+
+
+class _Background:
+    """A store that is written to by a thread of its own, begun with the first trace."""
+
+    def __init__(self, url: str, project: config.Project) -> None:
+        self._url = url
+        self._project = project
+        self._intake: Intake | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def add(self, traces: Iterable[Trace]) -> None:
+        intake = self._opened()
+        for trace in traces:
+            intake.add(trace)
+
+    def label(self, trace_id: str, good: bool | None, *, who: str, at: datetime) -> None:
+        if not self.flush(_PATIENCE):
+            raise StoreError("the store has not taken the traces yet; label again when it is back")
+        with open_traces(self._url) as store:
+            store.label(trace_id, good, who=who, at=at)
+
+    def flush(self, timeout: float) -> bool:
+        return self._intake is None or self._intake.flush(timeout)
+
+    def close(self) -> None:
+        with self._lock:
+            intake, self._intake, self._closed = self._intake, None, True
+        if intake is not None:
+            intake.close(_PATIENCE)
+
+    def _opened(self) -> Intake:
+        # A collector that never gets a trace makes no store.
+        with self._lock:
+            if self._closed:
+                raise StoreError("the collector was closed")
+            if self._intake is None:
+                self._project.folder.mkdir(parents=True, exist_ok=True)
+                self._intake = open_intake(self._url, self._project.folder / "spill", self._project.settings.record)
+                _OPEN.add(self)
+        return self._intake
+
+
+_OPEN: "weakref.WeakSet[_Background]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for each in list(_OPEN):
+        each.close()
+
+
+_usual: TraceCollector | None = None
+_making = threading.Lock()
+
+
+def usual() -> TraceCollector:
+    """The collector of what names none: one for the process, in the project's store."""
+    global _usual
+    with _making:
+        if _usual is None:
+            _usual = TraceCollector()
+        return _usual
+
+
+@overload
+def traced(function: _Function, /) -> _Function: ...
+
+
+@overload
+def traced(
+    *, collector: Collector | None = None, name: str | None = None, kind: Kind = "agent"
+) -> Callable[[_Function], _Function]: ...
+
+
+def traced(
+    function: Any = None, /, *, collector: Collector | None = None, name: str | None = None, kind: Kind = "agent"
+) -> Any:
+    """Record each call of a function or method. Inside an open trace it is a step of it, else a trace of its own.
+
+    Args:
+        collector: Gets the trace of an outermost call; without one, the process's collector in the project's store.
+        name: The agent's or the tool's; the function's where none is given.
+        kind: What it is inside another trace: the work of an "agent", or a "tool".
+    """
+    wrap = hook.traced(collector=collector or usual, name=name, kind=kind)
+    return wrap if function is None else wrap(function)
