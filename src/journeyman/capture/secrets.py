@@ -1,8 +1,8 @@
 """What keys, tokens and passwords look like in a text, and where they stand in it.
 
-Most texts hold no secret, so what matters is how fast that is seen. A key is long and of one piece: whether a text has so long
-a piece at all is told by one pass over it. Only such pieces are compared with the forms of keys, and what stands before them with
-the names of keys; only passwords, which may be short, are looked for by name everywhere.
+Most texts hold no secret, so what matters is how fast that is seen. A key is long and of one piece, and one pass over a text
+tells whether it has so long a piece at all. Only such pieces are compared with the forms of keys, and what stands before them
+with the names of keys; only passwords, which may be short, are looked for by name everywhere.
 
 Forms of keys are those that their issuers document, or that GitHub's and GitLab's secret scanning, gitleaks and
 detect-secrets look for.
@@ -117,8 +117,8 @@ _NAME = re.compile(
 _WORDS_OF_NAMES = (b"authorization", b"cookie", b"passw", b"passphrase", b"pwd", b"secret", b"credential", b"connectionstring",
                    b"connection_string")  # fmt: skip
 _BEFORE_KEY = (b"api", b"access", b"private", b"account", b"signing", b"encryption", b"subscription", b"master", b"auth")
-_BEFORE_TOKEN = (b"access", b"auth", b"refresh", b"id", b"session", b"bearer", b"api", b"bot", b"csrf", b"xsrf", b"device", b"client",
-                 b"security", b"personal", b"oauth")  # fmt: skip
+_BEFORE_TOKEN = (b"access", b"auth", b"refresh", b"id", b"session", b"bearer", b"api", b"bot", b"csrf", b"xsrf", b"device",
+                 b"client", b"security", b"personal", b"oauth")  # fmt: skip
 _RANDOM = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_.~+/=:%-]+", re.ASCII)
 _PLAIN = re.compile(
     r"[a-z]+(?:[_.-](?:[a-z]+|v?[0-9]{1,4}))*|[0-9.:TZ+-]+|\S*://\S*|\w+\.(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*", re.ASCII

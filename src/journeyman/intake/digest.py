@@ -62,7 +62,16 @@ class Digest:
     def _settle(self, store: TraceStore, ids: Sequence[str]) -> int:
         spans = store.spans(ids)
         traces = self._traces(spans)
-        store.settle({id: len(spans.get(id, ())) for id in ids}, traces)
+        counts = {id: len(spans.get(id, ())) for id in ids}
+        try:
+            store.settle(counts, traces)
+        except StoreError as error:
+            if len(ids) > 1:
+                return sum(self._settle(store, [id]) for id in ids)
+            # A store that takes nothing refuses this as well; one that refuses the trace alone is not asked for it again.
+            store.settle(counts, ())
+            self._given_up(ids[0], error)
+            return 0
         return len(traces)
 
     def _traces(self, spans: Mapping[str, Sequence[SpanRow]]) -> Sequence[Trace]:
@@ -77,6 +86,10 @@ class Digest:
         try:
             return self._read(rows)
         except Exception as error:  # noqa: BLE001 - its spans are kept, and can be read anew by a later version
-            self.failures += 1
-            log.warning("the spans of trace %s cannot be read: %s", id, type(error).__name__)
+            self._given_up(id, error)
             return ()
+
+    def _given_up(self, id: str, error: Exception) -> None:
+        self.failures += 1
+        # The type alone: a message may quote what was said.
+        log.warning("no trace can be made of the spans of %s: %s", id, type(error).__name__)

@@ -37,6 +37,10 @@ _LATE = 0.5
 """Seconds for which traces are not made of spans while something waits to be written."""
 _TRIES = 3
 """Refusals of the same trace, after which the one behind it is tried."""
+_BREATH = 0.003
+"""Seconds between two groups."""
+_SLOW = 1.0
+"""Seconds after which a store is slow."""
 _DELAY = 0.1
 _LONGEST_DELAY = 5.0
 """Seconds between two tries: doubled from the first to the longest, and spread at random."""
@@ -101,7 +105,8 @@ class StoreIntake:
             while not self._idle():
                 if (left := deadline - time.monotonic()) <= 0:
                     return False
-                self._line.left.wait(left)
+                # No longer than a moment: the digest's end is told to nobody.
+                self._line.left.wait(min(left, 0.1))
         return True
 
     def health(self) -> Health:
@@ -146,7 +151,7 @@ class StoreIntake:
             for item in taken:
                 self._pipe.prepare(item)
             self._scribe.wake()
-            self._pipe.overflow(everything=self._scribe.error is not None)
+            self._pipe.overflow(everything=self._scribe.stuck)
             self._pipe.refuse(time.monotonic() - self._limits.patience, FULL)
             if self._line.closed and not taken:
                 return
@@ -174,6 +179,7 @@ class _Scribe:
         self._stopped = False
         self._store: TraceStore | None = None
         self._failures = 0
+        self._since: float | None = None
         self.stored = 0
         self.retries = 0
         self.error: str | None = None
@@ -182,6 +188,12 @@ class _Scribe:
     def quiet(self) -> bool:
         """Nothing is left to be made of spans."""
         return self._digest is None or self._digest.due is None
+
+    @property
+    def stuck(self) -> bool:
+        """The store refuses, or takes so long that what waits is better kept on the disk."""
+        since = self._since
+        return self.error is not None or (since is not None and time.monotonic() - since > _SLOW)
 
     def wake(self) -> None:
         with self._work:
@@ -195,6 +207,7 @@ class _Scribe:
     def run(self) -> None:
         self._pipe.adopt()
         while not self._stopped:
+            self._since = time.monotonic()
             try:
                 self._turn()
             except JourneymanError as error:
@@ -204,6 +217,7 @@ class _Scribe:
                 self._refused(f"the store failed in an unexpected way ({type(error).__name__})")
             else:
                 self._accepted()
+            self._since = None
             self._rest()
         if self._store is not None:
             with suppress(StoreError):
@@ -267,7 +281,11 @@ class _Scribe:
                 self._work.wait_for(lambda: self._stopped, delay)
                 return
             self._line.left.notify_all()
-            if self._stopped or self._pipe.work:
+            if self._stopped:
+                return
+            if self._pipe.work:
+                # Another process that waits for its turn must find the store free for a moment.
+                self._work.wait_for(lambda: self._stopped, _BREATH)
                 return
             due = self._digest.due if self._digest is not None else None
             self._work.wait(None if due is None else max(0.0, due - time.monotonic()))
