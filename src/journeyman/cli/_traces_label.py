@@ -2,8 +2,10 @@
 
 import getpass
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,15 +137,16 @@ def _many(store: TraceStore, lines: Sequence[Line], who: str) -> dict[str, Any]:
         _traces.tell("Nothing waits for a label. Ones that others have labelled: --others")
     else:
         _traces.tell(f"{len(lines)} traces for {who} to judge.  {_HELP}")
-        _sit(store, sitting)
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        with _keyboard() as keys:
+            _sit(store, sitting, keys, console)
     good, bad, skipped = (sum(each is kind for each in sitting.said) for kind in (True, False, None))
     _traces.tell(f"{good} good, {bad} bad, {skipped} skipped; {len(lines) - len(sitting.said)} left")
     return {"who": who, "good": good, "bad": bad, "skipped": skipped, "left": len(lines) - len(sitting.said)}
 
 
-def _sit(store: TraceStore, sitting: Sitting) -> None:
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    keys, shown = _keys(), -1
+def _sit(store: TraceStore, sitting: Sitting, keys: Iterator[str], console: Console) -> None:
+    shown = -1
     while (line := sitting.line) is not None:
         if shown != len(sitting.said):
             shown = len(sitting.said)
@@ -178,14 +181,36 @@ def _show(console: Console, store: TraceStore, line: Line, place: str, *, full: 
         console.print(Text(f"ended with {screen.short(line.error, 400)}", "red"))
 
 
-def _keys() -> Iterator[str]:
-    """Keys as they are pressed; where there is no terminal, the first letter of each line. Ends when there are no more."""
-    if sys.stdin.isatty():
-        while True:
-            try:
-                key = click.getchar()
-            except EOFError:
-                return
-            yield key.lower()
-    for line in sys.stdin:
-        yield line.strip()[:1].lower()
+@contextmanager
+def _keyboard() -> Iterator[Iterator[str]]:
+    """Keys as they are pressed; where there is no terminal, the first letter of each line. Ends when there are no more.
+
+    The terminal is asked for single keys once, and not before each: what is typed ahead would be lost in between.
+    """
+    if not sys.stdin.isatty():
+        yield (line.strip()[:1].lower() for line in sys.stdin)
+        return
+    try:
+        import termios
+        import tty
+    except ImportError:
+        yield (click.getchar().lower() for _ in iter(int, 1))
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal, termios.TCSADRAIN)
+    try:
+        yield _pressed(terminal)
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _pressed(terminal: int) -> Iterator[str]:
+    while key := os.read(terminal, 1):
+        if key == b"\x1b":
+            # An arrow or the like: several bytes, that come together and are no decision.
+            while select.select([terminal], [], [], 0)[0] and os.read(terminal, 16):
+                pass
+        if key == b"\x04":
+            return
+        yield key.decode("ascii", "replace").lower()
