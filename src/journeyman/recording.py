@@ -25,6 +25,8 @@ from journeyman.upstreams import RecordSettings
 
 _LATEST = 20
 """Traces of a session that a conversation may go on from."""
+_RECENT = 200
+"""Traces that a conversation without a session may go on from after a restart."""
 
 
 def open_intake(store_url: str, spill: Path, settings: RecordSettings) -> StoreIntake:
@@ -74,6 +76,13 @@ class _Past:
         with suppress(StoreError):
             store = self._opened()
             lines = store.page(Query(session=session), limit=_LATEST).lines
+            return [trace for line in reversed(lines) if (trace := store.get(line.id)) is not None]
+        return ()
+
+    def latest(self) -> Iterable[Trace]:
+        with suppress(StoreError):
+            store = self._opened()
+            lines = store.page(Query(source="gateway"), limit=_RECENT).lines
             return [trace for line in reversed(lines) if (trace := store.get(line.id)) is not None]
         return ()
 

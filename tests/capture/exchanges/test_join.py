@@ -38,6 +38,9 @@ class Shelf:
     def session(self, session: str) -> Iterable[Trace]:
         return [trace for trace in self.kept.values() if trace.session == session]
 
+    def latest(self) -> Iterable[Trace]:
+        return list(self.kept.values())
+
     def keep(self, trace: Trace) -> Trace:
         self.kept[trace.id] = trace
         return trace
@@ -262,12 +265,11 @@ def test_a_conversation_goes_on_after_a_restart_in_its_session() -> None:
     assert Joiner(price=free, past=shelf).join(chat(said, assistant("ok"), session="s")).id == first.id
 
 
-def test_a_conversation_without_labels_goes_on_after_a_restart_that_recalls() -> None:
+def test_a_conversation_without_labels_goes_on_after_a_restart() -> None:
+    shelf = Shelf()
     said = [user("hi"), assistant("hello"), user("more")]
-    first = Joiner(price=free).join(chat(said[:1], said[1]))
-    second = Joiner(price=free)
-    second.recall([first])
-    trace = second.join(chat(said, assistant("ok")))
+    first = shelf.keep(Joiner(price=free).join(chat(said[:1], said[1])))
+    trace = Joiner(price=free, past=shelf).join(chat(said, assistant("ok")))
     assert (trace.id, len(trace.calls)) == (first.id, 2)
 
 

@@ -59,7 +59,7 @@ class Joiner:
         """
         Args:
             price: What a call costs.
-            past: Asked for traces that are not in memory: by id, and once for each session.
+            past: Asked for traces that are not in memory: by id, once for each session, and once for the latest.
             most_text: Characters of traces that are kept in memory.
         """
         self._price = price
@@ -124,12 +124,11 @@ class Joiner:
         return ends[-1] if ends else None
 
     def _older(self, exchange: Exchange, reading: Reading, marks: Marks) -> End | None:
-        """The same, once what is kept of the session was asked for."""
-        session = exchange.labels.get("session")
+        """The same, once what is kept of the session was asked for, or of those without one."""
         goes_on = marks.begin != marks.seed or any(turn.role == "assistant" for turn in reading.turns)
-        if not session or not (goes_on or exchange.labels.get("parent")):
+        if not goes_on and not exchange.labels.get("parent"):
             return None
-        traces = self._known.session(session)
+        traces = self._known.older(exchange.labels.get("session") or None)
         self.recall(traces)
         return self._end(reading, marks) if traces else None
 

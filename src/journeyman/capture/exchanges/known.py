@@ -23,6 +23,9 @@ class Past(Protocol):
     def session(self, session: str) -> Iterable[Trace]:
         """The traces of a session, as many of the latest as make sense."""
 
+    def latest(self) -> Iterable[Trace]:
+        """The traces that conversations without a session may go on from, oldest first. Asked for once."""
+
 
 @dataclass(slots=True)
 class End:
@@ -50,7 +53,7 @@ class Known:
         self._traces: OrderedDict[str, tuple[Trace, int]] = OrderedDict()
         self._text = 0
         self._homes: OrderedDict[str, str] = OrderedDict()
-        self._asked: OrderedDict[str, None] = OrderedDict()
+        self._asked: OrderedDict[str | None, None] = OrderedDict()
 
     def ends(self, key: bytes) -> Sequence[End]:
         """The conversations with this digest, oldest first."""
@@ -86,12 +89,14 @@ class Known:
         """A trace that is not."""
         return self._past.get(id) if self._past is not None else None
 
-    def session(self, session: str) -> Sequence[Trace]:
-        """Traces of a session, if it was not asked for before."""
+    def older(self, session: str | None) -> Sequence[Trace]:
+        """Traces of a session, or the latest of all, if they were not asked for before."""
         if self._past is None or session in self._asked:
             return ()
-        found = tuple(self._past.session(session))
+        found = tuple(self._past.latest() if session is None else self._past.session(session))
         self._asked[session] = None
+        if None in self._asked:
+            self._asked.move_to_end(None)
         if len(self._asked) > self._most_ends:
             self._asked.popitem(last=False)
         return found
