@@ -6,20 +6,21 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from journeyman.agents.workshop import READING
+from journeyman.capture import files
 from journeyman.capture.base import Recorded
-from journeyman.capture.jsonl import line, parse
-from journeyman.errors import StoreError, TraceError, boundary
+from journeyman.capture.jsonl import line
+from journeyman.errors import StoreError, boundary
 from journeyman.rewards.base import RewardFunction, RewardResult
 from journeyman.rewards.engine import RECORDED, RewardEngine, Verdicts
 from journeyman.rewards.verdict import UNREACHABLE, soft, unknown
 from journeyman.score import Score
-from journeyman.tasks.rows import Complaints, read
+from journeyman.tasks.rows import Complaints
 from journeyman.trace import Trace
 from journeyman.workers import Here, Workers
 
@@ -35,7 +36,7 @@ Keys = Mapping[str, str]
 
 
 def read_traces(paths: Iterable[Path | str]) -> list[Recorded]:
-    """The traces of files of JSON lines or JSON lists, gzipped or not, in the formats of `capture.jsonl`.
+    """The traces of files, in all formats of `capture.files`, each by the id that its record gives it, else by where it stands.
 
     Raises:
         InputError: A file cannot be read, or lines in it are no traces; they are named at once.
@@ -43,11 +44,13 @@ def read_traces(paths: Iterable[Path | str]) -> list[Recorded]:
     bad = Complaints("these lines are no traces, and nothing was scored; mend or remove them")
     found = []
     for path in paths:
-        for row in read(path, bad):
-            try:
-                found.append(parse(row.value, name=row.where))
-            except TraceError as error:
-                bad.add(row.where, str(error))
+        for one in files.read(path):
+            if isinstance(one, files.Problem):
+                bad.add(one.where, one.why)
+            else:
+                # What is said of a trace is looked up by the id that its record has, also where that is not unique.
+                id = one.name or one.where
+                found.append(replace(one, trace=replace(one.trace, id=id)))
     bad.check()
     return found
 

@@ -21,6 +21,8 @@ class Recorded:
     """What the recorder says it was worth. No reward of ours may read it."""
     goal: tuple[tuple[str, Mapping[str, Any]], ...] = field(default=())
     """The tool calls that solve the task, where the record tells them."""
+    name: str = ""
+    """What the record itself calls it, which need not be unique: the id of its trace then is."""
     where: str = ""
     """Of what was read from a file, the file and line."""
 

@@ -36,7 +36,8 @@ _FILE = click.Path(path_type=Path)
 def command(as_json: bool, **given: Any) -> int:
     """Score what agents did, from files of traces, a store, or one answer.
 
-    Files hold one JSON object a line: traces of Journeyman, {"messages": [...]} as chat APIs write them, or runs of tau-bench.
+    Files are of any format that `journeyman collect` takes: traces of Journeyman, {"messages": [...]} as chat APIs write them,
+    results of tau-bench, logs of Inspect, exports of Langfuse and more, recognised by what they hold.
     A reward that cannot tell says so, and is left out of the mean. What was scored before is not scored again. With --task the
     exit code is 1 when the answer is not a good one.
 

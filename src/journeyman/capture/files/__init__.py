@@ -8,7 +8,7 @@ read.
 """
 
 from journeyman.capture.files.formats import NAMES
-from journeyman.capture.files.reading import read
+from journeyman.capture.files.reading import holds_spans, read, read_spans
 from journeyman.capture.files.source import Problem
 
-__all__ = ["NAMES", "Problem", "read"]
+__all__ = ["NAMES", "Problem", "holds_spans", "read", "read_spans"]

@@ -7,7 +7,7 @@ from typing import Any
 from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.files import fields
 from journeyman.errors import TraceError
-from journeyman.trace import AgentCall, Trace
+from journeyman.trace import AgentCall, ModelCall, Step, Trace
 
 
 def recognised(record: Mapping[str, Any]) -> bool:
@@ -17,7 +17,7 @@ def recognised(record: Mapping[str, Any]) -> bool:
 def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
     """The execution that a line tells of.
 
-    A plan's subtasks are its parts of the work; which model did one is an index into a list that the log does not hold.
+    Which model did a subtask is an index into a list that the log does not hold, so it is "worker 2".
 
     Raises:
         TraceError: The instruction is no text, or two fields say opposite things.
@@ -28,6 +28,7 @@ def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
     result, plan = fields.mapping(record.get("execution_result")), fields.mapping(record.get("planner_outputs"))
     success = _agreed(record.get("success"), result.get("success"))
     millis = fields.number(record.get("latency_ms", result.get("total_latency_ms")))
+    cost = fields.number(record.get("cost", result.get("total_cost")))
     started = fields.time(record.get("timestamp"))
     outputs = result.get("outputs")
     failure = fields.text(record.get("error") or result.get("error"))
@@ -37,14 +38,14 @@ def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
         candidate_id="base",
         started_at=started or NO_TIME,
         ended_at=_end(started, millis),
-        steps=tuple(_subtasks(plan, outputs)),
-        error=(f"Failed: {failure or 'the log says no more'}" if success is False else None),
+        steps=tuple(_steps(instruction, plan, result, cost)),
+        error=f"Failed: {failure or 'the log says no more'}" if success is False else None,
         agent="planner",
         input=instruction,
         output=fields.text(outputs) if outputs else None,
         rewards=() if success is None else (fields.reward("success", success, failure),),
         raw=fields.known(
-            cost=fields.number(record.get("cost", result.get("total_cost"))),
+            cost=cost,
             latency_ms=millis,
             planner_outputs=plan,
             execution_result={key: value for key, value in result.items() if key != "outputs"},
@@ -67,19 +68,27 @@ def _agreed(outer: Any, inner: Any) -> bool | None:
     return told.pop() if told else None
 
 
-def _subtasks(plan: Mapping[str, Any], outputs: Any) -> Iterator[AgentCall]:
-    """One part of the work for each subtask. An edge of the plan is what came before, not what caused: it stays in `raw`."""
+def _steps(instruction: str, plan: Mapping[str, Any], result: Mapping[str, Any], cost: float | None) -> Iterator[Step]:
+    """The planner's work, and in it a call of a worker model for each subtask.
+
+    What a call alone cost is known where there is only one. An edge of the plan is what came before, not what caused: it stays
+    in `raw`.
+    """
+    outputs = result.get("outputs")
+    yield AgentCall(agent="planner", input=instruction, output=fields.text(outputs) if outputs else "", id="plan")
     models = plan.get("model_selections")
-    adjacency = fields.mapping(plan.get("workflow_graph")).get("adjacency")
-    if not isinstance(models, list):
-        return
-    for number, model in enumerate(models):
-        after = [row for row, edges in enumerate(adjacency if isinstance(adjacency, list) else ()) if _edge(edges, number)]
-        yield AgentCall(
-            agent=f"subtask {number}",
-            output=_output(outputs, number),
+    rows = fields.mapping(plan.get("workflow_graph")).get("adjacency")
+    count = len(models) if isinstance(models, list) else 0
+    for number in range(count):
+        after = [row for row, edges in enumerate(rows if isinstance(rows, list) else ()) if _edge(edges, number)]
+        yield ModelCall(
+            model=f"worker {models[number]}" if models else "",
+            prompt="",
+            reply=_output(outputs, number),
+            cost=cost if count == 1 else None,
             id=f"subtask-{number}",
-            raw=fields.known(model=model, after=after),
+            parent="plan",
+            raw=fields.known(after=after),
         )
 
 

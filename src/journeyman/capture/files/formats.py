@@ -16,6 +16,7 @@ from journeyman.capture.files import (
     swe_agent,
     tau2_bench,
 )
+from journeyman.capture.otlp.dumps import is_dump
 from journeyman.errors import TraceError
 
 OTLP = "otlp"
@@ -119,7 +120,8 @@ def recognise(record: Any) -> Format | None:
 
 
 def is_otlp(record: Any) -> bool:
-    return isinstance(record, dict) and bool({"resourceSpans", "resource_spans", "resourceLogs"} & set(record))
+    spans = {"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"}
+    return isinstance(record, dict) and (bool(spans & set(record)) or is_dump(record))
 
 
 def is_bare_message(record: Any) -> bool:

@@ -3,7 +3,8 @@
 import codecs
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -13,10 +14,12 @@ from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.files import formats, inspect_log, langsmith, openclaw
 from journeyman.capture.files.formats import Format
 from journeyman.capture.files.source import Problem, Record, Source
-from journeyman.errors import InputError, JourneymanError, TraceError
+from journeyman.errors import InputError, JourneymanError, MissingExtra, TraceError
 from journeyman.trace import Trace
 
 Found = Recorded | Problem
+_JSON = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
+"""How an object or a list of objects begins; a table of TOML, or code, does not."""
 _PATIENCE = 20
 """Records of no known format before the file is given up."""
 
@@ -38,13 +41,14 @@ def read(path: Path | str, format: str | None = None, done: Callable[[int], None
     if format is not None and format not in formats.NAMES:
         raise InputError(f"there is no format {format!r}; there are {', '.join(formats.NAMES)}")
     with Source(path, done) as source:
-        yield from _Reading(source, format).all()
+        yield from _Reading(source, format, done).all()
 
 
 class _Reading:
     """One file while it is read."""
 
-    def __init__(self, source: Source, format: str | None) -> None:
+    def __init__(self, source: Source, format: str | None, done: Callable[[int], None]) -> None:
+        self._done = done
         self._source, self._path, self._format = source, source.path, format
         self._seen: dict[bytes, int] = {}
         self._like_json = True
@@ -58,10 +62,10 @@ class _Reading:
         except InputError as error:
             yield Problem(str(self._path), str(error).removeprefix(f"{self._path} "))
             return
-        self._like_json = start[:1] in (b"{", b"[")
+        self._like_json = _JSON.match(start) is not None
         if not start:
-            yield Problem(str(self._path), "is empty", strange=True)
-        elif self._format == formats.OTLP or _is_binary(start):
+            return
+        if self._format == formats.OTLP or _is_binary(start):
             yield from self._spans()
         else:
             yield from self._records()
@@ -114,12 +118,12 @@ class _Reading:
             elif len(strange) == _PATIENCE:
                 break
         if strange:
-            yield Problem(str(self._path), _unknown(what), strange=True)
+            yield Problem(strange[0].where, _unknown(what), strange=True)
 
     def _read(self, format: Format, record: Record) -> Iterator[Found]:
         """What a record tells."""
-        if not isinstance(record.value, dict):
-            yield Problem(record.where, f"is no record of the format {format.name}: it is no object")
+        if not isinstance(record.value, dict) or (self._format and not format.recognises(record.value)):
+            yield Problem(record.where, f"is no record of the format {format.name}")
             return
         key = None if format.unique else _digest(record.value)
         several = 0
@@ -132,7 +136,7 @@ class _Reading:
 
     def _finished(self, found: Recorded, name: str, where: str, key: bytes | None, number: int = 1) -> Recorded:
         """With an id that is its own, the name of the format, and where it stands."""
-        trace = replace(found.trace, source=name)
+        trace, called = replace(found.trace, source=name), found.trace.id
         if key is not None or not trace.id:
             digest = _digest([(key or b"").hex(), number] if number > 1 else (key or _content(trace)).hex())
             again = self._seen.get(digest, 0)
@@ -141,7 +145,7 @@ class _Reading:
             own = digest.hex() if not again else f"{digest.hex()}.{again + 1}"
             id = f"{trace.id}-{own}" if trace.id else own
             trace = replace(trace, id=id, task_id=trace.task_id or id)
-        return replace(found, trace=trace, where=where)
+        return replace(found, trace=trace, name=called, where=where)
 
     def _archive(self) -> Iterator[Found]:
         if self._format not in (None, "inspect"):
@@ -194,7 +198,7 @@ class _Reading:
                 held.append(one.value)
             else:
                 yield Problem(one.where, "is no message: it has no role and content")
-        record = Record(str(self._path), {"messages": held})
+        record = Record(str(self._path), {"trajectory_format": "mini-swe-agent", "messages": held})
         yield from self._read(formats.BY_NAME["mini-swe-agent"], record)
 
     def _together(self, found: Iterable[Recorded], name: str, where: str) -> Iterator[Found]:
@@ -205,7 +209,43 @@ class _Reading:
                 yield self._finished(one, name, where, None)
 
     def _spans(self) -> Iterator[Found]:
-        yield Problem(str(self._path), _unknown(None), strange=True)
+        found = list(read_spans([self._path]))
+        if self._format is None and not any(isinstance(one, Recorded) for one in found) and not self._like_json:
+            found = [Problem(str(self._path), _unknown(None), strange=True)]
+        self._done(self._path.stat().st_size)
+        yield from found
+
+
+def read_spans(paths: Sequence[Path]) -> Iterator[Found]:
+    """The traces in files of OpenTelemetry spans; those of one trace may stand in several of them.
+
+    Raises:
+        InputError: A file cannot be opened.
+        MissingExtra: The libraries for it are not installed.
+    """
+    try:
+        from journeyman.capture.otlp.files import read_files
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[serve]'") from error
+    where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"
+    collected = read_files(paths)
+    for trace in collected.traces:
+        yield Recorded(trace=replace(trace, source=formats.OTLP), name=trace.id, where=where)
+    yield from collected.problems
+
+
+def holds_spans(path: Path) -> bool:
+    """Whether a file is one of spans, by how it begins.
+
+    Raises:
+        InputError: It cannot be opened.
+    """
+    with Source(path) as source:
+        start = b"" if source.zipped else source.start()
+        if not start or _is_binary(start):
+            return bool(start)
+        first = next((one for one in islice(source.records(), _PATIENCE) if isinstance(one, Record)), None)
+        return first is not None and formats.recognise(first.value) is None and formats.is_otlp(first.value)
 
 
 def _is_binary(start: bytes) -> bool:

@@ -65,8 +65,8 @@ def _inner(value: Any) -> Any:
 def _finish(choice: Mapping[str, Any]) -> str | None:
     found = choice.get("finish_reason")
     if isinstance(found, dict):
-        # The JavaScript SDK joins the pieces of a stream letter by letter.
-        found = "".join(str(found[key]) for key in found)
+        # LangSmith's JavaScript SDK puts the last piece of a stream here.
+        found = found.get("finish_reason")
     return str(found).lower() if found else None
 
 

@@ -71,6 +71,8 @@ class Source:
             self._file = path.open("rb")
             start = self._file.read(4)
             self._file.seek(0)
+        except FileNotFoundError:
+            raise InputError(f"{path} is not there") from None
         except OSError as error:
             raise InputError(f"{path} could not be read: {error.strerror or error}") from None
         self.zipped = start == _ZIP

@@ -1,0 +1,267 @@
+"""The work behind `journeyman collect`, apart from its options."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from journeyman import config
+from journeyman.capture import files
+from journeyman.capture.base import Recorded
+from journeyman.capture.files import Problem
+from journeyman.capture.redact import Redactor
+from journeyman.capture.shapes import shapes_only
+from journeyman.cli._bar import bar
+from journeyman.cli._shared import console
+from journeyman.errors import InputError
+from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.base import TraceStore
+from journeyman.stores.urls import is_url, redacted
+from journeyman.trace import Trace, total
+
+_BATCH = 50
+"""Traces that are stored together: some are megabytes."""
+_TOLD = 20
+"""Broken places that are named on the screen; `--json` names all."""
+_SPANS = "otlp"
+
+Prepare = Callable[[Trace], Trace]
+
+
+@dataclass(kw_only=True)
+class _Tally:
+    """What came out of a file, or of several."""
+
+    file: str
+    formats: set[str] = field(default_factory=set)
+    traces: int = 0
+    model_calls: int = 0
+    tool_calls: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    rewards: list[float | None] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """Files of a folder that hold no traces."""
+
+    def add(self, trace: Trace) -> None:
+        self.formats.add(trace.source)
+        self.traces += 1
+        self.model_calls += len(trace.calls)
+        self.tool_calls += len(trace.tool_calls)
+        self.input_tokens = total((self.input_tokens, trace.input_tokens))
+        self.output_tokens = total((self.output_tokens, trace.output_tokens))
+        self.rewards += [reward.value for reward in trace.rewards]
+
+    def told(self) -> dict[str, Any]:
+        known = [value for value in self.rewards if value is not None]
+        return {
+            "format": next(iter(self.formats)) if len(self.formats) == 1 else None,
+            "traces": self.traces,
+            "model_calls": self.model_calls,
+            "tool_calls": self.tool_calls,
+            # The sum of no calls is no figure either.
+            "input_tokens": self.input_tokens if self.model_calls else None,
+            "output_tokens": self.output_tokens if self.model_calls else None,
+            "rewards": len(self.rewards),
+            "mean_reward": sum(known) / len(known) if known else None,
+            "errors": self.errors,
+        }
+
+
+def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
+    """Bring in what the options name; the summary, and the exit code. A table goes to stdout, words to stderr."""
+    name, paths = _named(given["format_name"], given["files"])
+    found = list(_walked(paths))
+    tallies = []
+    with ExitStack() as stack:
+        url = _url(given["store"])
+        store = None if given["dry_run"] else stack.enter_context(open_traces(url))
+        keep = _Keeper(store, _prepared(given))
+        size = sum(path.stat().st_size for path, _ in found)
+        done = stack.enter_context(bar("kB", max(size >> 10, 1), quiet=quiet))
+        for paths, is_named in _grouped(found, name):
+            tally = _Tally(file=str(paths[0]) if len(paths) == 1 else f"{len(paths)} files of spans")
+            keep.all(_read(paths, name, _kilobytes(done)), tally, is_named=is_named)
+            tallies.append(tally)
+        keep.flush()
+    summed = _summed(tallies)
+    result = {**summed.told(), "stored": keep.stored, "dry_run": store is None, "left_out": summed.left_out}
+    if len(tallies) > 1:
+        result["files"] = [{"file": each.file, **each.told()} for each in tallies if each.traces or each.errors]
+    if not quiet:
+        _tell(tallies, result, redacted(url))
+    _complain(summed)
+    if not summed.traces and not summed.errors and not quiet:
+        console().print("there was nothing to bring in")
+    return result, 2 if not summed.traces else 1 if summed.errors else 0
+
+
+def _named(format: str | None, paths: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
+    """The format that was asked for, with `--format` or before the files, and the files."""
+    first = str(paths[0])
+    if format is None and len(paths) > 1 and first in files.NAMES and not paths[0].exists():
+        return first, paths[1:]
+    if format is not None and format not in files.NAMES:
+        raise InputError(f"there is no format {format!r}; --format is one of {', '.join(files.NAMES)}")
+    return format, paths
+
+
+def _walked(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """The files, those of folders included; whether a file was named itself.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"there is no file {path}")
+        if not path.is_dir():
+            yield path, True
+            continue
+        for folder, inner, names in os.walk(path):
+            inner[:] = sorted(each for each in inner if not each.startswith("."))
+            found = (Path(folder, each) for each in sorted(names) if not each.startswith("."))
+            yield from ((each, False) for each in found if each.is_file())
+
+
+def _grouped(found: Sequence[tuple[Path, bool]], name: str | None) -> Iterator[tuple[list[Path], bool]]:
+    """Each file alone, but those of spans together: a trace's spans may stand in several."""
+    spans: list[Path] = []
+    named = False
+    for path, is_named in found:
+        if len(found) > 1 and (name == _SPANS or (name is None and files.holds_spans(path))):
+            spans.append(path)
+            named |= is_named
+        else:
+            yield [path], is_named
+    if spans:
+        yield spans, named
+
+
+def _read(paths: list[Path], name: str | None, done: Callable[[int], None]) -> Iterator[Recorded | Problem]:
+    if len(paths) == 1:
+        yield from files.read(paths[0], name, done)
+    else:
+        yield from files.read_spans(paths)
+        done(sum(path.stat().st_size for path in paths))
+
+
+def _prepared(given: Mapping[str, Any]) -> Prepare:
+    """What happens to a trace before it is stored: secrets go, and the options have their say."""
+    redactor = Redactor()
+    changes = {key: given[key] for key in ("agent", "domain", "session") if given[key] is not None}
+
+    def prepare(trace: Trace) -> Trace:
+        trace = redactor.trace(replace(trace, **changes))
+        return shapes_only(trace) if given["no_content"] else trace
+
+    return prepare
+
+
+def _url(url: str | None) -> str:
+    where = config.load().store_url if url is None else url
+    return where if is_url(where) else f"sqlite:///{where}"
+
+
+class _Keeper:
+    """Stores traces, some at a time, and counts them."""
+
+    def __init__(self, store: TraceStore | None, prepare: Prepare) -> None:
+        self._store, self._prepare = store, prepare
+        self._waiting: list[Trace] = []
+        self.stored = 0
+        """How many were new to the store, or not as they had been."""
+
+    def all(self, found: Iterable[Recorded | Problem], tally: _Tally, *, is_named: bool) -> None:
+        for one in found:
+            if not isinstance(one, Problem):
+                tally.add(one.trace)
+                self._add(one.trace)
+            elif one.strange and not is_named:
+                tally.left_out.append(str(one))
+            else:
+                tally.errors.append(str(one))
+
+    def _add(self, trace: Trace) -> None:
+        if self._store is None:
+            return
+        self._waiting.append(self._prepare(trace))
+        if len(self._waiting) == _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._store is not None and self._waiting:
+            self.stored += self._store.add(self._waiting)
+            self._waiting = []
+
+
+def _kilobytes(done: Callable[[int], None]) -> Callable[[int], None]:
+    """Tells a bar of kilobytes of bytes."""
+    held = 0
+
+    def more(count: int) -> None:
+        nonlocal held
+        held += count
+        if held >= 1024:
+            done(held >> 10)
+            held &= 1023
+
+    return more
+
+
+def _summed(tallies: Iterable[_Tally]) -> _Tally:
+    found = _Tally(file="together")
+    for each in tallies:
+        found.formats |= each.formats
+        found.traces += each.traces
+        found.model_calls += each.model_calls
+        found.tool_calls += each.tool_calls
+        found.input_tokens = total((found.input_tokens, each.input_tokens))
+        found.output_tokens = total((found.output_tokens, each.output_tokens))
+        found.rewards += each.rewards
+        found.errors += each.errors
+        found.left_out += each.left_out
+    return found
+
+
+def _tell(tallies: Sequence[_Tally], result: Mapping[str, Any], where: str) -> None:
+    """A row for each format; what came out of each file, `--json` tells."""
+    shown = Table("format", "files", "traces", "model calls", "tool calls", "tokens in", "tokens out", "rewards", "broken")
+    by_format: dict[str, list[_Tally]] = {}
+    for each in tallies:
+        if each.traces or each.errors:
+            by_format.setdefault(" and ".join(sorted(each.formats)) or "unknown", []).append(each)
+    rows = [(name, len(group), _summed(group).told()) for name, group in sorted(by_format.items())]
+    if len(rows) > 1:
+        rows.append(("together", sum(count for _, count, _ in rows), dict(result)))
+    for name, count, row in rows:
+        mean = "" if row["mean_reward"] is None else f", mean {row['mean_reward']:.3f}"
+        cells = map(_cell, (row[key] for key in ("traces", "model_calls", "tool_calls", "input_tokens", "output_tokens")))
+        shown.add_row(name, str(count), *cells, f"{row['rewards']}{mean}", str(len(row["errors"])))
+    out = Console(highlight=False, soft_wrap=True, markup=False)
+    if rows:
+        out.print(shown)
+    told = "read, and nothing stored" if result["dry_run"] else f"in {where}, {result['stored']} of them new or changed"
+    console().print(f"{result['traces']} traces {told}", markup=False, soft_wrap=True)
+
+
+def _cell(value: Any) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _complain(summed: _Tally) -> None:
+    """Name what is broken, and how much of the folders was left out."""
+    out = console()
+    for told in summed.errors[:_TOLD]:
+        out.print(told, markup=False, soft_wrap=True)
+    if len(summed.errors) > _TOLD:
+        out.print(f"and {len(summed.errors) - _TOLD} more broken places; --json names all")
+    for why, count in Counter(told.partition(": ")[2].partition(";")[0] for told in summed.left_out).most_common():
+        out.print(f"left out, {count} times: a file that {why}", markup=False, soft_wrap=True)
