@@ -12,9 +12,10 @@ from starlette.responses import Response, StreamingResponse
 from journeyman.capture import jsonl
 from journeyman.dashboard import charts, filters
 from journeyman.dashboard.frame import Frame, Refused
-from journeyman.dashboard.names import id_of
+from journeyman.dashboard.names import encoded, id_of
+from journeyman.dashboard.remembered import Remembered
 from journeyman.errors import InputError
-from journeyman.stores.traces.base import Line, Page, Query, Session, TraceStore
+from journeyman.stores.traces.base import Line, Page, Query, Session, Statistics, TraceStore
 from journeyman.trace import total
 
 LINES = 50
@@ -33,6 +34,7 @@ class Lists:
     def __init__(self, store: TraceStore, frame: Frame) -> None:
         self._store = store
         self._frame = frame
+        self._statistics = Remembered[Statistics]()
 
     def traces(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The list. Asked with `have`, what the asker shows already, it answers 204 while there is nothing new."""
@@ -95,9 +97,14 @@ class Lists:
         typed, problem, query = self._asked(fields)
         if query is None:
             raise InputError(problem)
-        found = self._store.statistics(query)
+        counted = self._statistics.get(encoded(typed), lambda: self._store.statistics(query))
         return self._frame.page(
-            "statistics.html", title="Statistics", typed=typed, found=found, charts=charts.by_day(found.by_day)
+            "statistics.html",
+            title="Statistics",
+            typed=typed,
+            found=counted.value,
+            counted_at=counted.at,
+            charts=charts.by_day(counted.value.by_day),
         )
 
     def _asked(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
