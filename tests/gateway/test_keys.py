@@ -2,6 +2,7 @@
 
 import json
 import logging
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,8 @@ def test_another_server_that_is_asked_instead_does_not_get_the_clients_key(up: S
 
 def test_it_gets_its_own_key_or_the_clients_where_that_was_said(up: Server, other: Server) -> None:
     up.answer = lambda asked: failed(503)
-    for more, key in [({"key_env": "K", "client_key": False}, OURS), ({"client_key": True}, MINE)]:
+    cases: list[tuple[dict[str, Any], str]] = [({"key_env": "K", "client_key": False}, OURS), ({"client_key": True}, MINE)]
+    for more, key in cases:
         with gateway({"up": quick(up.url), "other": quick(other.url, **more)}, environment={"K": OURS}) as running:
             assert ask(running.url, headers=SENT)[0] == 200
         assert other.asked[-1].header("authorization") == f"Bearer {key}"

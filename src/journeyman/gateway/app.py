@@ -10,7 +10,7 @@ from uuid import uuid4
 from journeyman.exposition import CONTENT_TYPE
 from journeyman.gateway.asking import Asking
 from journeyman.gateway.breaker import State
-from journeyman.gateway.call import Call, Header, Refused, taken_apart
+from journeyman.gateway.call import Call, Header, Refused, api_of, taken_apart
 from journeyman.gateway.door import Door
 from journeyman.gateway.edge import Gone, Receive, Scope, Send, answer, answer_json, answer_refusal, body_of
 from journeyman.gateway.forward import Forwarder
@@ -74,6 +74,7 @@ class Gateway:
 
     async def _api(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call | None = None
+        path: str = scope["path"]
         try:
             headers = self._door.enter(scope["headers"])
             call = self._call(scope, headers)
@@ -85,8 +86,7 @@ class Gateway:
             else:
                 await self._forwarder.forward(call, receive, send)
         except Refused as refused:
-            if call is not None:
-                refused.api = call.api
+            refused.api = call.api if call is not None else api_of(path, scope["headers"])
             self.metrics.refused[refused.code] += 1
             await answer_refusal(send, refused)
         except Gone:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,12 +71,12 @@ class Call:
         return replace(self, body=body)
 
 
-def taken_apart(id: str, method: str, path: str, query: str, headers: Iterable[Header]) -> Call:
+def taken_apart(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> Call:
     """The request without its body."""
     passed: list[tuple[str, str]] = []
     keys: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
-    encoding, named, anthropic = "", b"", False
+    encoding, named = "", b""
     for name, value in headers:
         if name in _OURS:
             named = value if name == b"connection" else named
@@ -88,17 +88,23 @@ def taken_apart(id: str, method: str, path: str, query: str, headers: Iterable[H
             passed.append((name.decode("latin-1"), text(value)))
             if name == b"content-encoding":
                 encoding = text(value).lower()
-            anthropic = anthropic or name == b"anthropic-version"
     if named and named.lower() not in (b"keep-alive", b"close"):
         hop = {each.strip().lower() for each in text(named).split(",")}
         passed = [pair for pair in passed if pair[0] not in hop]
     api, dialect = DIALECTS.get(path, (None, None)) if method == "POST" else (None, None)
     if api is None:
-        api = "anthropic" if anthropic or path.startswith(("/v1/messages", "/v1/complete")) else "openai"
+        api = api_of(path, headers)
     return Call(
         id=id, method=method, path=path, query=query, api=api, dialect=dialect, headers=passed, keys=keys, labels=labels,
         encoding=encoding,
     )  # fmt: skip
+
+
+def api_of(path: str, headers: Sequence[Header]) -> Api:
+    """Whose API is meant."""
+    if path.startswith(("/v1/messages", "/v1/complete")) or any(name == b"anthropic-version" for name, _ in headers):
+        return "anthropic"
+    return "openai"
 
 
 def _label(labels: dict[str, str], name: bytes, value: bytes) -> None:
