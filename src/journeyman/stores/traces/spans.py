@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from journeyman.stores.base import utc
 from journeyman.stores.traces import bulk, codec
 from journeyman.stores.traces.base import SpanRow
-from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS
+from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS, Micros
 
 _PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
 
@@ -79,7 +79,7 @@ def _counted(connection: sa.Connection, traces: Collection[int]) -> dict[int, in
 
 def _count(connection: sa.Connection, kept: sa.ColumnElement[int], counts: Mapping[int, int], now: datetime) -> None:
     """Write how many there are. A trace that was settled waits from now on."""
-    since = sa.case((_PENDING, SPAN_TRACES.c.since), else_=now)
+    since = sa.case((_PENDING, SPAN_TRACES.c.since), else_=sa.literal(now, Micros()))
     update = sa.update(SPAN_TRACES).where(SPAN_TRACES.c.seq == sa.bindparam("of"), SPAN_TRACES.c.kept != kept)
     connection.execute(update.values(kept=kept, since=since), [{"of": seq, "n": n} for seq, n in counts.items()])
 

@@ -1,0 +1,60 @@
+"""A PostgreSQL to test with: the one that JOURNEYMAN_TEST_POSTGRES names, or Debian's, started here and stopped at the end."""
+
+import atexit
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@cache
+def url() -> str:
+    """Its URL. Skips the test where there is none."""
+    named = os.environ.get("JOURNEYMAN_TEST_POSTGRES", "")
+    if named:
+        return named
+    pytest.importorskip("psycopg", reason="the extra postgres is not installed")
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
+        pytest.skip("JOURNEYMAN_TEST_POSTGRES names no PostgreSQL to test with, and none is installed")
+    return _start(programs[-1].parent)
+
+
+def _start(programs: Path) -> str:
+    folder = Path(tempfile.mkdtemp(prefix="journeyman-postgres-"))
+    who = _somebody(folder)
+
+    def run(program: str, *arguments: str) -> None:
+        with (folder / "log").open("a") as log:
+            command = [str(programs / program), "--pgdata", str(folder / "data"), *arguments]
+            subprocess.run(command, check=True, cwd=folder, timeout=120, stdout=log, stderr=log, **who)
+
+    def stop() -> None:
+        try:
+            run("pg_ctl", "--mode", "immediate", "stop")
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    run("initdb", "--auth", "trust", "--username", "journeyman", "--no-sync")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    atexit.register(stop)
+    options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -c fsync=off"
+    run("pg_ctl", "--wait", "--timeout", "60", "--log", str(folder / "server.log"), "--options", options, "start")
+    return f"postgresql://journeyman@127.0.0.1:{port}/postgres"
+
+
+def _somebody(folder: Path) -> dict[str, Any]:
+    """PostgreSQL will not run as root."""
+    if os.getuid() != 0:
+        return {}
+    shutil.chown(folder, "nobody", "nogroup")
+    (folder / "log").touch()
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []}
