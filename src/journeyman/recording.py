@@ -96,7 +96,7 @@ def _price(base_url: str, model: str, usage: Usage) -> float | None:
     # The list of prices takes a quarter of a second to load: nobody waits for it before the first call.
     from journeyman.models.prices import cost
 
-    return cost(base_url, model, usage.input, usage.output, usage.cached)
+    return cost(base_url, model, usage.input, usage.output, usage.cached, usage.written)
 
 
 def _read_spans(rows: Sequence[SpanRow]) -> Sequence[Trace]:
