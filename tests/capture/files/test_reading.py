@@ -236,6 +236,7 @@ def test_a_line_that_is_too_long_is_a_sentence(tmp_path: Path, monkeypatch: pyte
     assert "a line of more than" in problems[-1].why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", ["lines", "list"])
 def test_a_large_file_is_read_piece_by_piece(tmp_path: Path, packed: str) -> None:
     row = json.dumps(said("x" * 5_000))
@@ -276,7 +277,8 @@ KEYS = sorted(
         "id", "steps", "messages", "traj", "reward", "task_id", "info", "messages_display", "simulations", "termination_reason",
         "reward_info", "eval", "status", "samples", "trace", "observations", "post", "patch", "run_type", "trace_id", "inputs",
         "outputs", "trajectory", "history", "role", "content", "type", "timestamp", "parentId", "message", "conversations",
-        "from", "value", "instruction", "planner_outputs", "execution_result", "success", "version", "scores", "attachments", "events",
+        "from", "value", "instruction", "planner_outputs", "execution_result", "success", "version", "scores",
+        "attachments", "events",
         "tool_calls", "function", "name", "arguments", "usage", "metadata", "parentObservationId", "input", "output",
         "raw_data",
         "dotted_order", "exit_status", "choices", "model_selections", "adjacency", "workflow_graph", "latency_ms",
