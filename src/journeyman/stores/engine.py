@@ -28,6 +28,7 @@ _ADVICE = {
     "file is not a database": "move it away, or name another store",
     "malformed": "the file is damaged; restore it from a backup, or move it away",
     "disk is full": "make room on the disk",
+    "disk I/O error": "see that the disk has room and is in order",
     "connection failed": "see that the server runs and that the URL, user and password are right",
     "failed to resolve host": "see that the host's name is right",
 }
