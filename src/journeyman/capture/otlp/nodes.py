@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.capture.otlp import frameworks, genai, openinference, vercel
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Kind, Told, merged, replies_joined
+from journeyman.capture.otlp.told import Kind, Said, Told, merged, replies_joined
 
 _SHARED = frozenset({"session", "input", "output"})
 DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
@@ -40,6 +40,8 @@ class Node:
     children: "list[Node]" = field(default_factory=list)
     also: tuple[Span, ...] = ()
     """Spans that told of the same."""
+    reply: Said | None = None
+    """What a model answered, all that was told of it together."""
 
 
 def told(span: Span) -> Told:
@@ -61,8 +63,10 @@ def nodes(spans: Sequence[Span], tolds: Mapping[str, Told]) -> list[Node]:
     _cut_rings(found.values())
     for node in _deepest_first(found.values()):
         _settle(node)
-    kept = [node for node in found.values() if node.parent is not node]
-    return _once(kept)
+    kept = _once([node for node in found.values() if node.parent is not node])
+    for node in kept:
+        node.reply = replies_joined(node.told.replies)
+    return kept
 
 
 def _nearest(id: str, above: Mapping[str, str | None], found: Mapping[str, Node]) -> Node | None:

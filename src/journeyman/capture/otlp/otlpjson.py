@@ -7,6 +7,7 @@ Not protobuf's own mapping: ids are hexadecimal, and exporters are read as they 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from journeyman.errors import InputError
@@ -49,8 +50,15 @@ def attributes(into: Any, rows: Sequence[Mapping[str, Any]], depth: int = 0) -> 
     """Add key-value pairs to a repeated KeyValue."""
     for pair in rows:
         one = into.add(key=_text(pair, "key"))
-        if pair.get("value") is not None:
-            _any(one.value, _object(pair["value"], "an attribute's value"), depth)
+        value = pair.get("value")
+        if value is None:
+            continue
+        # Most are texts: what is said here once is said in `_any` for whatever else there is.
+        text = value.get("stringValue") if type(value) is dict and len(value) == 1 else None
+        if type(text) is str and text.isascii():
+            one.value.string_value = text
+        else:
+            _any(one.value, _object(value, "an attribute's value"), depth)
 
 
 def _resource(into: Any, holder: Mapping[str, Any]) -> None:
@@ -99,7 +107,7 @@ def _any(into: Any, value: Mapping[str, Any], depth: int) -> None:
     if depth > _DEEPEST:
         raise InputError(f"an attribute's value is nested deeper than {_DEEPEST}")
     for name, found in value.items():
-        kind = name.replace("_", "").lower()
+        kind = _kind(name)
         if found is None:
             continue
         if kind in _PLAIN:
@@ -112,6 +120,12 @@ def _any(into: Any, value: Mapping[str, Any], depth: int) -> None:
         elif kind == "kvlistvalue":
             into.kvlist_value.SetInParent()
             attributes(into.kvlist_value.values, _rows(_object(found, name), "values"), depth + 1)
+
+
+@lru_cache(maxsize=64)
+def _kind(name: str) -> str:
+    """The name of a kind of value, however it is spelled."""
+    return name.replace("_", "").lower()
 
 
 def _plain(read: Any, found: object, name: str) -> Any:
@@ -152,6 +166,7 @@ _PLAIN = {
 }
 
 
+@cache
 def _snake(name: str) -> str:
     return "".join("_" + letter.lower() if letter.isupper() else letter for letter in name)
 
@@ -171,7 +186,7 @@ def _rows(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
     found = _get(holder, name)
     if found is None:
         return ()
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    if not isinstance(found, list) or set(map(type, found)) - {dict}:
         raise InputError(f"{name} must be a list of objects, and is {str(found)[:60]!r}")
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 from journeyman.capture.base import failed
 from journeyman.capture.otlp.nodes import Node
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Asked, Kind, Said, replies_joined
+from journeyman.capture.otlp.told import Asked, Kind, Said
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, spoken
 
 _Place = tuple[int, int, str, int]
@@ -110,8 +110,7 @@ def _both(call: Asked, tool: Node) -> bool:
 
 
 def _asked(node: Node) -> tuple[Asked, ...]:
-    reply = replies_joined(node.told.replies)
-    return reply.calls if reply else ()
+    return node.reply.calls if node.reply else ()
 
 
 def _ids(nodes: Sequence[Node]) -> _Ids:
@@ -138,7 +137,7 @@ def _results(nodes: Sequence[Node]) -> Mapping[str, str]:
 
 def _call(node: Node, ids: _Ids, new: "_New | None") -> list[Step]:
     told, span = node.told, node.span
-    reply = replies_joined(told.replies)
+    reply = node.reply
     messages = tuple(_message(each) for each in (new.said if new else told.said))
     own = ids.of_node[id(node)]
     call = ModelCall(
@@ -248,8 +247,7 @@ def _new(nodes: Sequence[Node]) -> Mapping[int, _New]:
                     rest = rest[1:]
                 found[id(node)] = _New(ended[mark], rest)
                 break
-        reply = replies_joined(node.told.replies)
-        whole = (*node.told.said, Said(role="assistant", text=reply.text)) if reply else node.told.said
+        whole = (*node.told.said, Said(role="assistant", text=node.reply.text)) if node.reply else node.told.said
         for mark, _ in list(_marks(whole))[-1:]:
             ended[mark] = node
     return found
