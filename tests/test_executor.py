@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from journeyman import create_ace_executor
+from journeyman.capture.collector import Collector
 from journeyman.errors import InputError, ModelRefused
 from journeyman.execution import ExecutorConfig
 from journeyman.executor import Executor
@@ -310,3 +311,15 @@ def test_a_missing_key_is_said_at_once(make: Make, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ModelRefused, match=KEY):
         make(model="openai:gpt-5-mini")
+
+
+async def test_a_collector_gets_what_was_done_with_the_bullets_that_were_shown(make: Make) -> None:
+    collector = Collector()
+    first, second = sums(2)
+    async with make(async_learning=False, collector=collector) as executor:
+        await executor.aforward(first)
+        after = await executor.aforward(second)
+    before, helped = collector.traces
+    assert (before.shown, helped.shown) == (frozenset(), frozenset(bullet.id for bullet in after.bullets))
+    assert helped.shown
+    assert [trace.rewards[0].value for trace in collector.traces] == [0.0, 1.0]

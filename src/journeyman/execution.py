@@ -7,6 +7,7 @@ from pathlib import Path
 from journeyman.agents.answer import MakeAgent
 from journeyman.agents.coder import ROUNDS
 from journeyman.agents.workshop import last_files
+from journeyman.capture.collector import Collector
 from journeyman.errors import InputError
 from journeyman.learn.playbook.background import LearningStats
 from journeyman.learn.playbook.progress import Spent
@@ -57,6 +58,8 @@ class ExecutorConfig:
     embedder: str = "hashing"
     concurrency: int = 10
     """Calls in flight at once."""
+    collector: Collector | None = None
+    """Gets the trace of every goal, with the bullets that were shown and what it was found worth."""
 
     def __post_init__(self) -> None:
         for name in ("rounds", "queue_size", "token_budget", "min_support", "concurrency"):

@@ -175,6 +175,8 @@ class Executor:
         shown = tuple(bullet for bullet in playbook.bullets if bullet.id in trace.shown)
         execution = Execution(task=task, trace=trace, score=score, bullets=shown)
         self._count(execution)
+        if self.config.collector is not None:
+            self.config.collector.keep(replace(trace, rewards=score.rewards, raw={**trace.raw, "split": task.split.value}))
         if execution.success is not None or _stumbled(execution):
             await self._learn(execution)
         return execution

@@ -178,3 +178,8 @@ def test_a_tool_call_knows_when_it_was_not_answered(collector: Collector) -> Non
     (step,) = only(collector).steps
     assert isinstance(step, ToolCall)
     assert step.result == ""
+
+
+def test_what_a_trace_cannot_be_told_is_refused_when_it_begins(collector: Collector) -> None:
+    with pytest.raises(TypeError, match="no 'colour'; it can be told candidate_id, "):
+        collector.trace("hi", colour="red")

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -104,10 +104,17 @@ class Collector:
         wait = getattr(self._sink, "flush", None)
         return True if wait is None else bool(wait(timeout))
 
+    def keep(self, trace: Trace) -> None:
+        """Take a trace that is ready, or one that was given before and has grown. Never raises: an agent goes on, whatever a
+        store says."""
+        self._taken(lambda: trace)
+
     def _keep(self, tree: Tree) -> None:
-        """The boundary to the agent that is recorded: whatever fails here is not its business."""
+        self._taken(tree.trace)
+
+    def _taken(self, made: Callable[[], Trace]) -> None:
         try:
-            trace = tree.trace()
+            trace = made()
             with self._lock:
                 known = self._traces.get(trace.id)
                 self._traces[trace.id] = replace(trace, label=known.label) if known else trace
@@ -115,6 +122,6 @@ class Collector:
                     self._traces.popitem(last=False)
             if self._sink is not None:
                 self._sink.add([trace])
-        except Exception as error:  # noqa: BLE001 - the agent goes on, whatever a store says
+        except Exception as error:  # noqa: BLE001 - the boundary to the agent that is recorded
             self._lost += 1
             log.warning("a trace could not be kept: %s", type(error).__name__)

@@ -339,11 +339,22 @@ def _message(given: Mapping[str, Any]) -> Message:
     return Message(role=told(given.get("role", "user")), text=told(given.get("content") or ""))
 
 
+_ABOUT = frozenset(
+    {
+        "id", "task_id", "candidate_id", "other_candidates", "domain", "session", "tasks_created", "tasks_completed",
+        "tasks_failed", "label", "rewards", "raw",
+    }
+)  # fmt: skip
+"""What whoever begins a trace can say of it."""
+
+
 def opened(keep: Callable[[Tree], None], input: Any, *, agent: str | None, about: Mapping[str, Any]) -> Recording:
     """A trace that begins now; inside one that is open for the same keeper, work of an agent in that one."""
     here = HERE.get()
     if here is not None and here.tree.ended is None and here.tree.keeper == keep:
         return Recording(here.tree).agent(agent or "agent", input)
+    if wrong := set(about) - _ABOUT:
+        raise TypeError(f"a trace that is recorded has no {sorted(wrong)[0]!r}; it can be told {', '.join(sorted(_ABOUT))}")
     id = uuid4().hex
     fields = {"task_id": id, "candidate_id": "base", "agent": agent, **about}
     tree = Tree(str(fields.pop("id", id)), keep, fields)
