@@ -99,3 +99,14 @@ def test_without_content_only_shapes_reach_the_disk(tmp_path: Path) -> None:
     assert {each.input_tokens for trace in traces for each in trace.calls} == {9, 10, None}
     said = {each.reply for trace in traces for each in trace.calls}
     assert said == {f"[{len(words)} characters]", ""}, "of a span's text only the length is kept, under a name of its own"
+
+
+def test_a_conversation_that_grows_is_clean_at_each_length(tmp_path: Path) -> None:
+    secrets = list(planted(5).values())
+    steps = [made("x", reply=text, result=text).steps for text, _ in secrets]
+    cleaner = Cleaner(redactor=Redactor(), read=lambda each: ())
+    for length in (1, 2, 5, 5, 9, len(steps)):
+        trace = replace(made("x"), steps=tuple(step for pair in steps[:length] for step in pair))
+        clean = cleaner.trace(trace)
+        assert clean == Redactor().trace(trace)
+        assert [secret for _, secret in secrets if secret in repr(clean)] == []

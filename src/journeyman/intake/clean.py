@@ -1,16 +1,22 @@
 """What is done to everything before it is stored: exchanges are read; secrets go, and content where it is not kept."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from journeyman.capture.exchanges.base import Exchange
 from journeyman.capture.redact import Redactor
 from journeyman.capture.shapes import shapes_only
 from journeyman.stores.traces.base import SpanRow
-from journeyman.trace import Trace
+from journeyman.trace import Step, Trace
 
 log = logging.getLogger(__name__)
+
+_SHORT = 4
+"""Steps up to which a trace is looked through anew each time."""
+_MOST = 300
+"""Longer traces whose steps are remembered."""
 
 ReadExchange = Callable[[Exchange], Sequence[Trace]]
 """Makes traces of an exchange: as a rule one, which may be one that it gave before, with a step more."""
@@ -24,14 +30,33 @@ class Cleaner:
     content: bool = True
     """Whether what was said is kept; else only shapes and numbers."""
     read: ReadExchange
+    _known: OrderedDict[str, tuple[Sequence[Step], Sequence[Step]]] = field(
+        default_factory=OrderedDict, init=False, repr=False, compare=False
+    )
 
     def exchange(self, exchange: Exchange) -> Sequence[Trace]:
         return [self.trace(trace) for trace in self.read(exchange)]
 
     def trace(self, trace: Trace) -> Trace:
         # Also where no content is kept: names of tools and models stay, and whatever a client wrote into them.
-        clean = self.redactor.trace(trace)
+        clean = self._redacted(trace)
         return clean if self.content else shapes_only(clean)
+
+    def _redacted(self, trace: Trace) -> Trace:
+        """Of a conversation that grows, only the steps that it did not have before are looked through."""
+        before, cleaned = self._known.get(trace.id, ((), ()))
+        known = {id(old): new for old, new in zip(before, cleaned, strict=True)}
+        fresh = [step for step in trace.steps if id(step) not in known]
+        clean = self.redactor.trace(replace(trace, steps=tuple(fresh)))
+        known |= {id(old): new for old, new in zip(fresh, clean.steps, strict=True)}
+        steps = tuple(known[id(step)] for step in trace.steps)
+        if len(steps) > _SHORT:
+            # The steps are held, so that none of these ids is ever another one's.
+            self._known.pop(trace.id, None)
+            self._known[trace.id] = (trace.steps, steps)
+            while len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        return replace(clean, steps=steps)
 
     def span(self, row: SpanRow) -> SpanRow:
         if self.content and not self.redactor.suspects(row.body) and not self.redactor.suspects(row.scope):

@@ -20,7 +20,7 @@ MOST_TRACES = 100
 TOGETHER = 10
 """Traces whose spans are in memory at once."""
 LONGEST = 0.2
-"""Seconds after which a turn begins nothing new: what comes in waits meanwhile. As long as a turn took, the next one waits."""
+"""Seconds after which a turn begins nothing new: what comes in waits meanwhile."""
 
 
 class Digest:
@@ -50,13 +50,12 @@ class Digest:
         if not ids:
             self.due = None
             return 0
-        made = 0
-        for start in range(0, len(ids), TOGETHER):
-            made += self._settle(store, ids[start : start + TOGETHER])
-            if self._clock() - began > LONGEST:
-                break
-        took = self._clock() - began
-        self.due = began + took + max(took, LEAST_PAUSE if len(ids) < MOST_TRACES else 0.0)
+        made = done = 0
+        while done < len(ids) and self._clock() - began < LONGEST:
+            made += self._settle(store, ids[done : done + TOGETHER])
+            done += TOGETHER
+        now = self._clock()
+        self.due = now if done < len(ids) or len(ids) == MOST_TRACES else now + max(LEAST_PAUSE, now - began)
         return made
 
     def _settle(self, store: TraceStore, ids: Sequence[str]) -> int:
