@@ -1,6 +1,5 @@
 """What every store promises, whatever it keeps things in."""
 
-import os
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -15,8 +14,8 @@ from journeyman.score import Reward, Score
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Reasoning, ToolCall, Trace
+from tests.support import postgres
 
-POSTGRES = os.environ.get("JOURNEYMAN_TEST_POSTGRES", "")
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
 
@@ -27,10 +26,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     elif request.param == "sqlite":
         with open_store(tmp_path / "deep" / "journeyman.db") as opened:
             yield opened
-    elif not POSTGRES:
-        pytest.skip("JOURNEYMAN_TEST_POSTGRES names no PostgreSQL to test with")
     else:
-        yield from _postgres(POSTGRES)
+        yield from _postgres(postgres.url())
 
 
 def _postgres(url: str) -> Iterator[Store]:

@@ -1,6 +1,5 @@
 """A trace store of each kind to test with."""
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +9,9 @@ import pytest
 
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
+from tests.support import postgres
 
 KINDS = ("memory", "sqlite", "postgres")
-POSTGRES = os.environ.get("JOURNEYMAN_TEST_POSTGRES", "")
 
 
 @contextmanager
@@ -24,10 +23,8 @@ def opened(kind: str, folder: Path) -> Iterator[TraceStore]:
     elif kind == "sqlite":
         with open_traces(folder / "traces.db") as store:
             yield store
-    elif not POSTGRES:
-        pytest.skip("JOURNEYMAN_TEST_POSTGRES names no PostgreSQL to test with")
     else:
-        yield from _postgres(POSTGRES)
+        yield from _postgres(postgres.url())
 
 
 def _postgres(url: str) -> Iterator[TraceStore]:
