@@ -17,6 +17,7 @@ from journeyman.capture.redact import Redactor
 from journeyman.errors import StoreError
 from journeyman.intake.apart import ApartIntake, run
 from journeyman.intake.clean import Cleaner
+from journeyman.intake.queues import Limits
 from journeyman.intake.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow, TraceStore
@@ -40,7 +41,8 @@ def open_intake(store_url: str, spill: Path, settings: RecordSettings) -> StoreI
     cleaner = Cleaner(
         redactor=Redactor(settings.redact), content=settings.content, read=lambda exchange: (joiner.join(exchange),)
     )
-    return StoreIntake(lambda: open_traces(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill)
+    limits = Limits(bytes=settings.buffer_mb << 20, spill_bytes=settings.spill_mb << 20)
+    return StoreIntake(lambda: open_traces(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill, limits=limits)
 
 
 def open_apart(store_url: str, spill: Path, settings: RecordSettings) -> ApartIntake:

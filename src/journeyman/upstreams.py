@@ -118,5 +118,9 @@ class RecordSettings:
     """Whether what was said is kept; else only shapes and numbers."""
     redact: tuple[str, ...] = ()
     """Regular expressions of what must not be kept, beside keys and tokens, which never are."""
+    buffer_mb: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Memory for what waits while the store is slow."""
+    spill_mb: Annotated[int, Field(ge=0, le=1_000_000)] = 512
+    """Disk for what waits longer, in the project's folder. What finds no room there either is dropped, and counted."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
