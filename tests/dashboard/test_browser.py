@@ -224,6 +224,23 @@ def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: 
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
+def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -> None:
+    store.add([booking("s", session="visit")])
+    for path in ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/statistics", "/login"):
+        page = desk.go(path)
+        nameless = page.evaluate(
+            """[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((each) =>
+            !(each.ariaLabel || each.textContent.trim() || [...(each.labels ?? [])].some((label) => label.textContent.trim()))
+            ).map((each) => each.outerHTML)"""
+        )
+        assert nameless == [], path
+        assert page.locator("h1").count() == 1, path
+        twice = page.evaluate(
+            "[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, n, all) => all.indexOf(id) !== n)"
+        )
+        assert twice == [], path
+
+
 def test_without_a_script_a_trace_is_read_and_labelled(browser: "Browser", store: TraceStore, serve: Serve) -> None:
     store.add([booking(asked="Read me")])
     url = serve(store, ())
