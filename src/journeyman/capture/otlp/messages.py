@@ -80,7 +80,7 @@ def _finished(messages: tuple[Said, ...], holder: Mapping[str, Any]) -> tuple[Sa
 
 def _grouped(values: Sequence[Any], role: str, depth: int) -> tuple[Said, ...]:
     """A list of messages, or the list of the parts of one message."""
-    if values and all(isinstance(each, Mapping) and "role" not in each and each.get("type") in _PARTS for each in values):
+    if values and all(isinstance(each, Mapping) and "role" not in each and _type(each) in _PARTS for each in values):
         return _message({"role": role, "content": values}, role)
     return tuple(message for each in values for message in said(each, role, depth + 1))
 
@@ -99,7 +99,7 @@ def _object(value: Mapping[str, Any], role: str, depth: int) -> tuple[Said, ...]
 
 
 def _message(value: Mapping[str, Any], role: str) -> tuple[Said, ...]:
-    kind = value.get("type")
+    kind = _type(value)
     if kind in (*_CALL, *_ANSWER, *_THOUGHT) and not isinstance(value.get("content"), list):
         return _parts([value], "tool" if kind in _ANSWER else "assistant", value)
     who = str(value.get("role") or (kind if kind in ("human", "ai", "system", "tool") else role)).lower()
@@ -116,11 +116,7 @@ def _are_parts(content: Sequence[Any]) -> bool:
     """Whether the JSON in a text is a list of parts, and not the text itself, which may be JSON too."""
     return bool(content) and all(
         isinstance(each, Mapping)
-        and (
-            each.get("type") in _BLOCKS
-            or "message_content" in each
-            or set(each) & {"text", "function_call", "function_response"}
-        )
+        and (_type(each) in _BLOCKS or "message_content" in each or set(each) & {"text", "function_call", "function_response"})
         for each in content
     )
 
@@ -139,7 +135,7 @@ def _parts(parts: Iterable[Any], role: str, holder: Mapping[str, Any]) -> tuple[
             calls += [call] if call.tool else []
         elif answer := _answer(part):
             answers.append(answer)
-        elif part.get("type") in _THOUGHT or part.get("thought") is True:
+        elif _type(part) in _THOUGHT or part.get("thought") is True:
             thoughts.append(_words(first(part, "text", "content", "thinking", "summary", "reasoning")))
         else:
             words.append(_piece(part))
@@ -160,9 +156,14 @@ def _parts(parts: Iterable[Any], role: str, holder: Mapping[str, Any]) -> tuple[
     return (*answers, message)
 
 
+def _type(part: Mapping[str, Any]) -> str:
+    found = part.get("type")
+    return found if isinstance(found, str) else ""
+
+
 def _aside(holder: Mapping[str, Any]) -> tuple[str, ...]:
     found = first(holder, "reasoning_content", "reasoning")
-    return (found,) if isinstance(found, str) and holder.get("type") not in _THOUGHT else ()
+    return (found,) if isinstance(found, str) and _type(holder) not in _THOUGHT else ()
 
 
 def _calls(holder: Mapping[str, Any]) -> list[Asked]:
@@ -177,7 +178,7 @@ def _calls(holder: Mapping[str, Any]) -> list[Asked]:
 
 
 def _call(part: Mapping[str, Any]) -> Asked | None:
-    if part.get("type") in _CALL or (part.get("type") == "function" and "function" in part):
+    if _type(part) in _CALL or (_type(part) == "function" and "function" in part):
         return _asked(part)
     inner = first(part, "function_call", "functionCall", "toolUse")
     if isinstance(inner, Mapping):
@@ -200,7 +201,7 @@ def _answer(part: Mapping[str, Any]) -> Said | None:
     inner = first(part, "function_response", "functionResponse", "toolResult")
     if isinstance(inner, Mapping):
         part = inner
-    elif part.get("type") not in _ANSWER:
+    elif _type(part) not in _ANSWER:
         return None
     result = first(part, "response", "result", "output", "content")
     if isinstance(result, Mapping) and set(result) <= {"type", "value"} and "value" in result:
@@ -223,9 +224,9 @@ def _words(value: Any) -> str:
 def _piece(part: Mapping[str, Any]) -> str:
     """A part that is no tool call: its text, or in brackets what it is."""
     for name in ("text", "content", "refusal"):
-        if isinstance(part.get(name), str) and part.get("type", "text") in (*_TEXT, "", None):
+        if isinstance(part.get(name), str) and _type(part) in (*_TEXT, ""):
             return str(part[name])
-    if part.get("type") == "text" and isinstance(part.get("text"), Mapping):
+    if _type(part) == "text" and isinstance(part.get("text"), Mapping):
         return text(part["text"]) or ""
     kind = first(part, "mime_type", "media_type", "mediaType", "mimeType", "modality", "type")
     return f"[{kind or 'content'}]"
