@@ -114,6 +114,29 @@ def test_what_cannot_be_hooked_says_what_can(collector: Collector) -> None:
         hook_into_agent(lambda: None, collector)
 
 
+def test_an_agent_that_is_hooked_twice_is_recorded_once(collector: Collector) -> None:
+    agent, other = Every(), Collector()
+    hook_into_agent(agent, collector)
+    hook_into_agent(agent, collector)
+    hook_into_agent(agent, other)
+    agent.run("hi")
+    assert [len(each.traces) for each in (collector, other)] == [1, 1]
+    assert not only(collector).steps
+
+
+def test_a_method_that_an_agent_makes_up_can_be_named(collector: Collector) -> None:
+    class Proxy:
+        def __getattr__(self, name: str) -> Any:
+            return (lambda question: f"{name} {question}") if name == "go" else super().__getattribute__(name)
+
+    agent: Any = Proxy()
+    unhook = hook_into_agent(agent, collector, method="go")
+    assert agent.go("hi") == "go hi"
+    unhook()
+    assert agent.go("hi") == "go hi"
+    assert only(collector).output == "go hi"
+
+
 def test_an_agent_inside_another_is_its_step(collector: Collector) -> None:
     class Inner:
         def run(self, question: str) -> str:

@@ -29,6 +29,7 @@ METHODS = (
 """Names under which agents are run, in the order in which they are looked for; `__call__` where there is none of them."""
 
 Kind = Literal["agent", "tool"]
+_MARK = "_journeyman_collector"
 
 
 def hook_into_agent(
@@ -37,7 +38,7 @@ def hook_into_agent(
     """Record what an agent does from now on; the function that is returned ends it.
 
     Args:
-        agent: Any object with a method that runs it.
+        agent: Any object with a method that runs it. Hooked again with the same collector, it is recorded once.
         method: The method's name. Without it all of `METHODS` that the agent has are recorded, or else its `__call__`; one that
             calls another is recorded once.
         name: The agent's; else what stands in its attribute `name`, or its class.
@@ -49,7 +50,8 @@ def hook_into_agent(
         raise InputError(f"{agent!r} is no agent object; decorate a function with @traced, and hook an object, not its class")
     found = _methods(agent, method)
     called = name or _name(agent)
-    undo = [_replaced(agent, each, _recorded(agent, each, collector, called)) for each in found]
+    new = [each for each in found if getattr(getattr(agent, each), _MARK, None) is not collector]
+    undo = [_replaced(agent, each, _recorded(agent, each, collector, called)) for each in new]
 
     def unhook() -> None:
         while undo:
@@ -59,6 +61,8 @@ def hook_into_agent(
 
 
 def _methods(agent: Any, method: str | None) -> list[str]:
+    if method and callable(getattr(agent, method, None)):
+        return [method]
     wanted = [method] if method else [each for each in METHODS if callable(_own(agent, each))] or ["__call__"]
     missing = [each for each in wanted if not callable(_own(agent, each))]
     if missing:
@@ -93,6 +97,7 @@ def _recorded(agent: Any, method: str, collector: Collector, name: str) -> Calla
         return work
 
     recorded: Callable[..., Any] = wrapped(function, start)
+    setattr(recorded, _MARK, collector)
     return recorded
 
 
