@@ -1,4 +1,4 @@
-"""Where runs, attempts, candidates, evaluations and releases are kept.
+"""Where runs, attempts, candidates, evaluations and releases are kept, and the traces of agents that were watched.
 
 memory:                            nothing is kept
 sqlite:///.journeyman/journeyman.db   a file on this machine; a bare path means the same
@@ -9,9 +9,22 @@ from pathlib import Path
 
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
 from journeyman.stores.memory import MemoryStore
+from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import MEMORY, is_url
 
-__all__ = ["MEMORY", "AttemptRecord", "EvaluationRecord", "MemoryStore", "RunRecord", "RunState", "Store", "open_store"]
+__all__ = [
+    "MEMORY",
+    "AttemptRecord",
+    "EvaluationRecord",
+    "MemoryStore",
+    "RunRecord",
+    "RunState",
+    "Store",
+    "TraceStore",
+    "open_store",
+    "open_traces",
+]
 
 
 def open_store(url: str | Path) -> Store:
