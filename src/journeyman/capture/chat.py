@@ -175,7 +175,8 @@ def _call(turn: Turn, said: Sequence[Told], before: str | None, id: str) -> Mode
         continues=before,
         input_tokens=turn.input_tokens,
         output_tokens=turn.output_tokens,
-        cached_tokens=turn.cached_tokens,
+        # More from the cache than there was in all: the recorder counts them apart, or wrong.
+        cached_tokens=None if (turn.cached_tokens or 0) > (turn.input_tokens or 0) else turn.cached_tokens,
         cost=turn.cost,
         started_at=turn.started_at,
         seconds=turn.seconds,

@@ -217,3 +217,19 @@ def test_a_session_of_openclaw_has_what_was_thought_and_what_the_program_said_it
     assert any(isinstance(step, Reasoning) for step in trace.steps)
     assert [call.tool for call in trace.tool_calls] == ["read", "exec", "read", "read"]
     assert all(call.started_at and call.started_at > NO_TIME for call in trace.calls)
+
+
+def test_the_items_of_the_responses_api_are_calls_and_answers() -> None:
+    first, second = one("langfuse/openai-agents-2025-09-30.trace.json.gz").calls
+    assert first.reply == ""
+    assert [(message.role, message.text) for message in second.messages] == [
+        ("user", "What's the weather in Tokyo?"),
+        ("assistant", '[calls get_weather {"city":"Tokyo"}]'),
+        ("tool", "The weather in Tokyo is sunny."),
+    ]
+
+
+def test_an_outer_part_comes_before_the_inner_ones_that_began_with_it() -> None:
+    steps = one("langfuse/openai-agents-2025-09-30.trace.json.gz").steps
+    places = {step.id: at for at, step in enumerate(steps)}
+    assert all(step.parent is None or places[step.parent] < places[step.id] for step in steps)

@@ -34,7 +34,9 @@ def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
     """The trace that a file is."""
     whole = fields.mapping(record.get("trace")) or record
     seen = [_seen(each) for each in fields.objects(record.get("observations"))]
-    seen = sorted(_joined(seen), key=lambda each: each.started_at or NO_TIME)
+    seen = list(_joined(seen))
+    depths = _depths(seen)
+    seen.sort(key=lambda each: (each.started_at or NO_TIME, depths[each.id]))
     metadata = fields.mapping(fields.opened(whole.get("metadata")))
     started = fields.time(whole.get("timestamp")) or next((each.started_at for each in seen if each.started_at), None)
     ends = [each.ended_at for each in seen if each.ended_at is not None]
@@ -128,6 +130,22 @@ def _steps(seen: Sequence[_Seen]) -> Iterator[Step]:
             yield _use(each, tool)
         else:
             yield _part(each)
+
+
+def _depths(seen: Sequence[_Seen]) -> Mapping[str, int]:
+    """How far below the top each stands: of two that began in the same millisecond, the outer comes first."""
+    parents = {each.id: each.parent for each in seen}
+    found: dict[str, int] = {}
+    for id in parents:
+        path, at = [], id
+        while at in parents and at not in found and at not in path:
+            path.append(at)
+            at = parents[at] or ""
+        depth = found.get(at, -1)
+        for each in reversed(path):
+            depth += 1
+            found[each] = depth
+    return found
 
 
 def _innermost(seen: Sequence[_Seen]) -> Mapping[str, _Seen | None]:

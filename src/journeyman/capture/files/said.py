@@ -75,7 +75,7 @@ def _turns(value: Any, role: str) -> Iterator[chat.Turn]:
     if value in (None, "", [], {}):
         return
     if isinstance(value, list):
-        if all(isinstance(each, dict) and not _is_message(each) for each in value):
+        if all(isinstance(each, dict) and not _is_message(each) and each.get("type") not in _ITEMS for each in value):
             yield _whole(value, role)
             return
         for each in value:
@@ -83,6 +83,9 @@ def _turns(value: Any, role: str) -> Iterator[chat.Turn]:
         return
     if not isinstance(value, dict):
         yield chat.Turn(role=role, text=fields.text(value))
+        return
+    if value.get("type") in _ITEMS:
+        yield _item(value)
         return
     if _is_message(value):
         yield from _message(value, role)
@@ -94,6 +97,22 @@ def _turns(value: Any, role: str) -> Iterator[chat.Turn]:
         yield chat.Turn(role=role, text=chat.as_json(value))
         return
     yield from _turns(fields.opened(held), role)
+
+
+_ITEMS = frozenset({"function_call", "function_call_output", "reasoning"})
+"""What stands beside messages in OpenAI's Responses API."""
+
+
+def _item(item: Mapping[str, Any]) -> chat.Turn:
+    if item["type"] == "function_call":
+        ask = chat.Asked(
+            tool=str(item.get("name")), arguments=fields.text(item.get("arguments")), id=str(item.get("call_id") or "")
+        )
+        return chat.Turn(role="assistant", asks=(ask,))
+    if item["type"] == "reasoning":
+        return chat.Turn(role="assistant", thinking=chat.text_of(item.get("summary")))
+    id = item.get("call_id")
+    return chat.Turn(role="tool", text=chat.text_of(item.get("output")), answers=str(id) if id else None)
 
 
 def _whole(parts: list[Any], role: str) -> chat.Turn:
@@ -153,6 +172,9 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     call = fields.mapping(part.get("function_call")) or fields.mapping(part.get("functionCall"))
     if call:
         return {"type": "tool_use", "name": str(call.get("name", "")), "input": call.get("args") or {}, "id": call.get("id")}
+    answer = fields.mapping(part.get("function_response")) or fields.mapping(part.get("functionResponse"))
+    if answer:
+        return {"type": "tool_result", "tool_use_id": answer.get("id"), "content": fields.text(answer.get("response"))}
     if part.get("type") == "text" and "text" not in part:
         return {"type": "text", "text": fields.text(part.get("content"))}
     if part.get("type") == "tool_call_response":
