@@ -14,7 +14,7 @@ from journeyman.capture.otlp.told import Kind, Said, Told, merged, replies_joine
 _SHARED = frozenset({"session", "input", "output"})
 DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
     (frozenset({"ai", "operation"}), vercel.read),
-    (frozenset({"gen_ai", "llm", "traceloop"}), genai.read),
+    (frozenset({"gen_ai", "traceloop", "llm.request", "llm.response", "llm.usage", "llm.completions"}), genai.read),
     (frozenset({"gcp"}), frameworks.adk),
     (_SHARED | {"openinference", "llm", "embedding", "tool", "retrieval", "reranker", "agent"}, openinference.read),
     (frozenset({"agent_name", "tool_arguments", "tool_response", "events", "request_data"}), frameworks.pydantic_ai),
@@ -47,6 +47,9 @@ class Node:
 def told(span: Span) -> Told:
     """What a span tells, in whichever dialects it speaks; many speak two."""
     spoken = {name.partition(".")[0] for name in span.attributes}
+    if "llm" in spoken:
+        # OpenInference and the oldest conventions share this beginning.
+        spoken |= {".".join(name.split(".", 2)[:2]) for name in span.attributes if name.startswith("llm.")}
     if any(event.name.startswith("gen_ai.") for event in span.events):
         spoken.add("gen_ai")
     return merged(read(span) for begins, read in DIALECTS if not begins.isdisjoint(spoken))
