@@ -1,8 +1,11 @@
 """Secrets are taken out, and nothing else is."""
 
+import gzip
 import json
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,3 +212,20 @@ def test_a_text_that_takes_a_pattern_too_long_is_taken_out() -> None:
     clean = redactor.text("begin " + ("x" + "a" * 1000) * 2000)
     assert clean.endswith("[redacted pattern]")
     assert clean.startswith("begin ")
+
+
+@pytest.mark.parametrize(
+    "name", ["tau-bench", "langfuse-traces", "langsmith-runs", "swe-agent-trajs", "inspect-logs", "otlp-genai"]
+)
+def test_nothing_is_taken_out_of_real_records_that_hold_no_secret(name: str) -> None:
+    folder = os.environ.get("JOURNEYMAN_DATA")
+    if folder is None:
+        pytest.skip("JOURNEYMAN_DATA names no folder with the full data sets")
+    read = 0
+    for file in sorted(path for path in (Path(folder) / name).rglob("*") if path.is_file() and path.suffix != ".eval"):
+        body = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        for line in body.splitlines():
+            read += len(line)
+            clean = REDACTOR.bytes(line)
+            assert clean is line, clean[max(0, clean.find(b"[redacted ") - 60) :][:120]
+    assert read > 100_000

@@ -167,8 +167,8 @@ def _is_basic(value: str) -> bool:
 
 # What stands between a name and its value: `": "`, `=`, ` => `, `\": \"` in JSON within JSON, `>` in XML.
 _IS = r"""\\{0,3}["']?\]?\s{0,3}(?::=|=>|[:=>])\s{0,3}"""
-_QUOTED = r"""\\{0,3}["'](?P<secret>[^"'\\\r\n\0]{%d,512})\\{0,3}["']"""
-_BARE = r"""(?P<secret>[^\s"'\\,;&<>(){}\[\]\0]{%d,512})(?![(\[{.\w])"""
+_QUOTED = r"""\\{0,3}["'](?P<secret>[^"'\\\r\n\0]{%d,512}+)\\{0,3}["']"""
+_BARE = r"""(?P<secret>[^\s"'\\,;&<>(){}\[\]\0]{%d,512}+)(?![(\[{.\w])"""
 _BY_WORD = r"(?:password|passwd|passphrase|(?<![a-z])pwd)"
 _KEY = (
     r"(?:(?:(?<=api)|(?<=api[ _-])|(?<=access)|(?<=access[ _-])|(?<=private[ _-])|(?<=account)|(?<=account[ _-])"
@@ -215,8 +215,9 @@ FOLLOWING: tuple[Kind, ...] = (
     _kind(
         "private key",
         "-----begin",
-        r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.-]{0,20000}?"
-        r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]{40,20000}))",
+        r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[A-Za-z0-9+/=\s\\:,.]{0,9000}+(?:-[A-Za-z0-9+/=\s\\:,.]{1,9000}+){0,5}"
+        r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\]{40,9000}+))",
     ),
     _kind("bearer token", "bearer", r"bearer\s{1,3}(?P<secret>[A-Za-z0-9._~+/=-]{12,4096})", _is_random, re.I),
     _kind("basic credentials", "basic", r"basic\s{1,3}(?P<secret>[A-Za-z0-9+/]{8,1024}={0,2})(?![\w+/=])", _is_basic, re.I),
