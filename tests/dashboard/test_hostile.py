@@ -116,6 +116,7 @@ def test_a_text_that_turns_the_direction_of_writing_is_seen_to_do_so(store: Trac
     assert "safe [U+202E]txt.exe[U+0000][U+001B][31m" in pages.read("/traces/rtl")
 
 
+@pytest.mark.slow
 def test_texts_of_a_megabyte_in_every_field_make_a_page_of_ordinary_size(store: TraceStore, pages: Visitor) -> None:
     trace = replace(hostile("lorem <b> " * 100_000), id="big", session="s")
     store.add([trace])
@@ -123,6 +124,7 @@ def test_texts_of_a_megabyte_in_every_field_make_a_page_of_ordinary_size(store: 
         assert len(pages.read(path)) < 400_000, path
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(), min_size=1, max_size=30))
 def test_a_trace_of_any_text_can_be_found_and_read(store: TraceStore, pages: Visitor, text: str) -> None:

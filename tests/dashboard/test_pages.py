@@ -222,6 +222,18 @@ def test_what_is_not_there_is_404_as_a_page_and_as_a_sentence(pages: Visitor) ->
     assert pages.client.get("/static/none.js").status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("/traces/%00", 404), ("/traces/~!!!", 404), ("/traces/%ff", 404), ("/traces/..%2f..%2fetc", 404), ("/sessions/", 404),
+        ("/traces?after=x", 400), ("/sessions?after=x", 400), ("/traces?" + "a=1&" * 200, 400), ("/traces?q=%ed%a0%80", 200),
+        ("/traces?q=*%20AND%20(", 200), ("/static/..%2fguard.py", 404), ("/traces?until=9999-12-31T23:59:59-14:00", 400),
+    ],
+)  # fmt: skip
+def test_an_address_that_nobody_made_is_answered(pages: Visitor, address: str, status: int) -> None:
+    assert pages.client.get(address).status_code == status
+
+
 def test_what_a_browser_loads_is_ours_and_keeps(full: TraceStore, pages: Visitor) -> None:
     page = pages.read("/traces")
     loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)

@@ -62,8 +62,8 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
 
 def _endpoint(handler: Handler, frame: Frame, *, closed: bool) -> Callable[..., object]:
     async def answer(request: Request) -> Response:
-        fields = decoded(request.scope["query_string"])
         try:
+            fields = decoded(request.scope["query_string"])
             _enter(request, frame.guard, closed=closed)
             if request.method == "POST":
                 fields = decoded(await _form(request))

@@ -6,6 +6,10 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote, urlencode
 
+from journeyman.errors import InputError
+
+MOST_FIELDS = 100
+
 _PLAIN = re.compile(r"[\w@+=,:-][\w@+=,:.-]*(?:/[\w@+=,:-][\w@+=,:.-]*)*", re.ASCII)
 
 
@@ -35,9 +39,16 @@ def encoded(fields: Mapping[str, str]) -> str:
 
 
 def decoded(text: bytes | str) -> dict[str, str]:
-    """The fields of a query or a form, of one name the last; bytes that are no text become U+FFFD."""
+    """The fields of a query or a form, of one name the last; bytes that are no text become U+FFFD.
+
+    Raises:
+        InputError: There are more fields than any of our forms has.
+    """
     raw = text.decode("latin-1") if isinstance(text, bytes) else text
-    pairs = parse_qsl(raw, encoding="latin-1", max_num_fields=100)
+    try:
+        pairs = parse_qsl(raw, encoding="latin-1", max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise InputError(f"an address or form of ours has no more than {MOST_FIELDS} fields") from None
     return {_text(key): _text(value) for key, value in pairs}
 
 
