@@ -64,7 +64,7 @@ BODIES = (
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.sampled_from(Dialect), BODIES, BODIES, st.sampled_from([None, 200, 500]))
 def test_whatever_came_is_read_without_a_failure(dialect: Dialect, request: bytes, response: bytes, status: int | None) -> None:
     given = Exchange(id="x", dialect=dialect, request=request, response=response, status=status, started_at=BEGIN, seconds=1.0)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Self
 
@@ -29,10 +30,12 @@ class Marks:
     """Behind each turn that was sent."""
     end: bytes
     """Behind the reply."""
+    again: bytes
+    """Of the same request, sent again."""
 
     @classmethod
     def of(cls, reading: Reading, labels: Iterable[str | None]) -> Self:
-        seed = begin = named(b"", *labels)
+        seed = begin = _seed(tuple(labels))
         if reading.behind:
             begin = named(seed, "behind", reading.behind)
         elif reading.thread:
@@ -42,7 +45,7 @@ class Marks:
         for turn in reading.turns:
             last = link(last, turn)
             turns.append(last)
-        return cls(seed, begin, tuple(turns), link(last, reading.reply))
+        return cls(seed, begin, tuple(turns), link(last, reading.reply), named(last, "again"))
 
     @property
     def sent(self) -> bytes:
@@ -53,6 +56,11 @@ class Marks:
         """Behind all that was sent but for the last turns."""
         place = len(self.turns) - last
         return self.turns[place - 1] if place > 0 else self.begin
+
+
+@lru_cache(maxsize=1024)
+def _seed(labels: tuple[str | None, ...]) -> bytes:
+    return named(b"", *labels)
 
 
 def link(before: bytes, turn: Turn) -> bytes:

@@ -113,7 +113,7 @@ class Joiner:
 
     def _end(self, reading: Reading, marks: Marks) -> End | None:
         """The longest known beginning of a request."""
-        if again := self._known.ends(_again(marks)):
+        if again := self._known.ends(marks.again):
             return again[-1]
         for turn, key in zip(reversed(reading.turns), reversed(marks.turns), strict=True):
             if turn.role == "assistant" and (ends := self._known.ends(key)):
@@ -141,7 +141,7 @@ class Joiner:
 
     def _remember(self, call: ModelCall, trace: str, reading: Reading, found: _Found, marks: Marks) -> None:
         known = self._known
-        again = _again(marks)
+        again = marks.again
         tries = max((end.used for end in known.ends(again)), default=1)
         known.drop(again)
         here = End(trace, found.continues, found.turns, call.parent)
@@ -151,11 +151,6 @@ class Joiner:
             known.add(key, End(trace, call.id, turns, call.parent))
         for other in reading.others:
             known.add(link(marks.sent, other), replace(here))
-
-
-def _again(marks: Marks) -> bytes:
-    """The key of a request that failed."""
-    return named(marks.sent, "again")
 
 
 def _free(ends: Sequence[End]) -> End | None:
