@@ -178,6 +178,13 @@ def test_a_batch_with_a_trace_that_cannot_be_kept_leaves_nothing(store: TraceSto
     assert listed(store) == []
 
 
+@pytest.mark.parametrize("more", [{"input_tokens": 2**70}, {"model": 7}, {"response_id": 7}])
+def test_a_value_that_no_column_takes_is_told_and_leaves_nothing(store: TraceStore, more: dict[str, Any]) -> None:
+    with pytest.raises(StoreError):
+        store.add([make("a"), make("b", replace(call(), **more))])
+    assert store.get("a") is None
+
+
 def test_what_a_recorder_left_in_raw_is_kept_as_json_would_have_it(store: TraceStore) -> None:
     odd: dict[Any, Any] = {"at": NOON, "path": Path("x"), 1: (1, 2), "set": {"b", "a"}, "half": {"\ud800": {2: "x"}}}
     store.add([make("a", call(raw=odd))])
