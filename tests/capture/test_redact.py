@@ -228,4 +228,4 @@ def test_nothing_is_taken_out_of_real_records_that_hold_no_secret(name: str) -> 
             read += len(line)
             clean = REDACTOR.bytes(line)
             assert clean is line, clean[max(0, clean.find(b"[redacted ") - 60) :][:120]
-    assert read > 100_000
+    assert read > 50_000

@@ -39,8 +39,8 @@ class Digest:
         if self.due is None:
             self.due = self._clock() + LEAST_PAUSE
 
-    def turn(self, store: TraceStore) -> int:
-        """Make traces of what has waited longest; how many.
+    def turn(self, store: TraceStore, interrupted: Callable[[], bool] = lambda: False) -> int:
+        """Make traces of what has waited longest; how many. Once `interrupted`, it ends soon.
 
         Raises:
             StoreError: The store refuses; what it did not take stays pending.
@@ -51,7 +51,7 @@ class Digest:
             self.due = None
             return 0
         made = done = 0
-        while done < len(ids) and self._clock() - began < LONGEST:
+        while done < len(ids) and self._clock() - began < LONGEST and not (done and interrupted()):
             made += self._settle(store, ids[done : done + TOGETHER])
             done += TOGETHER
         now = self._clock()

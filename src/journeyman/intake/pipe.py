@@ -58,6 +58,11 @@ class Pipe:
         """Whether something can be written."""
         return bool(self._spans or self._ready.items or self._spill.records)
 
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody waits to hear that something was written."""
+        return bool(self._spans)
+
     def adopt(self) -> None:
         """Go on with what other processes have spilled, and did not live to write."""
         with self._moving:

@@ -233,7 +233,7 @@ class _Scribe:
             return
         late = time.monotonic() - digest.due
         if late >= (_LATE if self._pipe.work else 0):
-            digest.turn(self._store)
+            digest.turn(self._store, lambda: self._pipe.urgent)
 
     def _write_spans(self, store: TraceStore) -> None:
         batches = self._pipe.first_spans(_ROWS)
