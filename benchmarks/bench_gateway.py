@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httptools
 import uvloop
@@ -42,8 +42,7 @@ class Answers(asyncio.Protocol):
     numbers = itertools.count()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._parser = httptools.HttpRequestParser(self)
         self._body = b""
 
@@ -94,8 +93,7 @@ class Load(asyncio.Protocol):
         self._run = run
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._ask()
 
     def _ask(self) -> None:

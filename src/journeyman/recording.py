@@ -1,9 +1,10 @@
 """The wiring of what is watched: from what passes and what is reported, through redaction, into the store.
 
-intake = open_apart(store_url, spill, settings)      # in a process of its own, for a server
-intake = open_intake(store_url, spill, settings)     # in threads of this one
+    intake = open_apart(store_url, spill, settings)      # in a process of its own, for a server
+    intake = open_intake(store_url, spill, settings)     # in threads of this one
 """
 
+import os
 import signal
 import sys
 from collections import defaultdict
@@ -59,6 +60,8 @@ def _main(descriptor: int) -> None:
     for told in (signal.SIGINT, signal.SIGTERM):
         # It ends when the server has handed over the last; that one is told to stop.
         signal.signal(told, signal.SIG_IGN)
+    # Where there is too little of the machine, answers go first: what is to be recorded can wait.
+    os.nice(5)
     run(descriptor, lambda settings: open_intake(*settings))
 
 
