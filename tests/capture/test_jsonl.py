@@ -106,9 +106,14 @@ def test_every_field_of_a_step_is_tried() -> None:
 
 
 def test_half_a_character_is_written_as_json_can() -> None:
-    trace = Trace(id="\ud83d", task_id="t", candidate_id="base", started_at=NO_TIME)
+    trace = Trace(id="\ud83d", task_id="t", candidate_id="base", started_at=NO_TIME, raw={"\ud800": "\ud83d"})
     line(trace).encode()
     assert parse(json.loads(line(trace)), name="x").trace == trace
+
+
+def test_what_json_has_no_number_for_is_unknown() -> None:
+    trace = Trace(id="a", task_id="t", candidate_id="base", started_at=NO_TIME, raw={"x": [float("nan"), 1.5, float("inf")]})
+    assert json.loads(line(trace))["raw"] == {"x": [None, 1.5, None]}
 
 
 def test_what_is_as_by_default_is_left_out() -> None:

@@ -153,6 +153,16 @@ def test_spans_of_one_trace_in_two_files_are_one_trace(capsys: pytest.CaptureFix
     assert len(stored()[0].calls) == 2
 
 
+def test_pictures_and_programs_in_a_folder_are_left_out(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "logs").mkdir()
+    (here / "logs" / "rows.jsonl").write_text(chat("a"))
+    (here / "logs" / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9)
+    (here / "logs" / "db.toml").write_text("[table]\na = 1\n")
+    (here / "logs" / ".hidden.jsonl").write_text(chat("b"))
+    found = collected(capsys, "logs")
+    assert (found["traces"], found["errors"], len(found["left_out"])) == (1, [], 2)
+
+
 def test_people_get_a_table(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     (here / "rows.jsonl.gz").write_bytes(gzip.compress(chat("a").encode()))
     assert main(["collect", "rows.jsonl.gz"]) == 0

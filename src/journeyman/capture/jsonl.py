@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -189,16 +190,40 @@ def _utc(at: datetime | None) -> datetime | None:
 def line(trace: Trace) -> str:
     """A trace as one line of JSON, without the line's end and without what is as it is by default; `parse` gives the same
     trace back."""
-    told = _TRACE.dump_python(trace, mode="json", exclude_defaults=True)
+    told = _TRACE.dump_python(trace, exclude_defaults=True)
     steps = told.pop("steps", ())
     record = {
         "version": VERSION,
         **told,
         "steps": [{"kind": _NAMES[type(step)], **row} for step, row in zip(trace.steps, steps, strict=True)],
     }
-    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = _dumped(record, ascii=False)
+    except ValueError:
+        # Not a number, or infinite: JSON has neither.
+        record = _finite(record)
+        text = _dumped(record, ascii=False)
     # Half of a surrogate pair, which JSON can hold, and UTF-8 cannot.
-    return text if text.isascii() or not _HALF.search(text) else json.dumps(record, separators=(",", ":"))
+    return text if text.isascii() or not _HALF.search(text) else _dumped(record, ascii=True)
+
+
+def _dumped(record: Mapping[str, Any], *, ascii: bool) -> str:
+    return json.dumps(record, ensure_ascii=ascii, separators=(",", ":"), allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for."""
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 _HALF = re.compile("[\ud800-\udfff]")

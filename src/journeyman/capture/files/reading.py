@@ -13,7 +13,7 @@ from typing import Any
 from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.files import formats, inspect_log, langsmith, openclaw
 from journeyman.capture.files.formats import Format
-from journeyman.capture.files.source import Problem, Record, Source
+from journeyman.capture.files.source import LONGEST, Problem, Record, Source
 from journeyman.errors import InputError, JourneymanError, MissingExtra, TraceError
 from journeyman.trace import Trace
 
@@ -209,9 +209,10 @@ class _Reading:
                 yield self._finished(one, name, where, None)
 
     def _spans(self) -> Iterator[Found]:
+        if self._format is None and not self._like_json and not holds_spans(self._path):
+            yield Problem(str(self._path), _unknown(None), strange=True)
+            return
         found = list(read_spans([self._path]))
-        if self._format is None and not any(isinstance(one, Recorded) for one in found) and not self._like_json:
-            found = [Problem(str(self._path), _unknown(None), strange=True)]
         self._done(self._path.stat().st_size)
         yield from found
 
@@ -243,9 +244,18 @@ def holds_spans(path: Path) -> bool:
     with Source(path) as source:
         start = b"" if source.zipped else source.start()
         if not start or _is_binary(start):
-            return bool(start)
+            return bool(start) and path.stat().st_size <= LONGEST and _is_protobuf(path)
         first = next((one for one in islice(source.records(), _PATIENCE) if isinstance(one, Record)), None)
         return first is not None and formats.recognise(first.value) is None and formats.is_otlp(first.value)
+
+
+def _is_protobuf(path: Path) -> bool:
+    """Whether a binary file holds spans; without the libraries for it, none does."""
+    try:
+        from journeyman.capture.otlp.files import batches
+    except ModuleNotFoundError:
+        return False
+    return any(not isinstance(one, Problem) and one.spans for one in batches(path))
 
 
 def _is_binary(start: bytes) -> bool:
