@@ -24,8 +24,8 @@ OF_A_SESSION = 500
 """Traces that the page of a session shows."""
 AT_ONCE = 50
 """Traces that are read and sent together in an export."""
-COUNTED = 10_000
-"""Where counting stops: past it the page says "10,000+"."""
+COUNTED = 1_000
+"""Where counting stops: past it the page says "1,000+"."""
 
 
 class Lists:
