@@ -76,7 +76,8 @@ def _text(connection: sa.Connection, text: str | None, *, lazily: bool) -> Itera
         yield sa.false()
     for phrase in wanted:
         # PostgreSQL decides by itself what to read first.
-        if lazily and connection.dialect.name == "sqlite" and _is_common(connection, phrase):
+        # Of a beginning FTS5 would put the places of all its words together for each trace anew.
+        if lazily and not phrase.begins and connection.dialect.name == "sqlite" and _is_common(connection, phrase):
             yield _stands_in_this(phrase)
         else:
             yield _SEQ.in_(standing_in(connection.dialect.name, phrase))
