@@ -17,7 +17,7 @@ from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, Too
 from tests.support.pages import Visitor
 from tests.support.watched import NOON
 
-EVIL = '"\'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}<a href="javascript:alert(3)">x</a>'
+EVIL = '"\'><script>alert(1)</script><img src=x onerror=alert(2)>{{1331*1331}}<a href="javascript:alert(3)">x</a>'
 OURS = {"script", "link", "meta", "img", "form", "input", "button", "a", "svg"}
 
 
@@ -91,7 +91,7 @@ def test_markup_in_every_field_is_text_on_every_page(store: TraceStore, pages: V
     for path in paths(trace):
         page = pages.read(path)
         assert "<script>alert" not in page
-        assert "49" not in page or "{{7*7}}" in page
+        assert str(1331 * 1331) not in page
         refuse_what_runs(page)
     status, fragment = pages.send("/labels", fragment=True, token=guard.form_token, trace=name(trace.id), good="no")
     assert status == 200
