@@ -155,12 +155,13 @@ def _read(paths: list[Path], name: str | None, done: Callable[[int], None]) -> I
 
 def _prepared(given: Mapping[str, Any]) -> Prepare:
     """What happens to a trace before it is stored: secrets go, and the options have their say."""
-    redactor = Redactor()
+    settings = config.load().settings.record
+    redactor, content = Redactor(settings.redact), settings.content and not given["no_content"]
     changes = {key: given[key] for key in ("agent", "domain", "session") if given[key] is not None}
 
     def prepare(trace: Trace) -> Trace:
         trace = redactor.trace(replace(trace, **changes))
-        return shapes_only(trace) if given["no_content"] else trace
+        return trace if content else shapes_only(trace)
 
     return prepare
 

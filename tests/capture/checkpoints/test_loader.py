@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from journeyman.capture import files
 from journeyman.capture.checkpoints.loader import CheckpointLoader, read
 from journeyman.errors import InputError
 from journeyman.trace import ModelCall, Reasoning, ToolCall
@@ -132,3 +133,20 @@ def test_messages_that_are_none_are_named_and_the_others_come(tmp_path: Path) ->
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no checkpoint of an agent: it has none of session_data"):
         read(save(tmp_path, "a", "a.pkl", {"weights": [1, 2]}, at=1))
+
+
+@pytest.mark.parametrize("name", ["a.pkl", "a.json", "a.bin"])
+def test_a_checkpoint_among_other_files_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, "Coder", name, checkpoint(2), at=1)
+    found = [each for each in files.read(path) if not isinstance(each, files.Problem)]
+    assert [(each.trace.reply, each.trace.agent, each.trace.source) for each in found] == [
+        ("answer 0", "Coder", "checkpoint"),
+        ("answer 1", "Coder", "checkpoint"),
+    ]
+
+
+def test_a_trap_among_other_files_is_named(tmp_path: Path) -> None:
+    trap = tmp_path / "trap.pkl"
+    trap.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    (problem,) = files.read(trap)
+    assert str(problem) == f"{trap}: asks to call os.system when it is loaded, as only a trap does; nothing was called"

@@ -28,6 +28,12 @@ class Found:
     """A sentence for each place that could not be read."""
 
 
+def recognised(record: Any) -> bool:
+    """Whether a JSON object is a checkpoint: it has the conversations, or two of the other parts."""
+    parts = [part for part in PARTS if isinstance(record.get(part), dict)]
+    return "session_data" in parts or len(parts) > 1
+
+
 def traces(checkpoint: Mapping[str, Any], *, agent: str) -> Found:
     """One trace for each time that the user asked, with what the agent did until it was asked again.
 

@@ -20,6 +20,7 @@ from journeyman.capture.otlp.dumps import is_dump
 from journeyman.errors import TraceError
 
 OTLP = "otlp"
+CHECKPOINT = "checkpoint"
 Row = Mapping[str, Any]
 
 
@@ -96,7 +97,7 @@ FORMATS: tuple[Format, ...] = (
 )
 """All that are read record by record."""
 BY_NAME: Mapping[str, Format] = {each.name: each for each in FORMATS}
-NAMES = (*BY_NAME, OTLP)
+NAMES = (*BY_NAME, CHECKPOINT, OTLP)
 
 _ELSE: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"judge_response", "simulation_id"}), "verdicts of a judge on traces"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.capture.checkpoints import loader, turns
 from journeyman.capture.files import formats, inspect_log, langsmith, openclaw
 from journeyman.capture.files.formats import Format
 from journeyman.capture.files.source import LONGEST, Problem, Record, Source
@@ -65,7 +66,9 @@ class _Reading:
         self._like_json = _JSON.match(start) is not None
         if not start:
             return
-        if self._format == formats.OTLP or _is_binary(start):
+        if self._format == formats.CHECKPOINT or (self._format is None and self._is_pickle(start)):
+            yield from self._checkpoint()
+        elif self._format == formats.OTLP or _is_binary(start):
             yield from self._spans()
         else:
             yield from self._records()
@@ -82,6 +85,8 @@ class _Reading:
         every = chain(held, records)
         if self._format is None and formats.is_otlp(first):
             yield from self._spans()
+        elif self._is(formats.CHECKPOINT, turns.recognised, first):
+            yield from self._checkpoint()
         elif first is None and not self._like_json:
             yield Problem(str(self._path), _unknown(None), strange=True)
         elif self._is("openclaw", openclaw.recognised, first):
@@ -207,6 +212,21 @@ class _Reading:
                 yield Problem(where, str(one))
             else:
                 yield self._finished(one, name, where, None)
+
+    def _is_pickle(self, start: bytes) -> bool:
+        """By its first opcode; the older protocols have none for it, and only the file's name tells."""
+        return start[:1] == b"\x80" or (self._path.suffix in (".pkl", ".pickle") and not self._like_json)
+
+    def _checkpoint(self) -> Iterator[Found]:
+        try:
+            with Source(self._path, self._done) as source:
+                found = loader.parse(source.whole(), name=str(self._path), agent=self._path.parent.name or "agent")
+        except InputError as error:
+            yield Problem(str(self._path), str(error).removeprefix(f"{self._path} "), strange=self._format is None)
+            return
+        for trace in found.traces:
+            yield Recorded(trace=trace, name=trace.id, where=str(self._path))
+        yield from (Problem(str(self._path), why) for why in found.problems)
 
     def _spans(self) -> Iterator[Found]:
         if self._format is None and not self._like_json and not holds_spans(self._path):
