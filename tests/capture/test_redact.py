@@ -37,6 +37,21 @@ def test_a_secret_of_each_kind_goes_and_a_marker_says_so(kind: str) -> None:
             assert REDACTOR.suspects((before + text).encode())
 
 
+@pytest.mark.parametrize("kind", planted())
+def test_a_secret_whose_letters_are_escaped_as_in_json_goes_too(kind: str) -> None:
+    for seed in range(10):
+        text, secret = planted(seed)[kind]
+        hidden = "".join(f"\\u{ord(char):04x}" if char.isalnum() and n % 3 == 0 else char for n, char in enumerate(text))
+        arguments = f'{{"a": "<b> \\u003c {hidden.replace("/", chr(92) + "/")} \\u003e", "b": 1}}'
+        if "\n" in text or '"' in text:
+            continue
+        clean = REDACTOR.text(arguments)
+        assert secret not in json.loads(clean)["a"]
+        assert json.loads(clean)["b"] == 1
+        assert REDACTOR.suspects(arguments.encode())
+        assert REDACTOR.text(clean) == clean
+
+
 def test_all_kinds_in_one_text_go_together() -> None:
     found = planted(1)
     clean = REDACTOR.text("\n".join(text for text, _ in found.values()))

@@ -62,8 +62,9 @@ class Redactor:
         return body if clean is text else clean.encode(errors="surrogateescape")
 
     def suspects(self, body: "builtins.bytes") -> bool:
-        """Whether anything in it might be a secret, also by the name that stands before it; `False` is certain."""
-        return bool(self._own) or secrets.named(body) or next(secrets.find(body.decode("latin-1")), None) is not None
+        """Whether anything in it might be a secret, also by the name that stands before it; `False` is certain, also where
+        texts stand between other things, as in protobuf."""
+        return bool(self._own) or secrets.named(body) or secrets.perhaps(body)
 
     def exchange(self, exchange: Exchange) -> Exchange:
         """The exchange without secrets. Those that a stream brought in pieces stay: redact the trace as well."""

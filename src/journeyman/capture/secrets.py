@@ -11,6 +11,7 @@ detect-secrets look for.
 import base64
 import binascii
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,21 +33,68 @@ class Kind:
 
 
 def find(text: str) -> Iterator[Span]:
-    """Every secret in a text, in no order; they may overlap."""
+    """Every secret in a text, in no order; they may overlap. Also one with letters that JSON has escaped: `\\u0073k-…`."""
+    yield from _find(text)
+    if "\\u00" in text or "\\/" in text:
+        yield from _escaped(text)
+
+
+def _escaped(text: str) -> Iterator[Span]:
+    """The secrets that are there once escapes of ASCII are undone, where they stand in the text as it is."""
+    parts, lengths, ends = [], [0], [0]
+    for found in _ESCAPE.finditer(text):
+        parts += [text[ends[-1] : found.start()], chr(int(found[1], 16)) if found[1] else "/"]
+        lengths += [lengths[-1] + len(parts[-2]), lengths[-1] + len(parts[-2]) + 1]
+        ends += [found.start(), found.end()]
+    if parts:
+        for start, end, kind in _find("".join([*parts, text[ends[-1] :]])):
+            yield _place(start, lengths, ends), _place(end, lengths, ends), kind
+
+
+def _place(at: int, lengths: Sequence[int], ends: Sequence[int]) -> int:
+    known = bisect_right(lengths, at) - 1
+    return ends[known] + at - lengths[known]
+
+
+def _find(text: str) -> Iterator[Span]:
     # As many bytes as characters, so that places are the same in both.
     raw = text.encode("latin-1", "replace")
     low = raw.lower()
     for anchor, kinds in _EVERYWHERE:
         if anchor in low:
             yield from _at(text, low, anchor, kinds, 0, len(low))
-    pieces = raw.translate(_PIECES)
+    for start, end in _pieces(raw):
+        yield from _near(text, low, start, end)
+
+
+def perhaps(body: bytes) -> bool:
+    """Whether a secret may be in bytes in which texts stand between other things, as in protobuf. `False` is certain.
+
+    A length or a tag before or behind a key can look like a letter of it, so what is compared with forms of keys in a text is
+    here only looked for by how they begin.
+    """
+    low = body.lower()
+    text = body.decode("latin-1")
+    if _BASIC.search(low) or (b"\\" in low and _ESCAPE.search(text)):
+        return True
+    if any(anchor in low and any(_at(text, low, anchor, kinds, 0, len(low))) for anchor, kinds in _EVERYWHERE):
+        return True
+    return any(
+        _ISSUED_ANCHORS.search(low, max(0, start - _LEAD), end) or any(_following(text, low, start))
+        for start, end in _pieces(body)
+    )
+
+
+def _pieces(raw: bytes) -> Iterator[tuple[int, int]]:
+    """From where to where the long pieces go that may be keys."""
+    pieces = raw.translate(_AS_PIECES)
     start = pieces.find(_LONG)
     while start >= 0:
         end = pieces.find(b" ", start)
         end = end if end >= 0 else len(pieces)
         # What has no digit is the name of something.
         if len(raw[start:end].translate(None, b"0123456789")) < end - start:
-            yield from _near(text, low, start, end)
+            yield start, end
         start = pieces.find(_LONG, end)
 
 
@@ -55,6 +103,11 @@ def _near(text: str, low: bytes, start: int, end: int) -> Iterator[Span]:
     if _ISSUED_ANCHORS.search(low, max(0, start - _LEAD), end):
         for anchor, kinds in _ISSUED:
             yield from _at(text, low, anchor, kinds, max(0, start - _LEAD), end)
+    yield from _following(text, low, start)
+
+
+def _following(text: str, low: bytes, start: int) -> Iterator[Span]:
+    """Those that are told by what stands before a long piece."""
     begin = max(0, start - _REACH)
     before = low[begin:start]
     for anchor, kinds in _BEFORE:
@@ -257,10 +310,12 @@ def _by_anchor(kinds: Sequence[Kind]) -> Sequence[tuple[bytes, Sequence[Kind]]]:
 
 _ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+/-")
 _LONG = b"a" * 16
-_PIECES = bytes(97 if code in _ALPHABET else 32 for code in range(256))
+_AS_PIECES = bytes(97 if code in _ALPHABET else 32 for code in range(256))
 _LEAD = 8
 """Bytes before a long piece in which a key's own anchor may stand, where a dot parts the two."""
 _REACH = 120
 """Bytes before a long piece in which its name is looked for."""
 _EVERYWHERE, _ISSUED, _BEFORE = map(_by_anchor, (ANYWHERE, ISSUED, FOLLOWING))
 _ISSUED_ANCHORS = re.compile(b"|".join(re.escape(anchor) for anchor, _ in _ISSUED))
+_BASIC = re.compile(rb"basic\s{1,3}[a-z0-9+/]{8}")
+_ESCAPE = re.compile(r"\\{1,8}(?:u00([2-7][0-9A-Fa-f])|/)")

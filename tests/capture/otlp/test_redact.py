@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from journeyman.capture.otlp import wire
 from journeyman.capture.otlp.redact import GONE, redacted, without_content
 from journeyman.capture.otlp.spans import pairs, spans
 from journeyman.capture.otlp.wire import RawSpan, of_object
+from journeyman.capture.redact import Redactor
 from tests.capture.otlp import made
 from tests.capture.otlp.made import chat, event, span
+from tests.support.secrets import planted
 
 DATA = Path(__file__).parents[2] / "data" / "otlp"
 SECRET = "sk-" + "a1B2" * 10
@@ -44,6 +47,32 @@ def test_a_secret_is_taken_out_wherever_it_stands() -> None:
     assert everything(clean).count(GONE.encode()) == 10
     (trace,) = made.read([clean])
     assert trace.calls[0].prompt == f"user: my key is {GONE}"
+
+
+@pytest.mark.parametrize("kind", planted())
+def test_a_span_is_suspected_whatever_stands_beside_the_secret_in_its_bytes(kind: str) -> None:
+    # A length of 48 to 57 is a digit in protobuf's bytes, and the tag of the next attribute is a J.
+    redactor = Redactor()
+    for seed in range(20):
+        text, secret = planted(seed)[kind]
+        for length in range(0, 130, 7):
+            said = f"{'x ' * length}{text}"
+            (row,) = made.batch(span(1, {"said": said, "next": "nothing"}), span(2, {})).spans[:1]
+            assert redactor.suspects(row.body), (kind, seed, length)
+            assert secret.encode() not in redacted(row, redactor.text).body
+
+
+def test_a_secret_in_bytes_in_names_and_in_states_is_taken_out() -> None:
+    data = {"key": "blob", "value": {"bytesValue": b64encode(f"\xff {SECRET}".encode("latin-1")).decode()}}
+    spanned = span(1, {f"of {SECRET}": 1, "refresh_token": "short"}, traceState=f"k={SECRET}")
+    spanned["attributes"].append(data)
+    asked = made.request([spanned])
+    asked["resourceSpans"][0]["scopeSpans"][0]["scope"] = {"name": SECRET, "version": SECRET}
+    (row,) = of_object(asked).spans
+    clean = redacted(row, hide)
+    assert SECRET.encode() not in everything(clean)
+    assert b"short" not in clean.body
+    assert b"\xff " in clean.body
 
 
 def test_a_secret_in_a_log_record_is_taken_out() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from journeyman.capture import secrets
 from journeyman.capture.otlp.proto import AnyValue, LogRecord, ResourceSpans, Span
 from journeyman.capture.otlp.wire import LOG, RawSpan
 
@@ -64,7 +65,10 @@ def _message(row: RawSpan) -> Any:
 @lru_cache(maxsize=256)
 def _redacted_scope(scope: bytes, text: Callable[[str], str]) -> bytes:
     shared = ResourceSpans.FromString(scope)
-    changed = [_pairs(shared.resource.attributes, text), *(_pairs(each.scope.attributes, text) for each in shared.scope_spans)]
+    changed = [_pairs(shared.resource.attributes, text), _fields(shared, ("schema_url",), text)]
+    for each in shared.scope_spans:
+        changed += [_pairs(each.scope.attributes, text), _fields(each, ("schema_url",), text)]
+        changed.append(_fields(each.scope, ("name", "version"), text))
     without: bytes = shared.SerializeToString(deterministic=True)
     return without if any(changed) else scope
 
@@ -82,14 +86,21 @@ def _stripped_scope(scope: bytes) -> bytes:
 def _redact(message: Any, text: Callable[[str], str]) -> bool:
     changed = _pairs(message.attributes, text)
     if isinstance(message, LogRecord):
-        return _value(message.body, text) or changed
+        return any([changed, _value(message.body, text), _fields(message, ("event_name", "severity_text"), text)])
     for part in (*message.events, *message.links):
         changed = _pairs(part.attributes, text) or changed
-    for holder, field in ((message, "name"), (message.status, "message"), *((event, "name") for event in message.events)):
-        before = getattr(holder, field)
-        after = text(before) if before else before
-        if after != before:
-            setattr(holder, field, after)
+    told = [_fields(event, ("name",), text) for event in message.events]
+    told += [_fields(link, ("trace_state",), text) for link in message.links]
+    return any([changed, *told, _fields(message, ("name", "trace_state"), text), _fields(message.status, ("message",), text)])
+
+
+def _fields(holder: Any, names: Iterable[str], text: Callable[[str], str]) -> bool:
+    """Whether one of them, all texts, was changed."""
+    changed = False
+    for name in names:
+        before = getattr(holder, name)
+        if before and (after := text(before)) != before:
+            setattr(holder, name, after)
             changed = True
     return changed
 
@@ -97,13 +108,25 @@ def _redact(message: Any, text: Callable[[str], str]) -> bool:
 def _pairs(pairs: Iterable[Any], text: Callable[[str], str]) -> bool:
     changed = False
     for pair in pairs:
-        if _SECRET.search(pair.key) and pair.value.WhichOneof("value") not in (None, "bool_value"):
+        changed = _fields(pair, ("key",), text) or changed
+        kind = pair.value.WhichOneof("value")
+        if (_SECRET.search(pair.key) and kind not in (None, "bool_value")) or (kind == "string_value" and _names_secret(pair)):
             pair.value.Clear()
             pair.value.string_value = GONE
             changed = True
         elif _value(pair.value, text):
             changed = True
     return changed
+
+
+def _names_secret(pair: Any) -> bool:
+    """Whether the name alone says that a text is a secret, and the text is not merely said to stand for one."""
+    return _is_secret(pair.key) and not secrets.is_placeholder(pair.value.string_value)
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return len(name) <= _LONGEST and name.lower() != "token" and secrets.is_secret_name(name)
 
 
 def _value(value: AnyValue, text: Callable[[str], str]) -> bool:
@@ -113,6 +136,12 @@ def _value(value: AnyValue, text: Callable[[str], str]) -> bool:
         if after == value.string_value:
             return False
         value.string_value = after
+        return True
+    if kind == "bytes_value":
+        before = value.bytes_value.decode(errors="surrogateescape")
+        if (clean := text(before)) == before:
+            return False
+        value.bytes_value = clean.encode(errors="surrogateescape")
         return True
     if kind == "array_value":
         return any([_value(each, text) for each in value.array_value.values])
