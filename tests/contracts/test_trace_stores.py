@@ -299,6 +299,20 @@ def test_a_trace_with_steps_of_its_own_is_not_hidden_by_a_longer_conversation(st
     assert listed(store) == ["part", "whole"]
 
 
+def test_an_answer_that_is_played_back_at_another_time_is_another_trace(store: TraceStore) -> None:
+    def during(id: str, begins: int, seconds: float | None) -> Trace:
+        began = NOON + timedelta(seconds=begins)
+        ended = None if seconds is None else began + timedelta(seconds=seconds)
+        return replace(make(id, *TWO), started_at=began, ended_at=ended)
+
+    store.add([during("first", 0, 2.0), during("by the gateway", 1, 1.5), during("again", 10, 2.0)])
+    assert listed(store) == ["again", "first"]
+    store.add([during("no end", 5, None)])
+    assert listed(store) == ["again", "first"], "what may still go on may be the same"
+    store.add([during("no end", 5, 1.0)])
+    assert listed(store) == ["again", "first", "no end"]
+
+
 def test_a_call_without_an_id_may_be_any_call(store: TraceStore) -> None:
     store.add([make("a", TWO[0], call()), make("b", *TWO), make("c"), make("d")])
     assert listed(store) == ["a", "b", "c", "d"]

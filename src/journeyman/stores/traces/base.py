@@ -204,8 +204,8 @@ class TraceStore(Protocol):
         """Keep traces; how many were new or changed. A trace that is known by its id is replaced by what is given now, but
         keeps the labels and rewards that it was given here. Its own `label` and `rewards` are kept as the recorder's word.
 
-        A trace whose every model call (by `response_id`) is in another trace too was reported twice: of the two the one with
-        fewer steps is kept, and found by its id, but neither listed nor counted.
+        A trace whose every model call (by `response_id`) is in another trace of the same time too was reported twice: of the
+        two the one with fewer steps is kept, and found by its id, but neither listed nor counted.
         """
 
     def add_spans(self, spans: Sequence[SpanRow]) -> None:

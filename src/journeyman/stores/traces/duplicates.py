@@ -1,8 +1,13 @@
-"""The same calls, reported twice: by the gateway and by the agent's own instrumentation, say. One of the two counts."""
+"""The same calls, reported twice: by the gateway and by the agent's own instrumentation, say. One of the two counts.
+
+What is told twice went on at the same time. An answer that comes back at another time, with its id, was recorded and is played
+back: that is another attempt.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -20,13 +25,15 @@ class _Found:
     responses: frozenset[str]
     """Empty where not every call has an id."""
     duplicate_of: int | None
+    began: datetime
+    seconds: float | None
 
 
 def place(connection: sa.Connection, changed: Mapping[int, frozenset[str]]) -> None:
     """Note the response ids of traces that are new or changed, and find anew which traces tell what another tells as well.
 
-    A trace is a duplicate when another has all its calls and at least as many steps; of two with the same calls it is the one
-    with fewer steps, or else the later.
+    A trace is a duplicate when another that went on at the same time has all its calls and at least as many steps; of two with
+    the same calls it is the one with fewer steps, or else the later. Where it is not known when one ended, it may still go on.
     """
     before = _rows(connection, TRACE_RESPONSES.c.trace.in_(changed))
     touched = {id for ids in changed.values() for id in ids}.union(*before.values())
@@ -86,21 +93,28 @@ def _keeper(trace: _Found, holders: Mapping[str, set[int]], everyone: Mapping[in
 
 def _tells(other: _Found, trace: _Found) -> bool:
     """Whether a trace that has all calls of another makes it superfluous."""
+    if not (_reaches(other, trace.began) and _reaches(trace, other.began)):
+        return False
     if other.responses == trace.responses:
         return (other.steps, -other.seq) > (trace.steps, -trace.seq)
     return other.steps >= trace.steps
+
+
+def _reaches(trace: _Found, at: datetime) -> bool:
+    """Whether a trace had not ended before."""
+    return trace.seconds is None or at <= trace.began + timedelta(seconds=trace.seconds)
 
 
 def _found(connection: sa.Connection, seqs: Collection[int]) -> dict[int, _Found]:
     if not seqs:
         return {}
     ids = _rows(connection, TRACE_RESPONSES.c.trace.in_(seqs))
-    columns = (TRACES.c.seq, TRACES.c.steps, TRACES.c.identified, TRACES.c.duplicate_of)
+    columns = [TRACES.c[name] for name in ("seq", "steps", "identified", "duplicate_of", "started_at", "seconds")]
     found = {}
     for row in connection.execute(sa.select(*columns).where(TRACES.c.seq.in_(seqs))):
         # Where there are fewer than `identified`, one tells nothing.
         whole = of_trace if len(of_trace := ids.get(row.seq, frozenset())) == row.identified else frozenset()
-        found[row.seq] = _Found(row.seq, row.steps, whole, row.duplicate_of)
+        found[row.seq] = _Found(row.seq, row.steps, whole, row.duplicate_of, row.started_at, row.seconds)
     return found
 
 
