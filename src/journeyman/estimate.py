@@ -9,6 +9,7 @@ from journeyman.agents import prompts
 from journeyman.learn.playbook.choose import CHARACTERS_PER_TOKEN
 from journeyman.learn.playbook.reflect import INSTRUCTIONS
 from journeyman.task import Split, Task
+from journeyman.trace import total
 
 REPLY, REFLECTION = 400, 200
 """Tokens that models write on such tasks; reasoning models write several times as much."""
@@ -98,8 +99,6 @@ def parts(plan: Plan) -> list[Part]:
 def report(plan: Plan) -> dict[str, Any]:
     """The estimate as JSON: `parts`, and `cost`, which is null when a part has no known price."""
     found = parts(plan)
-    costs = [part.cost for part in found]
-    known = [cost for cost in costs if cost is not None]
     return {
         "parts": [
             {
@@ -112,7 +111,7 @@ def report(plan: Plan) -> dict[str, Any]:
             }
             for part in found
         ],
-        "cost": sum(known) if len(known) == len(costs) else None,
+        "cost": total(part.cost for part in found),
     }
 
 

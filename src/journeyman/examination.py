@@ -185,14 +185,9 @@ def _totals(attempts: Sequence[Attempt]) -> Totals:
         attempts=len(traces),
         input_tokens=total(trace.input_tokens for trace in traces),
         output_tokens=total(trace.output_tokens for trace in traces),
-        cost=_sum([trace.cost for trace in traces]),
-        seconds=_sum([call.seconds for trace in traces for call in trace.calls]),
+        cost=total(trace.cost for trace in traces),
+        seconds=total(call.seconds for trace in traces for call in trace.calls),
     )
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def results(attempts: Iterable[Attempt]) -> list[Result]:

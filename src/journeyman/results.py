@@ -107,7 +107,7 @@ class Results:
 
     def _sums(self) -> dict[str, Any]:
         rows = self.rows
-        cost = _sum(
+        cost = total(
             [*(row["metadata"]["cost_usd"] for row in rows), None if self.reflection.unpriced else self.reflection.cost]
         )
         known = None if self.reflection.uncounted else self.reflection.input_tokens + self.reflection.output_tokens
@@ -115,7 +115,7 @@ class Results:
             "planned": self.planned,
             "skills": dict(self.skills),
             "total_cost_usd": cost,
-            "total_tokens": _sum([*(row["metadata"]["tokens_used"] for row in rows), known]),
+            "total_tokens": total([*(row["metadata"]["tokens_used"] for row in rows), known]),
             "avg_cost_usd": cost / len(rows) if cost is not None and rows else None,
             "reflection": {"cost_usd": None if self.reflection.unpriced else self.reflection.cost, "tokens_used": known},
         }
@@ -162,12 +162,6 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
         "unknown": sum(row["success"] is None for row in rows) - reading,
         "verified": sum(row["verified"] for row in rows),
     }
-
-
-def _sum(found: Sequence[float | None]) -> float | None:
-    """Unknown as soon as one part is."""
-    known = [value for value in found if value is not None]
-    return sum(known) if len(known) == len(found) else None
 
 
 def _rows(path: Path) -> list[Row]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from journeyman.reward import Reward
 
@@ -199,9 +199,7 @@ class Trace:
     @property
     def cost(self) -> float | None:
         """US dollars; unknown as soon as one call's cost is."""
-        costs = [call.cost for call in self.calls]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
+        return total(call.cost for call in self.calls)
 
     @property
     def seconds(self) -> float | None:
@@ -274,8 +272,11 @@ def walk(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
         yield from below(root, 0)
 
 
-def total(counts: Iterable[int | None]) -> int | None:
+_Amount = TypeVar("_Amount", int, float)
+
+
+def total(parts: Iterable[_Amount | None]) -> _Amount | None:
     """The sum, or `None` as soon as one part is unknown."""
-    found = list(counts)
-    known = [count for count in found if count is not None]
+    found = list(parts)
+    known = [part for part in found if part is not None]
     return sum(known) if len(known) == len(found) else None

@@ -122,8 +122,6 @@ def _version(page: Page) -> str:
 
 def _together(id: str, lines: tuple[Line, ...]) -> Session:
     """The session that these traces are."""
-    costs = [line.cost for line in lines]
-    known = [cost for cost in costs if cost is not None]
     return Session(
         id=id,
         title=lines[0].title,
@@ -133,6 +131,6 @@ def _together(id: str, lines: tuple[Line, ...]) -> Session:
         last_at=lines[-1].started_at,
         input_tokens=total(line.input_tokens for line in lines),
         output_tokens=total(line.output_tokens for line in lines),
-        cost=sum(known) if len(known) == len(costs) else None,
+        cost=total(line.cost for line in lines),
         errors=sum(line.error is not None for line in lines),
     )

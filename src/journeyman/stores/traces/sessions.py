@@ -1,6 +1,6 @@
 """Traces that belong together, the latest first."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -52,12 +52,6 @@ def _session(id: str, rows: Sequence[sa.Row[Any]]) -> Session:
         last_at=rows[-1].started_at,
         input_tokens=total(row.input_tokens for row in rows),
         output_tokens=total(row.output_tokens for row in rows),
-        cost=_sum(row.cost for row in rows),
+        cost=total(row.cost for row in rows),
         errors=sum(row.error is not None for row in rows),
     )
-
-
-def _sum(costs: Iterable[float | None]) -> float | None:
-    found = list(costs)
-    known = [cost for cost in found if cost is not None]
-    return sum(known) if len(known) == len(found) else None
