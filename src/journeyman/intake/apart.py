@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _THINGS, _BYTES = 20_000, 64 << 20
 """What may wait here for the other process, which has its own room and its spill file."""
 _TOGETHER = 256
-_LINGER = 0.01
+_LINGER = 0.05
 """Seconds for which exchanges wait for each other: a batch costs little more than one."""
 _PAUSE = 1.0
 """Seconds before the process is started again."""

@@ -23,7 +23,7 @@ class Limits:
     """Of them, about."""
     spill_bytes: int = 512 * 2**20
     """Of the spill file."""
-    linger: float = 0.05
+    linger: float = 0.2
     """Seconds for which an exchange waits for others, so that they are written together. Spans, which are answered only when
     they are stored, do not wait."""
     batch: int = 256

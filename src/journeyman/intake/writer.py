@@ -24,6 +24,7 @@ from journeyman.intake.clean import Cleaner
 from journeyman.intake.digest import Digest, ReadSpans
 from journeyman.intake.pipe import Pipe
 from journeyman.intake.queues import Limits, Line, Waiting, weight
+from journeyman.intake.turns import Turns
 from journeyman.stores.traces.base import SpanRow, TraceStore
 from journeyman.trace import Trace
 
@@ -70,8 +71,9 @@ class StoreIntake:
             spill: The folder of the spill files. Several processes may share it.
         """
         self._line = Line(limits)
+        self._turns = Turns()
         self._pipe = Pipe(self._line, cleaner, spill, limits)
-        self._scribe = _Scribe(open_store, self._pipe, self._line, _digest(read_spans, cleaner), limits)
+        self._scribe = _Scribe(open_store, self._pipe, self._line, _digest(read_spans, cleaner), limits, self._turns)
         self._limits = limits
         self._threads = [
             threading.Thread(target=self._prepare, name="journeyman-intake", daemon=True),
@@ -148,9 +150,10 @@ class StoreIntake:
     def _prepare(self) -> None:
         while True:
             taken = self._line.take(1.0)
-            for item in taken:
-                self._pipe.prepare(item)
-            self._scribe.wake()
+            for group in self._turns.groups(taken):
+                for item in group:
+                    self._pipe.prepare(item)
+                self._scribe.wake()
             self._pipe.overflow(everything=self._scribe.stuck)
             self._pipe.refuse(time.monotonic() - self._limits.patience, FULL)
             if self._line.closed and not taken:
@@ -168,13 +171,14 @@ class _Scribe:
     """The thread that talks with the store."""
 
     def __init__(
-        self, open_store: Callable[[], TraceStore], pipe: Pipe, line: Line, digest: Digest | None, limits: Limits
+        self, open_store: Callable[[], TraceStore], pipe: Pipe, line: Line, digest: Digest | None, limits: Limits, turns: Turns
     ) -> None:
         self._open_store = open_store
         self._pipe = pipe
         self._line = line
         self._digest = digest
         self._limits = limits
+        self._turns = turns
         self._work = threading.Condition(line.lock)
         self._stopped = False
         self._store: TraceStore | None = None
@@ -226,8 +230,9 @@ class _Scribe:
     def _turn(self) -> None:
         if self._store is None:
             self._store = self._open_store()
-        self._write_spans(self._store)
-        self._write_traces(self._store)
+        with self._turns.mine():
+            self._write_spans(self._store)
+            self._write_traces(self._store)
         digest = self._digest
         if digest is None or digest.due is None or self._stopped:
             return
