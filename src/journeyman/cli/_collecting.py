@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from journeyman import config
 from journeyman.capture import files
@@ -19,6 +19,8 @@ from journeyman.capture.redact import Redactor
 from journeyman.capture.shapes import shapes_only
 from journeyman.cli._bar import bar
 from journeyman.cli._shared import console
+from journeyman.cli._table import Column, fitted
+from journeyman.cli._table import console as data
 from journeyman.errors import InputError
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
@@ -29,6 +31,8 @@ _BATCH = 50
 """Traces that are stored together: some are megabytes."""
 _TOLD = 20
 """Broken places that are named on the screen; `--json` names all."""
+_PAUSE = 2.0
+"""Seconds between two lines that say how far it is, where there is no bar."""
 _SPANS = "otlp"
 
 Prepare = Callable[[Trace], Trace]
@@ -85,7 +89,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
         store = None if given["dry_run"] else stack.enter_context(open_traces(url))
         keep = _Keeper(store, _prepared(given))
         size = sum(path.stat().st_size for path, _ in found)
-        done = stack.enter_context(bar("kB", max(size >> 10, 1), quiet=quiet))
+        done = stack.enter_context(bar("kB", max(size >> 10, 1), quiet=quiet, pause=_PAUSE))
         for paths, is_named in _grouped(found, name):
             tally = _Tally(file=str(paths[0]) if len(paths) == 1 else f"{len(paths)} files of spans")
             keep.all(_read(paths, name, _kilobytes(done)), tally, is_named=is_named)
@@ -99,7 +103,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
         _tell(tallies, result, redacted(url))
     _complain(summed)
     if not summed.traces and not summed.errors and not quiet:
-        console().print("there was nothing to bring in")
+        console().print("there was nothing to bring in; journeyman collect --help names the formats")
     return result, 2 if not summed.traces else 1 if summed.errors else 0
 
 
@@ -234,7 +238,6 @@ def _summed(tallies: Iterable[_Tally]) -> _Tally:
 
 def _tell(tallies: Sequence[_Tally], result: Mapping[str, Any], where: str) -> None:
     """A row for each format; what came out of each file, `--json` tells."""
-    shown = Table("format", "files", "traces", "model calls", "tool calls", "tokens in", "tokens out", "rewards", "broken")
     by_format: dict[str, list[_Tally]] = {}
     for each in tallies:
         if each.traces or each.errors:
@@ -242,19 +245,38 @@ def _tell(tallies: Sequence[_Tally], result: Mapping[str, Any], where: str) -> N
     rows = [(name, len(group), _summed(group).told()) for name, group in sorted(by_format.items())]
     if len(rows) > 1:
         rows.append(("together", sum(count for _, count, _ in rows), dict(result)))
-    for name, count, row in rows:
-        mean = "" if row["mean_reward"] is None else f", mean {row['mean_reward']:.3f}"
-        cells = map(_cell, (row[key] for key in ("traces", "model_calls", "tool_calls", "input_tokens", "output_tokens")))
-        shown.add_row(name, str(count), *cells, f"{row['rewards']}{mean}", str(len(row["errors"])))
-    out = Console(highlight=False, soft_wrap=True, markup=False)
     if rows:
-        out.print(shown)
+        out = data()
+        out.print(_formats(rows, out.width))
+    if not result["traces"]:
+        return
     told = "read, and nothing stored" if result["dry_run"] else f"in {where}, {result['stored']} of them new or changed"
     console().print(f"{result['traces']} traces {told}", markup=False, soft_wrap=True)
 
 
-def _cell(value: Any) -> str:
-    return "unknown" if value is None else str(value)
+def _formats(rows: Sequence[tuple[str, int, Mapping[str, Any]]], width: int) -> Table:
+    def numbers(name: str, spare: int, told: Callable[[Mapping[str, Any]], str]) -> Column:
+        return Column(name=name, spare=spare, cells=[Text(told(row)) for _, _, row in rows])
+
+    return fitted(
+        (
+            Column(name="format", words=True, least=13, cells=[Text(name) for name, _, _ in rows]),
+            Column(name="files", spare=2, cells=[Text(str(count)) for _, count, _ in rows]),
+            numbers("traces", 0, lambda row: str(row["traces"])),
+            numbers("model calls", 4, lambda row: str(row["model_calls"])),
+            numbers("tool calls", 3, lambda row: str(row["tool_calls"])),
+            numbers("tokens in", 6, lambda row: _count(row["input_tokens"])),
+            numbers("tokens out", 6, lambda row: _count(row["output_tokens"])),
+            numbers("rewards", 5, lambda row: str(row["rewards"] or "")),
+            numbers("mean", 1, lambda row: "" if row["mean_reward"] is None else f"{row['mean_reward']:.3f}"),
+            numbers("broken", 0, lambda row: str(len(row["errors"]))),
+        ),
+        width,
+    )
+
+
+def _count(tokens: int | None) -> str:
+    return "?" if tokens is None else str(tokens)
 
 
 def _complain(summed: _Tally) -> None:
@@ -265,4 +287,4 @@ def _complain(summed: _Tally) -> None:
     if len(summed.errors) > _TOLD:
         out.print(f"and {len(summed.errors) - _TOLD} more broken places; --json names all")
     for why, count in Counter(told.partition(": ")[2].partition(";")[0] for told in summed.left_out).most_common():
-        out.print(f"left out, {count} times: a file that {why}", markup=False, soft_wrap=True)
+        out.print("1 file left out; it" if count == 1 else f"{count} files left out; each", why, markup=False, soft_wrap=True)

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from journeyman.cli._table import Column, console, fitted
 from journeyman.stores.traces.base import AUTO, Given, Label, Line
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 
@@ -32,23 +32,23 @@ def short(text: str, length: int = _SHORT) -> str:
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
-def out() -> Console:
-    return Console(highlight=False, markup=False, emoji=False)
-
-
 def table(lines: Iterable[Line]) -> None:
-    shown = Table(box=None, pad_edge=False)
-    for name in ("id", "begun", "agent", "what was asked"):
-        shown.add_column(name, no_wrap=True, ratio=1 if name == "what was asked" else None, overflow="ellipsis")
-    for name in ("calls", "tools", "tokens", "cost", "time", "reward", "label"):
-        shown.add_column(name, no_wrap=True, justify="right")
+    columns = (
+        Column(name="id", words=True, least=12),
+        Column(name="begun", words=True, least=11, spare=4),
+        Column(name="agent", words=True, least=8, spare=5),
+        Column(name="what was asked", words=True, least=24),
+        *(Column(name=name, spare=spare) for name, spare in (("calls", 8), ("tools", 7), ("tokens", 3), ("cost", 6))),
+        *(Column(name=name, spare=spare) for name, spare in (("time", 3), ("reward", 2), ("label", 1))),
+    )
+    styles = []
     for line in lines:
         failed = f" ({line.failed_tool_calls}✗)" if line.failed_tool_calls else ""
         cells = (
-            Text(short(line.id, 20)),
+            short(line.id, 20),
             f"{line.started_at.astimezone():%m-%d %H:%M}",
             short(line.agent or "", 16),
-            Text(short(line.title) or f"({short(line.task_id)})"),
+            short(line.title) or f"({short(line.task_id)})",
             str(line.model_calls),
             f"{line.tool_calls}{failed}",
             tokens(line.input_tokens, line.output_tokens),
@@ -57,13 +57,16 @@ def table(lines: Iterable[Line]) -> None:
             "" if line.reward is None else f"{line.reward:.2f}",
             verdict(line.label, line.labelled_by),
         )
-        shown.add_row(*cells, style="red" if line.error else None)
-    out().print(shown)
+        for column, cell in zip(columns, cells, strict=True):
+            column.cells.append(Text(cell))
+        styles.append("red" if line.error else None)
+    screen = console()
+    screen.print(fitted(columns, screen.width, styles))
 
 
 def show(trace: Trace, labels: Sequence[Label], given: Sequence[Given], *, full: bool) -> None:
     """The head, the conversation, and the steps as a tree."""
-    screen = out()
+    screen = console()
     for name, value in _head(trace):
         screen.print(Text.assemble((f"{name:<9}", "dim"), plain(value)))
     for label in labels:

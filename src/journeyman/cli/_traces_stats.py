@@ -1,6 +1,6 @@
 """`journeyman traces stats`, and how far people agree."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -10,8 +10,9 @@ from rich.text import Text
 
 from journeyman.cli import _traces
 from journeyman.cli import _traces_screen as screen
+from journeyman.cli._table import Column, console, fitted
 from journeyman.stats import cohens_kappa
-from journeyman.stores.traces.base import AUTO, Group, Label, Statistics, TraceStore
+from journeyman.stores.traces.base import AUTO, Group, Label, Statistics, ToolUse, TraceStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,55 +76,66 @@ def print_agreement(found: Sequence[Agreement]) -> None:
         kappa = "unknown: all the same" if each.kappa is None else f"{each.kappa:.2f}"
         people = Text(" and ".join(map(screen.short, each.people)))
         shown.add_row(people, str(each.traces), f"{each.agreed / each.traces:.0%}", kappa)
-    screen.out().print(shown)
+    console().print(shown)
 
 
 def _print(found: Statistics) -> None:
-    out = screen.out()
-    out.print(_groups("", [found.all]))
+    out = console()
+    out.print(_groups("", [found.all], out.width))
     for title, groups in (("agent", found.by_agent), ("model", found.by_model), ("day (UTC)", found.by_day)):
         if groups:
             out.print()
-            out.print(_groups(title, groups))
+            out.print(_groups(title, groups, out.width))
     if found.tools:
-        shown = _table("tool", "calls", "failed", "share", "mean time")
-        for tool in found.tools:
-            share = f"{tool.failures / tool.calls:.1%}" if tool.calls else ""
-            name = Text(screen.short(tool.tool, 40))
-            shown.add_row(name, str(tool.calls), str(tool.failures), share, screen.duration(tool.mean_seconds))
         out.print()
-        out.print(shown)
+        out.print(_tools(found.tools, out.width))
     if found.all.unpriced or found.all.uncounted:
         out.print(Text(f"+ more: {found.all.unpriced} calls have no price, {found.all.uncounted} were not counted", "dim"))
 
 
-def _groups(title: str, groups: Iterable[Group]) -> Table:
-    shown = _table(
-        title, "traces", "good", "bad", "reward", "errors", "calls", "tools failed", "tokens", "cost", "median", "p95"
+def _groups(title: str, groups: Sequence[Group], width: int) -> Table:
+    known = [Text(screen.short(group.name, 40) or "unknown") for group in groups]
+    columns: dict[str, tuple[int, Callable[[Group], str]]] = {
+        "traces": (0, lambda group: str(group.traces)),
+        "good": (5, lambda group: str(group.good or "")),
+        "bad": (5, lambda group: str(group.bad or "")),
+        "reward": (3, lambda group: "" if group.mean_reward is None else f"{group.mean_reward:.3f}"),
+        "errors": (4, lambda group: str(group.errors)),
+        "calls": (8, lambda group: str(group.model_calls)),
+        "tools failed": (9, lambda group: f"{group.failed_tool_calls}/{group.tool_calls}"),
+        "tokens": (6, _tokens),
+        "cost": (1, _cost),
+        "median": (2, lambda group: screen.duration(group.median_seconds)),
+        "p95": (7, lambda group: screen.duration(group.p95_seconds)),
+    }
+    numbers = (
+        Column(name=name, spare=spare, cells=[Text(told(group)) for group in groups]) for name, (spare, told) in columns.items()
     )
-    for group in groups:
-        more = "+" if group.unpriced else ""
-        counted = "+" if group.uncounted else ""
-        shown.add_row(
-            Text(screen.short(group.name, 40)),
-            str(group.traces),
-            str(group.good),
-            str(group.bad),
-            "" if group.mean_reward is None else f"{group.mean_reward:.3f}",
-            str(group.errors),
-            str(group.model_calls),
-            f"{group.failed_tool_calls}/{group.tool_calls}",
-            screen.tokens(group.input_tokens, group.output_tokens) + counted,
-            screen.dollars(group.cost) + more,
-            screen.duration(group.median_seconds),
-            screen.duration(group.p95_seconds),
-        )
-    return shown
+    return fitted((Column(name=title, words=True, least=16, cells=known), *numbers), width)
 
 
-def _table(first: str, *rest: str) -> Table:
-    shown = Table(box=None, pad_edge=False)
-    shown.add_column(first)
-    for name in rest:
-        shown.add_column(name, justify="right", no_wrap=True)
-    return shown
+def _tokens(group: Group) -> str:
+    if group.uncounted and group.uncounted == group.model_calls:
+        return "?"
+    return screen.tokens(group.input_tokens, group.output_tokens) + ("+" if group.uncounted else "")
+
+
+def _cost(group: Group) -> str:
+    if group.unpriced and group.unpriced == group.model_calls and not group.cost:
+        return "?"
+    return screen.dollars(group.cost) + ("+" if group.unpriced else "")
+
+
+def _tools(tools: Sequence[ToolUse], width: int) -> Table:
+    return fitted(
+        (
+            Column(name="tool", words=True, cells=[Text(screen.short(tool.tool, 40)) for tool in tools]),
+            Column(name="calls", cells=[Text(str(tool.calls)) for tool in tools]),
+            Column(name="failed", cells=[Text(str(tool.failures)) for tool in tools]),
+            Column(
+                name="share", spare=2, cells=[Text(f"{tool.failures / tool.calls:.1%}" if tool.calls else "") for tool in tools]
+            ),
+            Column(name="mean time", spare=1, cells=[Text(screen.duration(tool.mean_seconds)) for tool in tools]),
+        ),
+        width,
+    )

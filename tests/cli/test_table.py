@@ -1,0 +1,49 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from journeyman.cli._table import Column, fitted
+
+WORDS = st.text(st.characters(categories=["L", "N"], max_codepoint=0x250), max_size=40)
+
+
+def lines(columns: list[Column], width: int) -> list[str]:
+    console = Console(width=200, no_color=True, highlight=False, markup=False)
+    with console.capture() as captured:
+        console.print(fitted(columns, width))
+    return captured.get().splitlines()
+
+
+def three(asked: str = "Where is the order with the green trays?") -> list[Column]:
+    return [
+        Column(name="id", words=True, least=6, cells=[Text("0123456789")]),
+        Column(name="asked", words=True, least=10, cells=[Text(asked)]),
+        Column(name="cost", spare=2, cells=[Text("$0.1234")]),
+        Column(name="time", spare=1, cells=[Text("251 ms")]),
+        Column(name="label", spare=3, cells=[Text("")]),
+    ]
+
+
+def test_where_there_is_room_everything_is_whole_but_empty_columns() -> None:
+    head, row = lines(three(), 120)
+    assert head.split() == ["id", "asked", "cost", "time"]
+    assert row.split("  ")[:2] == ["0123456789", "Where is the order with the green trays?"]
+
+
+def test_the_least_important_column_goes_first_and_no_number_is_cut() -> None:
+    assert lines(three(), 26)[0].split() == ["id", "asked", "time"]
+    assert lines(three(), 26)[1].endswith("251 ms")
+    assert lines(three(), 18)[0].split() == ["id", "asked"]
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, st.integers(0, 10**9)), min_size=1, max_size=4), st.integers(30, 150))
+def test_no_line_is_wider_than_the_terminal(rows: list[tuple[str, str, int]], width: int) -> None:
+    columns = [
+        Column(name="id", words=True, least=8, cells=[Text(id) for id, _, _ in rows]),
+        Column(name="asked", words=True, least=20, cells=[Text(asked) for _, asked, _ in rows]),
+        Column(name="number", spare=1, cells=[Text(str(number)) for _, _, number in rows]),
+    ]
+    found = lines(columns, width)
+    assert len(found) == len(rows) + 1
+    assert all(len(line) <= width for line in found)
