@@ -134,7 +134,7 @@ def test_failures_between_successes_open_no_breaker() -> None:
 
 def test_an_upstream_that_keeps_failing_is_left_alone_until_it_is_well(up: Upstream) -> None:
     up.replies.extend([failed(500), failed(500)])
-    with gateway({"up": quick(up.url, breaker_failures=2, breaker_seconds=0.4)}) as running:
+    with gateway({"up": quick(up.url, breaker_failures=2, breaker_seconds=1.0)}) as running:
         assert [ask(running.url)[0] for _ in range(3)] == [500, 500, 503]
         health = json.loads(ask(running.url, "/health", None, "GET")[2])
         assert health["upstreams"] == {"up": {"breaker": "open", "ok": False}}
@@ -142,7 +142,7 @@ def test_an_upstream_that_keeps_failing_is_left_alone_until_it_is_well(up: Upstr
         assert headers["retry-after"] == "1"
         assert json.loads(answer)["error"]["code"] == "upstream_resting"
         assert len(up.asked) == 2
-        time.sleep(0.5)
+        time.sleep(1.0)
         assert [ask(running.url)[0] for _ in range(2)] == [200, 200]
         assert 'breaker{upstream="up",state="closed"} 1' in running.gateway.metrics.text()
 

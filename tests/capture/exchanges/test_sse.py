@@ -11,7 +11,9 @@ ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 LINES = st.one_of(
     st.just(""),
     st.builds(
-        "data:{}{}".format, st.sampled_from(["", " ", "  "]), st.text(st.characters(exclude_characters="\r\n"), max_size=12)
+        "data:{}{}".format,
+        st.sampled_from(["", " ", "  "]),
+        st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=12),
     ),
     st.builds("event: {}".format, st.sampled_from(["delta", "done", ""])),
     st.sampled_from([": ping", "id: 7", "retry: 5", "data", "unknown: x", "datax: y"]),
