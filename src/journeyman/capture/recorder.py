@@ -76,11 +76,11 @@ class Tree:
     def id_of_next(self) -> str:
         return f"{self.id}/{next(self._numbers)}"
 
-    def add(self, step: "Step | Span") -> None:
+    def add(self, step: "Step | Span") -> str:
+        """Add a step, and give its id."""
         self._steps.append(step)
-        if self.ended is not None:
-            # What a task adds after its agent has answered belongs to the trace as well.
-            self.keeper(self)
+        self.changed()
+        return step.id
 
     def close(self, output: str | None, error: str | None) -> None:
         self.output = output if self.output is None else self.output
@@ -89,6 +89,7 @@ class Tree:
         self.keeper(self)
 
     def changed(self) -> None:
+        """What a task adds after its agent has answered belongs to the trace as well."""
         if self.ended is not None:
             self.keeper(self)
 
@@ -239,26 +240,20 @@ class Recording:
             known: Other fields of `ModelCall`: tokens, cost, seconds, error, shown, …
         """
         said = tuple(message if isinstance(message, Message) else _message(message) for message in messages)
-        fields = {"started_at": datetime.now(UTC), "parent": self._above(), **known}
-        id: str = fields.setdefault("id", self._tree.id_of_next())
-        self._tree.add(ModelCall(model=model, prompt=prompt or spoken(said), messages=said, reply=told(reply), **fields))
-        return id
+        fields = self._fields(known)
+        return self._tree.add(ModelCall(model=model, prompt=prompt or spoken(said), messages=said, reply=told(reply), **fields))
 
     def tool_call(self, tool: str, arguments: Any = None, result: Any = "", **known: Any) -> str:
         """Add the use of a tool that has ended, and give its id. `known` are other fields of `ToolCall`."""
-        fields = {"started_at": datetime.now(UTC), "parent": self._above(), **known}
-        id: str = fields.setdefault("id", self._tree.id_of_next())
-        self._tree.add(
+        fields = self._fields(known)
+        return self._tree.add(
             ToolCall(tool=tool, arguments=told({} if arguments is None else arguments), result=told(result), **fields)
         )
-        return id
 
     def reasoning(self, text: str, **known: Any) -> str:
         """Add what the agent said to itself, and give the step's id."""
-        fields = {"started_at": datetime.now(UTC), "parent": self._above(), **known}
-        id: str = fields.setdefault("id", self._tree.id_of_next())
-        self._tree.add(Reasoning(text=told(text), **fields))
-        return id
+        fields = self._fields(known)
+        return self._tree.add(Reasoning(text=told(text), **fields))
 
     def tool(self, tool: str, arguments: Any = None) -> ToolSpan:
         """The use of a tool that begins now, for a `with`."""
@@ -301,6 +296,10 @@ class Recording:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.__exit__(kind, error, tb)
+
+    def _fields(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """What a step has of itself, unless it is told."""
+        return {"started_at": datetime.now(UTC), "parent": self._above(), "id": self._tree.id_of_next(), **known}
 
     def _above(self) -> str | None:
         """The innermost thing that is open in this trace, here."""
