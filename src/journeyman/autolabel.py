@@ -7,6 +7,7 @@ same conditions: enough labels of both kinds, and an examination on other tasks 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +155,7 @@ def ask(store: TraceStore, labeler: AutoLabeler, limit: int, query: Query = Quer
     """Which traces of the store a person should label next."""
     lines = store.unlabelled(POOL, query)
     candidates = [trace for line in lines if (trace := store.get(line.id)) is not None]
-    known = [trace for trace, _ in zip(store.traces(Query(labelled=True)), range(POOL), strict=False)]
+    known = list(islice(store.traces(Query(labelled=True)), POOL))
     return most_telling(labeler, known, candidates, limit)
 
 

@@ -42,13 +42,8 @@ def word(value: Any) -> str | None:
 
 
 def count(value: Any) -> int | None:
-    """A number of tokens; what is none, such as -1 or 3.5, is unknown."""
+    """A number of tokens, or an index; what is none, such as -1 or 3.5, is unknown."""
     return value if type(value) is int and value >= 0 else None
-
-
-def place(value: Any) -> int | None:
-    """An index."""
-    return count(value)
 
 
 def dumped(value: Any) -> str:

@@ -44,8 +44,8 @@ def is_archive(names: Sequence[str]) -> bool:
     return "header.json" in names or "_journal/start.json" in names
 
 
-def read_archive(path: Path) -> Iterator[tuple[str, Mapping[str, Any], Recorded] | Problem]:
-    """The samples of a `.eval` archive, each with its name in it and its record; what is broken is named.
+def read_archive(path: Path) -> Iterator[tuple[str, Recorded] | Problem]:
+    """The samples of a `.eval` archive, each with its name in it; what is broken is named.
 
     A log that was cut off before its end has no header, and is read by the one with which it was begun.
     """
@@ -68,7 +68,7 @@ def read_archive(path: Path) -> Iterator[tuple[str, Mapping[str, Any], Recorded]
                     elif "messages" not in sample:
                         yield Problem(f"{path}:{name}", "is no sample: it has no messages")
                     else:
-                        yield name, sample, _recorded(sample, header)
+                        yield name, _recorded(sample, header)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         yield Problem(str(path), f"is a broken archive: {error}")
 

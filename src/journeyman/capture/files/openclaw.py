@@ -46,7 +46,7 @@ def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[Recorded]:
         else:
             changes.append(line)
     id = str(head.get("id") or "")
-    model = next((str(turn.model) for turn in turns if turn.model), "")
+    model = next((turn.model for turn in turns if turn.model), "")
     yield Recorded(
         trace=Trace(
             id=id,

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.capture.base import Recorded
 from journeyman.capture.checkpoints import loader, turns
 from journeyman.capture.files import formats, inspect_log, langsmith, openclaw
 from journeyman.capture.files.formats import Format
@@ -162,7 +162,7 @@ class _Reading:
             elif isinstance(found, Problem):
                 yield found
             else:
-                name, _, recorded = found
+                name, recorded = found
                 yield self._finished(recorded, "inspect", f"{self._path}:{name}", None)
 
     def _sessions(self, records: Iterable[Record | Problem]) -> Iterator[Found]:
@@ -313,4 +313,4 @@ def _digest(value: Any) -> bytes:
 
 def _content(trace: Trace) -> bytes:
     """Of a trace without an id."""
-    return hashlib.sha256(repr(replace(trace, started_at=trace.started_at or NO_TIME)).encode("utf-8", "replace")).digest()[:8]
+    return hashlib.sha256(repr(trace).encode("utf-8", "replace")).digest()[:8]

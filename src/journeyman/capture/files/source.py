@@ -106,10 +106,13 @@ class Source:
         Raises:
             InputError: It is longer, or a broken archive.
         """
-        while not self._over and len(self._ahead) <= LONGEST:
-            self._ahead += self._more()
-        if len(self._ahead) > LONGEST:
+        parts, size = [self._ahead], len(self._ahead)
+        while not self._over and size <= LONGEST:
+            parts.append(self._more())
+            size += len(parts[-1])
+        if size > LONGEST:
             raise InputError(f"{self.path} is longer than {LONGEST >> 20} MB, and is no file of lines or list")
+        self._ahead = b"".join(parts)
         return self._ahead
 
     def records(self) -> Iterator[Record | Problem]:

@@ -29,7 +29,7 @@ def recognised_mini(record: Mapping[str, Any]) -> bool:
 
 def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
     """The run that a file is."""
-    history = [each for each in fields.objects(record.get("history"))]
+    history = fields.objects(record.get("history"))
     done = fields.objects(record.get("trajectory"))
     turns = list(_played(done, history) if done else _told(history))
     yield _recorded(record, chat.steps(turns, model=_model(record)), agent="swe-agent")
