@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
@@ -122,9 +122,7 @@ class Gateway:
             "upstreams": {name: {"breaker": state, "ok": state is not State.OPEN} for name, state in resting.items()}
         }
         if self._intake is not None:
-            health = self._intake.health()
-            names = ("waiting", "spilled", "stored", "dropped", "retries", "error")
-            state["intake"] = {name: getattr(health, name) for name in names}
+            state["intake"] = asdict(self._intake.health())
         return state
 
     async def _metrics(self, headers: Sequence[Header], send: Send) -> None:

@@ -20,7 +20,6 @@ from journeyman.gateway.upstreams import Upstream
 
 BUSY = frozenset({429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Statuses after which the same request may succeed: elsewhere, or a little later."""
-_UNREACHED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 _BACKOFF = (0.25, 4.0)
 """Seconds: half of them at least, before the first repetition; and at most, before a later one."""
 PATIENCE = 20.0

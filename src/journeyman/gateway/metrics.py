@@ -57,7 +57,6 @@ class Metrics:
         yield from self.added.lines(name)
         yield from heading("journeyman_gateway_in_flight", "gauge", "Requests under way.")
         yield sample("journeyman_gateway_in_flight", (), self.in_flight)
-
         yield from heading("journeyman_otlp_stored_total", "counter", "Spans and log records that exporters were acknowledged.")
         yield sample("journeyman_otlp_stored_total", (), self.spans)
 

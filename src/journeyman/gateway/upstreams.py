@@ -89,7 +89,7 @@ def resolve(
     """
     env = os.environ if environment is None else environment
     typed = dict(_typed(text) for text in given)
-    known = {**{name: _with_address(settings.get(name), url) for name, url in typed.items()}}
+    known = {name: _with_address(settings.get(name), url) for name, url in typed.items()}
     known |= {name: each for name, each in settings.items() if name not in known}
     if unknown := [name for name in order if name not in known]:
         raise InputError(f"serve.order names {unknown[0]}, and there is no [upstreams.{unknown[0]}]")
