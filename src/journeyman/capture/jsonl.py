@@ -7,14 +7,14 @@ has added is kept in `raw`, under "unknown"; what a record of our own version ha
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.tau_bench import FewShot, Run, Unscored
 from journeyman.errors import TraceError
@@ -81,9 +81,7 @@ def parse(record: Mapping[str, Any], *, name: str) -> Recorded:
     try:
         return _parsed(record, name)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TraceError(f"{where}: {first['msg']}") from None
+        raise TraceError(fields.fault(error)) from None
 
 
 def _parsed(record: Mapping[str, Any], name: str) -> Recorded:
@@ -147,7 +145,7 @@ def _step(step: Any, where: str, later: bool) -> Step:
             # A kind of step of a later version: what it is, a newer reader will say.
             return Reasoning(text="", id=str(step.get("id") or ""), raw={UNKNOWN: dict(step)})
         raise TraceError(f"{where}: is no step; its kind is one of {', '.join(KINDS)}")
-    known, strange = _told(step, {field.name for field in fields(made)} | {"kind"})
+    known, strange = _told(step, {*made.__dataclass_fields__, "kind"})
     known.pop("kind", None)
     if strange and not later:
         raise TraceError(f"{where}: a step of the kind {kind} has no field {min(strange)!r}")
@@ -156,9 +154,7 @@ def _step(step: Any, where: str, later: bool) -> Step:
     try:
         made_of: Step = _STEPS[made].validate_python(known)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, (where, *first["loc"])))
-        raise TraceError(f"{place}: {first['msg']}") from None
+        raise TraceError(fields.fault(error, where)) from None
     return made_of
 
 

@@ -4,13 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME
 from journeyman.trace import ModelCall, Reasoning, Trace
 
@@ -42,8 +42,8 @@ def traces(checkpoint: Mapping[str, Any], *, agent: str) -> Found:
     """
     problems: list[str] = []
     made: list[Trace] = []
-    tools = sorted(_mapping(checkpoint.get("tool_capabilities")))
-    for session, data in _mapping(checkpoint.get("session_data")).items():
+    tools = sorted(fields.mapping(checkpoint.get("tool_capabilities")))
+    for session, data in fields.mapping(checkpoint.get("session_data")).items():
         messages = _messages(session, data, problems)
         raw = {"tools": tools} if tools else {}
         made += [replace(trace, raw=raw) for trace in _turns(agent, session, messages)]
@@ -53,18 +53,16 @@ def traces(checkpoint: Mapping[str, Any], *, agent: str) -> Found:
 
 
 def _messages(session: str, data: Any, problems: list[str]) -> list[tuple[chat.Message, datetime | None]]:
-    history = data if isinstance(data, list) else _mapping(data).get("history", _mapping(data).get("messages"))
+    history = data if isinstance(data, list) else fields.mapping(data).get("history", fields.mapping(data).get("messages"))
     if not isinstance(history, list):
         problems.append(f"session_data.{session} has no history")
         return []
     found = []
     for number, entry in enumerate(history):
         try:
-            found.append((chat.Message.model_validate(entry), _time(_mapping(entry).get("timestamp"))))
+            found.append((chat.Message.model_validate(entry), fields.time(fields.mapping(entry).get("timestamp"))))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in ("session_data", session, "history", number, *first["loc"]))
-            problems.append(f"{where}: {first['msg']}")
+            problems.append(fields.fault(error, "session_data", session, "history", number))
     return found
 
 
@@ -107,9 +105,9 @@ def _hash(digest: "hashlib._Hash", messages: Sequence[tuple[chat.Message, dateti
 
 
 def _with_state(trace: Trace, checkpoint: Mapping[str, Any], *, alone: bool) -> Trace:
-    tasks = {name: _status(task) for name, task in _mapping(checkpoint.get("task_state")).items()}
-    state = _mapping(checkpoint.get("agent_state"))
-    steps = (*trace.steps, *_thoughts(_mapping(checkpoint.get("variable_scopes"))))
+    tasks = {name: _status(task) for name, task in fields.mapping(checkpoint.get("task_state")).items()}
+    state = fields.mapping(checkpoint.get("agent_state"))
+    steps = (*trace.steps, *_thoughts(fields.mapping(checkpoint.get("variable_scopes"))))
     if alone and len(trace.calls) == 1:
         steps = tuple(_counted(step, state) if isinstance(step, ModelCall) else step for step in steps)
     return replace(
@@ -125,50 +123,22 @@ def _with_state(trace: Trace, checkpoint: Mapping[str, Any], *, alone: bool) -> 
 def _thoughts(scopes: Mapping[str, Any]) -> Iterator[Reasoning]:
     """The variables in which an agent keeps what it reasoned, and what it handed to others."""
     for scope, variables in scopes.items():
-        for name, value in _mapping(variables).items():
+        for name, value in fields.mapping(variables).items():
             marked = f"{scope} {name}".lower()
             if value not in (None, "", [], {}) and any(word in marked for word in ("reason", "result", "delegat", "plan")):
-                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-                yield Reasoning(text=text, raw={"scope": scope, "variable": name})
+                yield Reasoning(text=fields.text(value), raw={"scope": scope, "variable": name})
 
 
 def _counted(call: ModelCall, state: Mapping[str, Any]) -> ModelCall:
     return replace(
         call,
-        input_tokens=_count(state, "tokens_in", "total_tokens_in"),
-        output_tokens=_count(state, "tokens_out", "total_tokens_out"),
-        cost=_amount(state, "cost", "total_cost"),
+        input_tokens=chat.count(state, "tokens_in", "total_tokens_in"),
+        output_tokens=chat.count(state, "tokens_out", "total_tokens_out"),
+        cost=next((cost for name in ("cost", "total_cost") if (cost := fields.number(state.get(name))) is not None), None),
     )
 
 
 def _status(task: Any) -> str:
-    fields = _mapping(task)
-    status = str(fields.get("status", task if isinstance(task, str) else "")).lower().rpartition(".")[2]
-    return "failed" if not status and fields.get("error") else status
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _count(state: Mapping[str, Any], *names: str) -> int | None:
-    found = (state.get(name) for name in names)
-    return next((count for count in found if type(count) is int and count >= 0), None)
-
-
-def _amount(state: Mapping[str, Any], *names: str) -> float | None:
-    found = (state.get(name) for name in names)
-    return next((float(each) for each in found if isinstance(each, int | float) and each is not True and each >= 0), None)
-
-
-def _time(value: Any) -> datetime | None:
-    """ISO 8601 or seconds since 1970; a time without a zone is taken for UTC."""
-    try:
-        if isinstance(value, str):
-            moment = datetime.fromisoformat(value)
-            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        if type(value) in (int, float):
-            return datetime.fromtimestamp(value, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return None
+    told = fields.mapping(task)
+    status = str(told.get("status", task if isinstance(task, str) else "")).lower().rpartition(".")[2]
+    return "failed" if not status and told.get("error") else status

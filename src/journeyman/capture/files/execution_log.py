@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from journeyman.capture import fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import fields
 from journeyman.errors import TraceError
 from journeyman.trace import AgentCall, ModelCall, Step, Trace
 

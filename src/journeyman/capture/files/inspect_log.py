@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import fields
 from journeyman.capture.files.source import Problem
 from journeyman.errors import TraceError
 from journeyman.reward import Reward

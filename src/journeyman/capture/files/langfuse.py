@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import fields, said
+from journeyman.capture.files import said
 from journeyman.reward import Reward
 from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import fields, said
+from journeyman.capture.files import said
 from journeyman.errors import TraceError
 from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import fields
 from journeyman.trace import Trace
 
 _NOBODY = "delivery-mirror"

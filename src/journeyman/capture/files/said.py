@@ -5,8 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from journeyman.capture import chat
-from journeyman.capture.files import fields
+from journeyman.capture import chat, fields
 from journeyman.trace import Message
 
 _LISTS = ("messages", "contents", "input", "prompt", "prompts", "generations")

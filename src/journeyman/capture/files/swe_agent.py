@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from journeyman.capture import chat
+from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import fields
 from journeyman.trace import Step, Trace
 
 _SHELL = "bash"

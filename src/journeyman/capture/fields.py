@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+from pydantic import ValidationError
+
 from journeyman.reward import Reward
 
 _MILLIS = 1e11
@@ -73,6 +75,12 @@ def objects(value: Any) -> list[dict[str, Any]]:
 def known(**told: Any) -> dict[str, Any]:
     """Those that say something."""
     return {name: value for name, value in told.items() if value not in (None, "", [], {})}
+
+
+def fault(error: ValidationError, *where: object) -> str:
+    """What is wrong first, behind its place: `steps.3.model: Field required`. `where` is the place of what was validated."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, (*where, *first['loc'])))}: {first['msg']}"
 
 
 def reward(name: str, value: Any, evidence: str = "", *, weight: float = 1.0) -> Reward:
