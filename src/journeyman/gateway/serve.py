@@ -10,6 +10,7 @@ import uvicorn
 import uvloop
 
 from journeyman.gateway.app import App, Gateway, GatewayConfig
+from journeyman.gateway.connection import Connection
 from journeyman.intake.base import Intake
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 cast("ASGIApplication", gateway),
-                http="httptools",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
