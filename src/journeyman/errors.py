@@ -11,6 +11,7 @@
     ├── SandboxError   code could not be run (code that ran and failed is a result)
     ├── PlaybookError  a playbook, journal or delta that cannot be what it says it is
     ├── StoreError     the store refused, or holds what it should not
+    │   └── Unkeepable     one record is such that no store takes it: what stands beside it can be kept
     ├── ReleaseError   a step the release table does not allow
     └── MissingExtra   an optional dependency is not installed
 
@@ -75,6 +76,10 @@ class PlaybookError(JourneymanError):
 
 class StoreError(JourneymanError):
     """The store refused, or holds what it should not."""
+
+
+class Unkeepable(StoreError):
+    """A record that no store takes, as it is: asking again will not help, and what stands beside it can be kept."""
 
 
 class ReleaseError(JourneymanError):

@@ -96,6 +96,19 @@ def test_a_format_can_be_named_both_ways(capsys: pytest.CaptureFixture[str], her
     assert collected(capsys, *arguments)["format"] == "chat"
 
 
+def test_a_trace_that_no_store_takes_is_named_and_the_others_are_stored(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    def line(id: str, tokens: int) -> str:
+        call = {"model": "m", "prompt": "p", "reply": "r", "input_tokens": tokens}
+        began = "2026-01-01T00:00:00Z"
+        return json.dumps({"id": id, "task_id": "q", "candidate_id": "base", "started_at": began, "steps": [call]}) + "\n"
+
+    (here / "some.jsonl").write_text(line("before", 1) + line("too large", 2**70) + line("after", 1))
+    told = collected(capsys, "some.jsonl", code=1)
+    assert (told["traces"], told["stored"]) == (3, 2)
+    assert ["some.jsonl: trace 'too large' is left out" in error for error in told["errors"]] == [True]
+    assert sorted(trace.id for trace in stored()) == ["after", "before"]
+
+
 def test_what_cannot_be_meant_is_one_sentence(capsys: pytest.CaptureFixture[str], here: Path) -> None:
     (here / "rows.jsonl").write_text(chat("a"))
     for arguments, message in (

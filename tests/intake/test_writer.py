@@ -214,14 +214,41 @@ def test_what_a_closed_intake_could_not_write_is_written_by_the_next(start: Star
     assert list(start.spill.iterdir()) == []
 
 
-def test_a_trace_that_the_store_can_never_take_does_not_hold_up_the_others(start: Start) -> None:
-    with closing(start()) as intake:
-        intake.add(replace(made("without a zone"), started_at=datetime(2026, 1, 2)))
-        for number in range(5):
-            intake.add(made(str(number)))
+NEVER = (
+    replace(made("without a zone"), started_at=datetime(2026, 1, 2)),
+    replace(made("too large"), steps=(replace(made("x").calls[0], input_tokens=2**70),)),
+    replace(made("no number"), steps=(replace(made("x").calls[0], cost=float("nan")),)),
+)
+
+
+def test_traces_that_the_store_can_never_take_are_named_counted_and_hold_up_no_others(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(start(replace(QUICK, linger=0.2))) as intake:
+        for number, never in enumerate(NEVER):
+            intake.add(made(f"{number} before"))
+            intake.add(never)
+            intake.add(made(f"{number} after"))
         assert intake.flush(SOON)
-        assert intake.health().dropped == 1
-    assert len(start.ids()) == 5
+        health = intake.health()
+    assert (health.stored, health.dropped, health.error) == (6, 3, None)
+    assert len(start.ids()) == 6
+    assert sum("left out" in said for said in caplog.messages) == 3
+    assert "'without a zone' cannot be kept: the time 2026-01-02T00:00:00 has no zone" in caplog.text
+
+
+def test_traces_that_can_never_be_taken_do_not_stay_on_the_disk_either(start: Start) -> None:
+    with closing(start()) as intake:
+        intake.add(made("first"))
+        assert intake.flush(SOON)
+        with locked(start.file):
+            for never in NEVER:
+                intake.add(never)
+            intake.add(replace(made("strange"), raw={"what": {object}}))
+            until(lambda: intake.health().spilled == 4)
+        assert intake.flush(SOON)
+        assert (intake.health().stored, intake.health().dropped) == (2, 3)
+    assert start.ids() == ["first", "strange"]
 
 
 def test_an_exchange_that_cannot_be_read_is_counted_and_does_not_hold_up_the_others(start: Start) -> None:

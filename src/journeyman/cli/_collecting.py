@@ -21,7 +21,7 @@ from journeyman.cli._bar import bar
 from journeyman.cli._shared import console
 from journeyman.cli._table import Column, fitted
 from journeyman.cli._table import console as data
-from journeyman.errors import InputError
+from journeyman.errors import InputError, Unkeepable
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import is_url, redacted
@@ -180,7 +180,7 @@ class _Keeper:
 
     def __init__(self, store: TraceStore | None, prepare: Prepare) -> None:
         self._store, self._prepare = store, prepare
-        self._waiting: list[Trace] = []
+        self._waiting: list[tuple[Trace, _Tally]] = []
         self.stored = 0
         """How many were new to the store, or not as they had been."""
 
@@ -188,23 +188,34 @@ class _Keeper:
         for one in found:
             if not isinstance(one, Problem):
                 tally.add(one.trace)
-                self._add(one.trace)
+                self._add(one.trace, tally)
             elif one.strange and not is_named:
                 tally.left_out.append(str(one))
             else:
                 tally.errors.append(str(one))
 
-    def _add(self, trace: Trace) -> None:
+    def _add(self, trace: Trace, tally: _Tally) -> None:
         if self._store is None:
             return
-        self._waiting.append(self._prepare(trace))
+        self._waiting.append((self._prepare(trace), tally))
         if len(self._waiting) == _BATCH:
             self.flush()
 
     def flush(self) -> None:
-        if self._store is not None and self._waiting:
-            self.stored += self._store.add(self._waiting)
-            self._waiting = []
+        waiting, self._waiting = self._waiting, []
+        if self._store is not None and waiting:
+            self._store_all(self._store, waiting)
+
+    def _store_all(self, store: TraceStore, some: Sequence[tuple[Trace, _Tally]]) -> None:
+        try:
+            self.stored += store.add([trace for trace, _ in some])
+        except Unkeepable as error:
+            if len(some) == 1:
+                ((trace, tally),) = some
+                tally.errors.append(f"{tally.file}: trace {trace.id!r} is left out: {error}")
+                return
+            for each in some:
+                self._store_all(store, [each])
 
 
 def _kilobytes(done: Callable[[int], None]) -> Callable[[int], None]:

@@ -3,14 +3,14 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from journeyman.capture.exchanges.base import Exchange
-from journeyman.errors import StoreError
+from journeyman.errors import StoreError, Unkeepable
 from journeyman.intake.clean import Cleaner
 from journeyman.intake.queues import Limits, Line, Ready, Waiting, weight
 from journeyman.intake.spill import Part, Spill
@@ -97,9 +97,14 @@ class Pipe:
                 if not first:
                     return
                 ((id, item),) = first
-                if not self._spill.append(item.trace):
-                    return
-                self._drop(id, item)
+                try:
+                    if not self._spill.append(item.trace):
+                        return
+                except Unkeepable as error:
+                    log.warning("trace %r is left out: %s", id, error)
+                    self._drop(id, item, dropped=item.things)
+                else:
+                    self._drop(id, item)
 
     def refuse(self, before: float, reason: str) -> None:
         """Give up spans that have waited since before then, and are not being written just now."""
@@ -153,18 +158,22 @@ class Pipe:
         passed = min(skip, max(0, len(items) - 1))
         return Next(traces=[item.trace for _, item in items[passed:]], items=items, passed=passed)
 
-    def drop_traces(self, taken: Next) -> int:
-        """They are stored; how many things that were handed over are in them."""
+    def drop_traces(self, taken: Next, refused: Collection[str] = ()) -> int:
+        """They are stored, but those whose ids are `refused`; how many things that were handed over are in them."""
         if taken.part is not None:
             with self._moving:
                 self._spill.forget(taken.part)
             with self._line.lock:
-                self._line.dropped += taken.passed
+                self._line.dropped += taken.passed + len(refused)
                 self._line.left.notify_all()
-            return len(taken.traces)
+            return len(taken.traces) - len(refused)
+        stored = 0
         for number, (id, item) in enumerate(taken.items):
-            self._drop(id, item, dropped=item.things if number < taken.passed else 0)
-        return sum(item.things for _, item in taken.items[taken.passed :])
+            lost = number < taken.passed or id in refused
+            # What went to the disk meanwhile is counted when it comes from there.
+            if self._drop(id, item, dropped=item.things if lost else 0) and not lost:
+                stored += item.things
+        return stored
 
     def close(self) -> None:
         """Spill what is left, and refuse the spans."""
@@ -198,10 +207,12 @@ class Pipe:
                     self._line.release(older)
             self._line.release(item)
 
-    def _drop(self, id: str, item: Waiting, *, dropped: int = 0) -> None:
+    def _drop(self, id: str, item: Waiting, *, dropped: int = 0) -> bool:
+        """Whether it was still there."""
         with self._line.lock:
-            if self._ready.drop(id, item):
+            if found := self._ready.drop(id, item):
                 self._line.release(item, dropped=dropped)
+        return found
 
 
 def _fail(item: Waiting, reason: str) -> None:

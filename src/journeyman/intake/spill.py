@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from journeyman.errors import Unkeepable
 from journeyman.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,11 @@ class Spill:
         """How many wait."""
 
     def append(self, trace: Trace) -> bool:
-        """Put a trace last; whether it found room. A disk that refuses has none."""
+        """Put a trace last; whether it found room. A disk that refuses has none.
+
+        Raises:
+            Unkeepable: It holds what cannot be written as JSON.
+        """
         record = pack(trace)
         if self._tail - self._head + len(record) > self._limit:
             return False
@@ -158,7 +163,11 @@ class Spill:
 def pack(trace: Trace) -> bytes:
     """A trace as a record."""
     # Not `dump_json`: it refuses a lone surrogate, which an agent's text may well hold.
-    body = zlib.compress(json.dumps(_TRACE.dump_python(trace, mode="json")).encode(), 1)
+    try:
+        text = json.dumps(_TRACE.dump_python(trace, mode="json", fallback=str))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unkeepable(f"the trace {trace.id!r} cannot be written as JSON: {error}") from error
+    body = zlib.compress(text.encode(), 1)
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 

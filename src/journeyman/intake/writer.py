@@ -12,13 +12,13 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from pathlib import Path
 
 from journeyman.capture.exchanges.base import Exchange
-from journeyman.errors import JourneymanError, StoreError
+from journeyman.errors import JourneymanError, StoreError, Unkeepable
 from journeyman.intake.base import Health
 from journeyman.intake.clean import Cleaner
 from journeyman.intake.digest import Digest, ReadSpans
@@ -258,10 +258,9 @@ class _Scribe:
     def _write_traces(self, store: TraceStore) -> None:
         # After a refusal one at a time, then the one behind it: it may be that a single trace is what the store does not take.
         part = self._pipe.first_traces(1 if self._failures else self._limits.batch, skip=int(self._failures > _TRIES))
-        if part.traces:
-            store.add(part.traces)
+        refused = _add(store, part.traces)
         if part.traces or part.part is not None:
-            self.stored += self._pipe.drop_traces(part)
+            self.stored += self._pipe.drop_traces(part, refused)
 
     def _accepted(self) -> None:
         if self._failures:
@@ -294,3 +293,17 @@ class _Scribe:
                 return
             due = self._digest.due if self._digest is not None else None
             self._work.wait(None if due is None else max(0.0, due - time.monotonic()))
+
+
+def _add(store: TraceStore, traces: Sequence[Trace]) -> Collection[str]:
+    """Store what can be kept; the ids of what cannot."""
+    if not traces:
+        return ()
+    try:
+        store.add(traces)
+    except Unkeepable as error:
+        if len(traces) > 1:
+            return [id for trace in traces for id in _add(store, [trace])]
+        log.warning("trace %r is left out: %s", traces[0].id, error)
+        return [traces[0].id]
+    return ()

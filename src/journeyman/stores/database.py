@@ -6,7 +6,7 @@ from threading import RLock
 
 import sqlalchemy as sa
 
-from journeyman.errors import StoreError
+from journeyman.errors import StoreError, Unkeepable
 from journeyman.stores import schema
 from journeyman.stores.engine import connect, describe, in_memory
 from journeyman.stores.urls import MEMORY
@@ -64,5 +64,7 @@ class Database:
     def _named(self) -> Iterator[None]:
         try:
             yield
+        except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+            raise Unkeepable(f"{self.name}: {describe(error)}") from error
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(f"{self.name}: {describe(error)}") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.errors import StoreError
+from journeyman.errors import Unkeepable
 
 _MARKS = {"sqlite": "?", "postgresql": "%s"}
 
@@ -17,7 +17,7 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
     """Add rows, all with the same columns, unless there is a row with the same key; how many were added.
 
     Raises:
-        StoreError: A value has a type that its column cannot take.
+        Unkeepable: A value has a type that its column cannot take.
     """
     if not rows:
         return 0
@@ -27,7 +27,7 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
         return connection.exec_driver_sql(text, told).rowcount
     except (TypeError, OverflowError) as error:
         # The driver's own, which SQLAlchemy lets through.
-        raise StoreError(f"what is to be kept in {table.name} has a value that cannot be: {error}") from error
+        raise Unkeepable(f"what is to be kept in {table.name} has a value that cannot be: {error}") from error
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.errors import JourneymanError, StoreError
+from journeyman.errors import JourneymanError, Unkeepable
 from journeyman.stores.traces import bulk, codec, duplicates, lines, opinions, words
 from journeyman.stores.traces.tables import (
     CONTENTS,
@@ -41,7 +41,7 @@ def prepare(traces: Iterable[Trace]) -> list[Prepared]:
     """What can be done before the database is locked. Of one id the last holds.
 
     Raises:
-        StoreError: A time has no zone, or something cannot be written as JSON.
+        Unkeepable: A time has no zone, or something cannot be written as JSON.
     """
     return [_prepared(trace) for trace in {trace.id: trace for trace in traces}.values()]
 
@@ -50,7 +50,7 @@ def _prepared(trace: Trace) -> Prepared:
     try:
         parts, row = codec.parts(trace), lines.line(trace)
     except (JourneymanError, TypeError, ValueError, RecursionError) as error:
-        raise StoreError(f"the trace {trace.id!r} cannot be kept: {error}") from error
+        raise Unkeepable(f"the trace {trace.id!r} cannot be kept: {error}") from error
     others = [{"candidate_id": id} for id in dict.fromkeys(trace.other_candidates)]
     of_each = {TRACE_MODELS: lines.of_models(trace), TRACE_TOOLS: lines.of_tools(trace), TRACE_CANDIDATES: others}
     return Prepared(row, parts, of_each, lines.responses(trace))
