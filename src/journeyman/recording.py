@@ -82,16 +82,16 @@ class _Past:
         return None
 
     def session(self, session: str) -> Iterable[Trace]:
-        with suppress(StoreError):
-            store = self._opened()
-            lines = store.page(Query(session=session), limit=_LATEST).lines
-            return [trace for line in reversed(lines) if (trace := store.get(line.id)) is not None]
-        return ()
+        return self._newest(Query(session=session), _LATEST)
 
     def latest(self) -> Iterable[Trace]:
+        return self._newest(Query(source="gateway"), _RECENT)
+
+    def _newest(self, query: Query, most: int) -> Iterable[Trace]:
+        """Oldest first."""
         with suppress(StoreError):
             store = self._opened()
-            lines = store.page(Query(source="gateway"), limit=_RECENT).lines
+            lines = store.page(query, limit=most).lines
             return [trace for line in reversed(lines) if (trace := store.get(line.id)) is not None]
         return ()
 

@@ -139,13 +139,13 @@ class ApartIntake:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
+        with ours, theirs:
             number = theirs.fileno()
             # Its own group: Ctrl-C is for the server, which tells it when to end.
             self._process = subprocess.Popen(
                 [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0
             )
-        self._socket = Connection(ours.detach())
+            self._socket = Connection(ours.detach())
         self._socket.send(self._settings)
         self._ear = threading.Thread(target=self._listen, args=(self._socket,), name="journeyman-heard", daemon=True)
         self._ear.start()
@@ -157,10 +157,21 @@ class ApartIntake:
                 self._socket.send([what for what, _ in batch])
             except OSError:
                 self._lost(batch)
-                if self._closing:
+                if not self._started_again():
                     return
-                time.sleep(_PAUSE)
+
+    def _started_again(self) -> bool:
+        """Whether there is a process again: `False` only when this intake is closed first."""
+        while not self._closing:
+            time.sleep(_PAUSE)
+            try:
                 self._start()
+            except OSError as error:
+                # No memory or no process is left, which may pass; what comes in waits meanwhile.
+                log.warning("the process that records cannot be started: %s", error.strerror or error)
+            else:
+                return True
+        return False
 
     def _over(self) -> bool:
         return self._closing and not self._waiting
@@ -234,7 +245,7 @@ def run(descriptor: int, opened: Callable[[Any], Any]) -> None:
             connection.send(message)
 
     ended = threading.Event()
-    threading.Thread(target=_tell_health, args=(intake, say, ended), daemon=True).start()
+    threading.Thread(target=_tell_health, args=(intake, say, ended), name="journeyman-health", daemon=True).start()
     timeout = 10.0
     with suppress(EOFError, OSError):
         while not ended.is_set():
@@ -267,4 +278,7 @@ def _take(intake: Any, what: str, rest: Sequence[Any], say: Callable[..., None])
         intake.spans(rest[1]).add_done_callback(lambda done: say("answer", rest[0], done.exception()))
     else:
         # Waiting must not keep what comes after from being taken.
-        threading.Thread(target=lambda: say("answer", rest[0], intake.flush(rest[1])), daemon=True).start()
+        wait = threading.Thread(
+            target=lambda: say("answer", rest[0], intake.flush(rest[1])), name="journeyman-flush", daemon=True
+        )
+        wait.start()
