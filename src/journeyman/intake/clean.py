@@ -44,7 +44,9 @@ class Cleaner:
 
     def _redacted(self, trace: Trace) -> Trace:
         """Of a conversation that grows, only the steps that it did not have before are looked through."""
-        before, cleaned = self._known.get(trace.id, ((), ()))
+        if (held := self._known.get(trace.id)) is None and len(trace.steps) <= _SHORT:
+            return self.redactor.trace(trace)
+        before, cleaned = held or ((), ())
         known = {id(old): new for old, new in zip(before, cleaned, strict=True)}
         fresh = [step for step in trace.steps if id(step) not in known]
         clean = self.redactor.trace(replace(trace, steps=tuple(fresh)))

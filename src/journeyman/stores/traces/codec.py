@@ -26,6 +26,9 @@ _SMALL_WINDOW = 4096
 _REFERENCE = "\x1a"
 """Begins a string that stands for a text kept apart. A real string that begins so has it twice."""
 
+_PLAIN = frozenset({int, float, bool, type(None)})
+"""Types of what is told as it is."""
+
 _KINDS: Mapping[str, type[Step]] = {"model": ModelCall, "tool": ToolCall, "reasoning": Reasoning, "agent": AgentCall}
 _KIND = {cls: kind for kind, cls in _KINDS.items()}
 _SEARCHED = ("agent", "model", "tool", "prompt", "reply", "arguments", "result", "text", "input", "output", "error")
@@ -140,7 +143,9 @@ def _told(thing: Any) -> dict[str, Any]:
 
 def _part(told: dict[str, Any]) -> Part:
     apart: dict[str, tuple[str, bool]] = {}
-    told = {name: _lifted(value, apart, name != "raw") for name, value in told.items()}
+    for name, value in told.items():
+        if type(value) not in _PLAIN:
+            told[name] = _lifted(value, apart, name != "raw")
     body = _encode(told)
     return Part(body, blake2b(body, digest_size=12).digest(), words(told), apart)
 
@@ -163,6 +168,8 @@ _encode_anything: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False,
 
 def _lifted(value: Any, apart: dict[str, tuple[str, bool]], found: bool) -> Any:
     """The same with long texts taken out."""
+    if type(value) is str and len(value) < LARGE and value[:1] != _REFERENCE:
+        return value
     if isinstance(value, str):
         if len(value) >= LARGE:
             digest = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -170,9 +177,10 @@ def _lifted(value: Any, apart: dict[str, tuple[str, bool]], found: bool) -> Any:
             return _REFERENCE + digest
         return _REFERENCE + value if value[:1] == _REFERENCE else value
     if isinstance(value, list | tuple):
-        return [_lifted(each, apart, found) for each in value]
-    if isinstance(value, Mapping):
-        return {key: _lifted(each, apart, found) for key, each in value.items()}
+        return [each if type(each) in _PLAIN else _lifted(each, apart, found) for each in value]
+    # A dict is one without asking the abstract class, which takes longer than all the rest.
+    if isinstance(value, dict | Mapping):
+        return {key: each if type(each) in _PLAIN else _lifted(each, apart, found) for key, each in value.items()}
     return sorted(map(str, value)) if isinstance(value, set | frozenset) else value
 
 

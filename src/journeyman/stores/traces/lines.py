@@ -7,7 +7,7 @@ from journeyman.reward import Reward
 from journeyman.score import Score
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import RECORDER
-from journeyman.trace import Reasoning, Step, ToolCall, Trace, total
+from journeyman.trace import ModelCall, Reasoning, Step, ToolCall, Trace, total
 
 _TITLE = 200
 _ERROR = 1000
@@ -25,7 +25,7 @@ def line(trace: Trace) -> Row:
     calls, tools, error, began = trace.calls, trace.tool_calls, _error(trace), utc(trace.started_at)
     return {
         "id": trace.id,
-        "title": " ".join(trace.query[: 2 * _TITLE].split())[:_TITLE],
+        "title": " ".join(_asked(trace, calls)[: 2 * _TITLE].split())[:_TITLE],
         "agent": trace.agent,
         "session": trace.session,
         "task_id": trace.task_id,
@@ -40,7 +40,7 @@ def line(trace: Trace) -> Row:
         "failed_tool_calls": sum(not call.ok for call in tools),
         "input_tokens": total(call.input_tokens for call in calls),
         "output_tokens": total(call.output_tokens for call in calls),
-        "cost": trace.cost,
+        "cost": total(call.cost for call in calls),
         "error": None if error is None else error[:_ERROR],
         "failed": error is not None or any(not call.ok or call.error is not None for call in tools),
         "own_label": trace.label,
@@ -48,9 +48,16 @@ def line(trace: Trace) -> Row:
         "labelled_by": None if trace.label is None else RECORDER,
         "reward": mean(trace.rewards),
         "steps": len(trace.steps),
-        "identified": len(responses(trace)) if all(call.response_id for call in calls) else 0,
+        "identified": len(responses(calls)) if all(call.response_id for call in calls) else 0,
         "duplicate_of": None,
     }
+
+
+def _asked(trace: Trace, calls: Sequence[ModelCall]) -> str:
+    """`trace.query`, without looking for the calls again."""
+    if trace.input is not None or not calls:
+        return trace.query
+    return next((message.text for call in calls for message in call.messages if message.role == "user"), calls[0].prompt)
 
 
 def mean(rewards: Iterable[Reward]) -> float | None:
@@ -58,14 +65,14 @@ def mean(rewards: Iterable[Reward]) -> float | None:
     return Score(trace_id="", rewards=tuple(rewards)).total
 
 
-def responses(trace: Trace) -> frozenset[str]:
-    """The ids of the answers of its model calls, as far as they have one."""
-    return frozenset(call.response_id for call in trace.calls if call.response_id)
+def responses(calls: Iterable[ModelCall]) -> frozenset[str]:
+    """The ids of their answers, as far as they have one."""
+    return frozenset(call.response_id for call in calls if call.response_id)
 
 
-def of_models(trace: Trace) -> list[Row]:
+def of_models(calls: Iterable[ModelCall]) -> list[Row]:
     rows: dict[str, Row] = {}
-    for call in trace.calls:
+    for call in calls:
         row = rows.setdefault(call.model, _nothing(call.model))
         row["calls"] += 1
         row["input_tokens"] += call.input_tokens or 0

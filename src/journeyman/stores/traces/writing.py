@@ -52,8 +52,9 @@ def _prepared(trace: Trace) -> Prepared:
     except (JourneymanError, TypeError, ValueError, RecursionError) as error:
         raise Unkeepable(f"the trace {trace.id!r} cannot be kept: {error}") from error
     others = [{"candidate_id": id} for id in dict.fromkeys(trace.other_candidates)]
-    of_each = {TRACE_MODELS: lines.of_models(trace), TRACE_TOOLS: lines.of_tools(trace), TRACE_CANDIDATES: others}
-    return Prepared(row, parts, of_each, lines.responses(trace))
+    calls = trace.calls
+    of_each = {TRACE_MODELS: lines.of_models(calls), TRACE_TOOLS: lines.of_tools(trace), TRACE_CANDIDATES: others}
+    return Prepared(row, parts, of_each, lines.responses(calls))
 
 
 def take_turn(connection: sa.Connection) -> None:
