@@ -24,7 +24,7 @@ from journeyman.cli._table import console as data
 from journeyman.errors import InputError, Unkeepable
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
-from journeyman.stores.urls import is_url, redacted
+from journeyman.stores.urls import as_url, redacted
 from journeyman.trace import Trace, total
 
 _BATCH = 50
@@ -171,8 +171,7 @@ def _prepared(given: Mapping[str, Any]) -> Prepare:
 
 
 def _url(url: str | None) -> str:
-    where = config.load().store_url if url is None else url
-    return where if is_url(where) else f"sqlite:///{where}"
+    return config.load().store_url if url is None else as_url(url)
 
 
 class _Keeper:

@@ -17,7 +17,7 @@ from journeyman.errors import InputError
 from journeyman.stores import schema
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Line, Query, TraceStore
-from journeyman.stores.urls import MEMORY, is_url, redacted
+from journeyman.stores.urls import MEMORY, as_url, redacted
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST = 10_000
@@ -27,8 +27,7 @@ _MOST = 10_000
 @contextmanager
 def opened(url: str | None) -> Iterator[TraceStore]:
     """The store that is meant: the project's, or another. Looking for traces where there is no store makes none."""
-    where = config.load().store_url if url is None else url
-    where = where if is_url(where) else f"sqlite:///{where}"
+    where = config.load().store_url if url is None else as_url(url)
     nothing = where == MEMORY or schema.step_of(where) is None
     with open_traces(MEMORY if nothing else where) as store:
         if not store.count(Query(), most=1):

@@ -11,7 +11,7 @@ from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, R
 from journeyman.stores.memory import MemoryStore
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
-from journeyman.stores.urls import MEMORY, is_url
+from journeyman.stores.urls import MEMORY, as_url
 
 __all__ = [
     "MEMORY",
@@ -40,4 +40,4 @@ def open_store(url: str | Path) -> Store:
     # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
     from journeyman.stores.sql import SqlStore
 
-    return SqlStore(str(url) if is_url(str(url)) else f"sqlite:///{Path(url)}")
+    return SqlStore(as_url(url))

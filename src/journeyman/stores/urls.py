@@ -1,6 +1,7 @@
 """URLs of stores, as far as messages and configuration care."""
 
 import re
+from pathlib import Path
 
 _PASSWORD = re.compile(r"(?P<before>://[^/?#@]*?:).*(?P<after>@)", re.DOTALL)
 _IN_QUERY = re.compile(r"(?P<before>[?&][^=&]*(?:password|passfile|secret|token|key)[^=&]*=)[^&]*", re.IGNORECASE)
@@ -13,6 +14,11 @@ def redacted(url: str) -> str:
 
 def is_url(text: str) -> bool:
     return text == MEMORY or "://" in text
+
+
+def as_url(store: str | Path) -> str:
+    """The URL of a store that is named by its URL, or by the path of its file."""
+    return text if is_url(text := str(store)) else f"sqlite:///{Path(store)}"
 
 
 MEMORY = "memory:"

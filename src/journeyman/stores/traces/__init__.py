@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from journeyman.stores.traces.base import TraceStore
-from journeyman.stores.urls import is_url
+from journeyman.stores.urls import as_url
 
 
 def open_traces(url: str | Path) -> TraceStore:
@@ -19,4 +19,4 @@ def open_traces(url: str | Path) -> TraceStore:
     # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
     from journeyman.stores.traces.sql import SqlTraces
 
-    return SqlTraces(str(url) if is_url(str(url)) else f"sqlite:///{Path(url)}")
+    return SqlTraces(as_url(url))
