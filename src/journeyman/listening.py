@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from journeyman.errors import InputError
 
@@ -56,6 +57,14 @@ def addressed_directly(host: str) -> bool:
     except ValueError:
         return name in ("localhost", "")
     return True
+
+
+def is_of(origin: str, host: str) -> bool:
+    """Whether the page that an `Origin` header names is one of the server that a `Host` header names."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def known_token(given: bytes, tokens: Sequence[str]) -> str | None:

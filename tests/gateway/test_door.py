@@ -64,7 +64,13 @@ def test_an_address_and_localhost_are(running: Running, host: str) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}, {"origin": "http://localhost"}],
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://["},
+        {"sec-fetch-site": "cross-site"},
+        {"origin": "http://localhost"},
+    ],
 )
 def test_a_page_of_another_site_spends_nobodys_key(running: Running, up: Upstream, headers: dict[str, str]) -> None:
     status, said, _ = ask(running.url, headers=headers)

@@ -57,6 +57,21 @@ def test_another_server_that_is_asked_instead_does_not_get_the_clients_key(up: S
     assert MINE not in repr(other.asked)
 
 
+def test_nothing_else_that_lets_the_client_in_goes_to_another_server(up: Server, other: Server) -> None:
+    up.answer = lambda asked: failed(503)
+    said = {
+        "X-Auth-Token": MINE, "Helicone-Auth": f"Bearer {MINE}", "Ocp-Apim-Subscription-Key": MINE,
+        "X-Custom": f"Bearer {MINE}", "CF-Access-Client-Secret": MINE, "X-LiteLLM-Api-Key": MINE, "Idempotency-Key": "once", "X-Plain": "plain",
+    }  # fmt: skip
+    query = f"a=1&apikey={MINE}&token={MINE}&subscription-key={MINE}&auth_token={MINE}&page_token=2"
+    with gateway({"up": quick(up.url), "other": quick(other.url, client_key=None)}) as running:
+        assert ask(running.url, f"{CHAT}?{query}", headers=said)[1]["x-journeyman-upstream"] == "other"
+    assert repr(up.asked[0]).count(MINE) == 10
+    assert MINE not in repr(other.asked)
+    assert (other.asked[0].query, other.asked[0].header("x-plain")) == ("a=1&page_token=2", "plain")
+    assert other.asked[0].header("idempotency-key") == "once"
+
+
 def test_it_gets_its_own_key_or_the_clients_where_that_was_said(up: Server, other: Server) -> None:
     up.answer = lambda asked: failed(503)
     cases: list[tuple[dict[str, Any], str]] = [({"key_env": "K", "client_key": False}, OURS), ({"client_key": True}, MINE)]

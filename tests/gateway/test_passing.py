@@ -177,10 +177,19 @@ def test_unknown_paths_and_methods_pass_and_are_not_recorded(running: Running, u
     assert running.memory.exchanges == []
 
 
-@pytest.mark.parametrize("path", ["/v1/../admin", "/v1/x/%2e%2e/%2E%2e/admin", "/v1/..%2fadmin", "/v1/..", "/v1/.\\x"])
+@pytest.mark.parametrize(
+    "path", ["/v1/../admin", "/v1/x/%2e%2e/%2E%2e/admin", "/v1/..%2fadmin", "/v1/..", "/v1/.\\x", "/v1/..;a/x", "/v1/.%3B/x"]
+)
 def test_a_path_cannot_climb_out_of_the_upstreams_address(running: Running, up: Upstream, path: str) -> None:
     assert ask(running.url, path)[0] == 400
     assert up.asked == []
+
+
+def test_an_answer_is_no_page_of_ours(running: Running, up: Upstream) -> None:
+    page = b"<script>fetch('/traces')</script>"
+    up.replies.append(Reply(headers=((b"content-type", b"text/html"),), pieces=(page,)))
+    _, headers, body = ask(running.url, "/v1/files/x/content", None, "GET")
+    assert (body, headers["content-security-policy"]) == (page, "sandbox")
 
 
 def test_a_redirect_is_passed_on_and_not_followed(running: Running, up: Upstream, other: Upstream) -> None:

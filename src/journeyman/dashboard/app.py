@@ -1,5 +1,6 @@
 """The addresses of the pages, and how each is answered."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from http import HTTPStatus
@@ -20,6 +21,8 @@ from journeyman.stores.traces.base import TraceStore
 log = logging.getLogger(__name__)
 LARGEST_FORM = 100_000
 """Bytes."""
+FORM_SECONDS = 30.0
+"""In which it must have come."""
 MONTH = 30 * 24 * 3600
 
 Handler = Callable[[Request, dict[str, str]], Response]
@@ -96,10 +99,14 @@ def _enter(request: Request, guard: Guard, *, closed: bool) -> None:
 
 async def _form(request: Request) -> bytes:
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LARGEST_FORM:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No form of ours is that long.")
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LARGEST_FORM:
+                    raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No form of ours is that long.")
+    except TimeoutError:
+        raise Refused(HTTPStatus.REQUEST_TIMEOUT, "The form did not come.") from None
     return body
 
 

@@ -4,9 +4,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
-from journeyman.listening import addressed_directly, known_token
+from journeyman.listening import addressed_directly, is_of, known_token
 
 COOKIE = "journeyman"
 HEADERS = {
@@ -66,7 +65,7 @@ class Guard:
         site = headers.get("sec-fetch-site")
         origin = headers.get("origin", "null")
         # A page that sends no referrer sends the origin "null"; where the browser says more, it is `Sec-Fetch-Site`.
-        foreign = site not in (None, "same-origin") or (origin != "null" and urlsplit(origin).netloc != headers.get("host", ""))
+        foreign = site not in (None, "same-origin") or (origin != "null" and not is_of(origin, headers.get("host", "")))
         if foreign:
             return "This form was sent by another site, so nothing was done."
         if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):

@@ -21,7 +21,7 @@ from journeyman.gateway.upstreams import Routes, Upstream
 from journeyman.intake.base import Intake
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-_CLIMBING = re.compile(rb"(?:/|%2f|\\|%5c)(?:\.|%2e){1,2}(?:/|%2f|\\|%5c|$)", re.IGNORECASE)
+_CLIMBING = re.compile(rb"(?:/|%2f|\\|%5c)(?:\.|%2e){1,2}(?:/|%2f|\\|%5c|;|%3b|$)", re.IGNORECASE)
 """A path that a server may read as another one, outside of what the upstream's address allows."""
 
 

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from yarl import URL
 
-from journeyman.gateway.call import KEY_PARAMETERS, Call, Refused
+from journeyman.gateway.call import KEY_PARAMETERS, Call, Refused, is_secret
 from journeyman.gateway.metrics import Metrics
 from journeyman.gateway.upstreams import Upstream
 
@@ -162,6 +162,7 @@ def addressed(call: Call, upstream: Upstream, first: Upstream) -> tuple[list[tup
     headers = [*call.headers, ("accept-encoding", "identity")]
     query = call.query
     if not upstream.gets_client_key(first):
+        headers = [pair for pair in headers if not is_secret(*pair)]
         query = KEY_PARAMETERS.sub("", query).lstrip("&")
     elif call.keys:
         return headers + call.keys, query

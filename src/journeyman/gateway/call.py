@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from journeyman.capture.exchanges.base import Dialect
@@ -23,7 +24,15 @@ _PREFIX = b"x-journeyman-"
 LABELS = frozenset({"task", "session", "agent", "domain", "parent", "candidate", "trace"})
 _LONGEST_LABEL = 512
 KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
-KEY_PARAMETERS = re.compile(r"(?:^|&)(?:key|api[-_]key|access_token)=[^&]*", re.IGNORECASE)
+KEY_PARAMETERS = re.compile(
+    r"(?:^|&)(?:(?:(?:x[-_])?(?:api|access|auth|subscription)[-_]?)?key|(?:(?:api|access|auth)[-_]?)?token)=[^&]*",
+    re.IGNORECASE,
+)
+_SECRET_HEADER = re.compile(
+    r"(?:^|[-_])(?:auth|authorization|\w*token|\w*key|\w*secret|password|credentials?|jwt|signature)$", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"(?:bearer|basic|digest|token) ", re.IGNORECASE)
+_NO_SECRETS = frozenset({"idempotency-key"})
 HOP_BY_HOP = frozenset(
     {
         b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
@@ -98,6 +107,16 @@ def taken_apart(id: str, method: str, path: str, query: str, headers: Sequence[H
         id=id, method=method, path=path, query=query, api=api, dialect=dialect, headers=passed, keys=keys, labels=labels,
         encoding=encoding,
     )  # fmt: skip
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a header that is passed on as it is was meant for nobody but the server that the client had in mind."""
+    return (_names_secret(name) or _SECRET_VALUE.match(value) is not None) and name not in _NO_SECRETS
+
+
+@lru_cache(maxsize=1024)
+def _names_secret(name: str) -> bool:
+    return _SECRET_HEADER.search(name) is not None
 
 
 def api_of(path: str, headers: Sequence[Header]) -> Api:

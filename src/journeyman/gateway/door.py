@@ -1,10 +1,9 @@
 """Who may come in. What is asked of a page is asked of the pages' own guard."""
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from journeyman.gateway.call import Header, Refused
-from journeyman.listening import addressed_directly, known_token
+from journeyman.listening import addressed_directly, is_of, known_token
 
 TOKEN = b"x-journeyman-token"
 
@@ -35,7 +34,7 @@ class Door:
                 origin = value
             elif name == b"sec-fetch-site":
                 site = value
-        if (origin and urlsplit(origin).netloc != host) or site in (b"cross-site", b"same-site"):
+        if (origin and not is_of(origin.decode("latin-1"), host.decode("latin-1"))) or site in (b"cross-site", b"same-site"):
             raise Refused(403, "pages of other sites are not served", "cross_site")
         if self._tokens:
             return self._without_token(headers)

@@ -144,6 +144,8 @@ class _Passage:
 
     def _headers(self, raw: Sequence[Header], upstream: Upstream) -> list[Header]:
         headers = [(name, value) for name, value in raw if name.lower() not in _KEPT_HERE]
+        # Whatever it is: a browser that is led here must not run it as one of our pages.
+        headers.append((b"content-security-policy", b"sandbox"))
         headers.append((b"x-journeyman-request-id", self.call.id.encode()))
         headers.append((b"x-journeyman-upstream", upstream.name.encode()))
         return headers
