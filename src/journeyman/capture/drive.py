@@ -83,7 +83,7 @@ def _plain(function: Any, start: Start) -> Any:
         if inspect.isgenerator(result):
             return _drive(result, work)
         if inspect.isasyncgen(result):
-            return _adrive(result, work)
+            return _asynchronous(lambda: (result, work))()
         work.end(result)
         return result
 
@@ -105,23 +105,7 @@ def _generator(function: Any, start: Start) -> Any:
 
 
 def _async_generator(function: Any, start: Start) -> Any:
-    async def run(*args: Any, **given: Any) -> AsyncGenerator[Any, Any]:
-        inner = _adrive(function(*args, **given), _begun(start, args, given))
-        go_on: Callable[[], Awaitable[Any]] = partial(inner.asend, None)
-        while True:
-            try:
-                piece = await go_on()
-            except StopAsyncIteration:
-                return
-            try:
-                go_on = partial(inner.asend, (yield piece))
-            except GeneratorExit:
-                await inner.aclose()
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is thrown into the generator that it is meant for
-                go_on = partial(inner.athrow, error)
-
-    return run
+    return _asynchronous(lambda *args, **given: (function(*args, **given), _begun(start, args, given)))
 
 
 async def _await(answer: Awaitable[Any], work: Work) -> Any:
@@ -164,31 +148,37 @@ def _drive(inner: Generator[Any, Any, Any], work: Work) -> Generator[Any, Any, A
             go_on = partial(inner.throw, error)
 
 
-async def _adrive(inner: AsyncGenerator[Any, Any], work: Work) -> AsyncGenerator[Any, Any]:
-    pieces = _Pieces()
-    go_on: Callable[[], Awaitable[Any]] = partial(inner.asend, None)
-    while True:
-        work.begin()
-        try:
-            piece = await go_on()
-        except StopAsyncIteration:
+def _asynchronous(begun: Callable[..., tuple[AsyncGenerator[Any, Any], Work]]) -> Callable[..., AsyncGenerator[Any, Any]]:
+    """An asynchronous generator that does what another one does, and records it. `begun` makes that one, and the work."""
+
+    async def run(*args: Any, **given: Any) -> AsyncGenerator[Any, Any]:
+        inner, work = begun(*args, **given)
+        pieces = _Pieces()
+        go_on: Callable[[], Awaitable[Any]] = partial(inner.asend, None)
+        while True:
+            work.begin()
+            try:
+                piece = await go_on()
+            except StopAsyncIteration:
+                work.pause()
+                work.end(pieces.text)
+                return
+            except BaseException as error:
+                work.pause()
+                work.end(pieces.text, error)
+                raise
             work.pause()
-            work.end(pieces.text)
-            return
-        except BaseException as error:
-            work.pause()
-            work.end(pieces.text, error)
-            raise
-        work.pause()
-        pieces.add(piece)
-        try:
-            go_on = partial(inner.asend, (yield piece))
-        except GeneratorExit:
-            await inner.aclose()
-            work.end(pieces.text)
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is thrown into the generator that it is meant for
-            go_on = partial(inner.athrow, error)
+            pieces.add(piece)
+            try:
+                go_on = partial(inner.asend, (yield piece))
+            except GeneratorExit:
+                await inner.aclose()
+                work.end(pieces.text)
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is thrown into the generator that it is meant for
+                go_on = partial(inner.athrow, error)
+
+    return run
 
 
 class _Pieces:

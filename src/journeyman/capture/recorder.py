@@ -108,27 +108,19 @@ class Tree:
         )
 
 
-class Span:
-    """Something that takes a while, and in which other things happen. Use it in a `with`, also in asynchronous code."""
+class _Open:
+    """Something in which other things happen. Use it in a `with`, also in asynchronous code."""
 
-    def __init__(self, tree: Tree, parent: str | None) -> None:
-        self._tree = tree
-        self._parent = parent
-        self._at = datetime.now(UTC)
-        self._clock = time.perf_counter()
-        self._seconds: float | None = None
-        self._error: str | None = None
-        self._token: Token[Place | None] | None = None
-        self.id = tree.id_of_next()
+    _token: Token[Place | None] | None = None
 
     @property
-    def step(self) -> Step:
-        """What is known of it by now."""
+    def _place(self) -> Place:
+        """Where what happens inside belongs."""
         raise NotImplementedError
 
     def begin(self) -> None:
         """What happens from here on in this context belongs here. `with` does it."""
-        self._token = HERE.set(Place(self._tree, self.id))
+        self._token = HERE.set(self._place)
 
     def pause(self) -> None:
         """What happens from here on belongs where it did before."""
@@ -137,13 +129,6 @@ class Span:
 
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
         """It is over. `with` does it."""
-        self._seconds = time.perf_counter() - self._clock
-        self._error = failure(error) if error is not None else None
-        self._answered(output)
-        self._tree.changed()
-
-    def _answered(self, output: Any) -> None:
-        """Keep what came of it, unless it was said already."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -153,6 +138,38 @@ class Span:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.pause()
         self.end(error=error)
+
+
+class Span(_Open):
+    """Something that takes a while."""
+
+    def __init__(self, tree: Tree, parent: str | None) -> None:
+        self._tree = tree
+        self._parent = parent
+        self._at = datetime.now(UTC)
+        self._clock = time.perf_counter()
+        self._seconds: float | None = None
+        self._error: str | None = None
+        self.id = tree.id_of_next()
+
+    @property
+    def step(self) -> Step:
+        """What is known of it by now."""
+        raise NotImplementedError
+
+    @property
+    def _place(self) -> Place:
+        return Place(self._tree, self.id)
+
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        self._seconds = time.perf_counter() - self._clock
+        self._error = failure(error) if error is not None else None
+        self._answered(output)
+        self._tree.changed()
+
+    def _answered(self, output: Any) -> None:
+        """Keep what came of it, unless it was said already."""
+        raise NotImplementedError
 
 
 class ToolSpan(Span):
@@ -192,13 +209,12 @@ class ToolSpan(Span):
         )
 
 
-class Recording:
+class Recording(_Open):
     """A trace, or the work of an agent in it, that is being recorded. `collector.trace` and `agent` make them."""
 
     def __init__(self, tree: Tree, span: "AgentSpan | None" = None) -> None:
         self._tree = tree
         self._span = span
-        self._token: Token[Place | None] | None = None
         self.owner: Hashable = None
 
     @property
@@ -267,29 +283,15 @@ class Recording:
         self._tree.add(span)
         return Recording(self._tree, span)
 
-    def begin(self) -> None:
-        """What happens from here on in this context belongs here. `with` does it."""
-        self._token = HERE.set(Place(self._tree, self.step_id, self.owner))
-
-    def pause(self) -> None:
-        """What happens from here on belongs where it did before."""
-        leave(self._token)
-        self._token = None
+    @property
+    def _place(self) -> Place:
+        return Place(self._tree, self.step_id, self.owner)
 
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
-        """The work is over. `with` does it."""
         if self._span is not None:
             self._span.end(output, error)
         else:
             self._tree.close(None if output is None else told(output), failure(error) if error is not None else None)
-
-    def __enter__(self) -> Self:
-        self.begin()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.pause()
-        self.end(error=error)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
