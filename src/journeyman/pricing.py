@@ -1,4 +1,4 @@
-"""What calls cost that others reported, from today's price list: a span tells tokens, model and provider, but hardly a price."""
+"""What calls cost that others reported, from today's price list: a span tells tokens, model and provider, hardly a price."""
 
 from collections.abc import Mapping
 from dataclasses import replace

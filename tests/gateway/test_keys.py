@@ -61,7 +61,8 @@ def test_nothing_else_that_lets_the_client_in_goes_to_another_server(up: Server,
     up.answer = lambda asked: failed(503)
     said = {
         "X-Auth-Token": MINE, "Helicone-Auth": f"Bearer {MINE}", "Ocp-Apim-Subscription-Key": MINE,
-        "X-Custom": f"Bearer {MINE}", "CF-Access-Client-Secret": MINE, "X-LiteLLM-Api-Key": MINE, "Idempotency-Key": "once", "X-Plain": "plain",
+        "X-Custom": f"Bearer {MINE}", "CF-Access-Client-Secret": MINE, "X-LiteLLM-Api-Key": MINE,
+        "Idempotency-Key": "once", "X-Plain": "plain",
     }  # fmt: skip
     query = f"a=1&apikey={MINE}&token={MINE}&subscription-key={MINE}&auth_token={MINE}&page_token=2"
     with gateway({"up": quick(up.url), "other": quick(other.url, client_key=None)}) as running:
