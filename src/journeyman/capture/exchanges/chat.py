@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import chosen, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, count, dumped, parsed, record, records, string, word
 from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
 from journeyman.capture.exchanges.sse import Event
 
 _ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
-_NOT_PARAMETERS = ("messages", "model")
 
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
@@ -18,9 +17,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
     said = [(choice, record(choice.get("message"))) for choice in choices]
     replies = [_turn(message, "assistant") for _, message in said]
     usage = record(answer.get("usage")) or record(record(answer.get("x_groq")).get("usage"))
-    raw: dict[str, Any] = {"request": chosen(request, *_NOT_PARAMETERS)}
-    if usage:
-        raw["usage"] = usage
+    raw = beside(request, usage, "messages", "model")
     if len(choices) > 1:
         raw["choices"] = [
             {"text": reply.text, "tool_calls": [call._asdict() for call in reply.calls], "finish": choice.get("finish_reason")}

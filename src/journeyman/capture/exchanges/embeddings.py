@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from journeyman.capture.exchanges.loose import chosen, count, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, count, record, records, string, word
 from journeyman.capture.exchanges.reading import Reading, Turn, Usage
 
 
@@ -11,9 +11,6 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
     usage = record(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
     sent = count(usage.get("total_tokens")) if sent is None else sent
-    raw: dict[str, Any] = {"request": chosen(request, "input", "model")}
-    if usage:
-        raw["usage"] = usage
     return Reading(
         model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(Turn("user", text) for text in _inputs(request.get("input"))),
@@ -22,7 +19,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         usage=Usage(input=sent, output=None if sent is None else 0),
         response_id=word(answer.get("id")),
         error=error,
-        raw=raw,
+        raw=beside(request, usage, "input", "model"),
     )
 
 

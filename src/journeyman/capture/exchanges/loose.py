@@ -53,13 +53,14 @@ def dumped(value: Any) -> str:
     return json.dumps({} if value is None else value, ensure_ascii=False)
 
 
-def chosen(body: Mapping[str, Any], *but: str) -> dict[str, Any]:
-    """The parameters of a request: everything but what is kept elsewhere. Of tools the names stay."""
-    kept = {key: value for key, value in body.items() if key not in but and value is not None}
+def beside(request: Mapping[str, Any], usage: Mapping[str, Any], *but: str) -> dict[str, Any]:
+    """What is kept of an exchange beside its steps: the provider's own count of tokens, and the parameters of the request,
+    which are everything `but` what is kept elsewhere. Of tools the names stay."""
+    kept = {key: value for key, value in request.items() if key not in but and value is not None}
     for key in ("tools", "functions"):
         if key in kept:
             kept[key] = [_tool_name(tool) for tool in records(kept[key])]
-    return kept
+    return {"request": kept, "usage": usage} if usage else {"request": kept}
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import chosen, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, count, dumped, parsed, record, records, string, word
 from journeyman.capture.exchanges.reading import Asked, Reading, Turn, Usage
 from journeyman.capture.exchanges.sse import Event
 
@@ -14,9 +14,6 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     usage = record(answer.get("usage"))
-    raw: dict[str, Any] = {"request": chosen(request, "messages", "system", "model")}
-    if usage:
-        raw["usage"] = usage
     turns = [Turn("system", parts.text(request.get("system")))] if request.get("system") else []
     for message in records(request.get("messages")):
         turns += _turns(message)
@@ -30,7 +27,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         usage=tokens(usage),
         response_id=word(answer.get("id")),
         error=error,
-        raw=raw,
+        raw=beside(request, usage, "messages", "system", "model"),
     )
 
 

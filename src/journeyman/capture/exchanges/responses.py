@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import chosen, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, count, dumped, parsed, record, records, string, word
 from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
 from journeyman.capture.exchanges.sse import Event
 
@@ -17,9 +17,6 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     usage = record(answer.get("usage"))
-    raw: dict[str, Any] = {"request": chosen(request, "input", "instructions", "model")}
-    if usage:
-        raw["usage"] = usage
     output = list(records(answer.get("output")))
     turns = [Turn("system", text)] if (text := parts.text(request.get("instructions"))) else []
     sent = request.get("input")
@@ -38,7 +35,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         error=error,
         behind=word(request.get("previous_response_id")),
         thread=word(talk) or word(record(talk).get("id")),
-        raw=raw,
+        raw=beside(request, usage, "input", "instructions", "model"),
     )
 
 
