@@ -107,8 +107,7 @@ class Reading:
         # NumPy takes a tenth of a second to load, and nothing else here needs it.
         from journeyman.stores.traces import statistics
 
-        with self._database.read() as connection:
-            return statistics.statistics(connection, conditions(connection, query))
+        return statistics.statistics(self._database, query)
 
     def prune(self: _Whole, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
         return prune.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)

@@ -11,17 +11,24 @@ from journeyman.stores.traces.query import place_of
 from journeyman.stores.traces.tables import TRACES, escaped, unescaped
 from journeyman.trace import total
 
+_COLUMNS = tuple(
+    TRACES.c[name] for name in ("session", "title", "agent", "started_at", "input_tokens", "output_tokens", "cost", "error")
+)
 _LISTED = (TRACES.c.session.is_not(None), TRACES.c.duplicate_of.is_(None))
 
 
 def page(connection: sa.Connection, limit: int, after: str | None) -> tuple[Sequence[Session], str | None]:
-    last = sa.func.max(sa.type_coerce(TRACES.c.started_at, sa.BigInteger))
-    name = sa.type_coerce(TRACES.c.session, sa.Text)
-    found = sa.select(name, last).where(*_LISTED).group_by(name)
+    # Walked as a list is, from the latest on: the first trace that is met of a session is its last.
+    name, began = sa.type_coerce(TRACES.c.session, sa.Text), sa.type_coerce(TRACES.c.started_at, sa.BigInteger)
+    later = TRACES.alias("later")
+    goes_on = sa.exists().where(
+        later.c.session == TRACES.c.session, later.c.started_at > TRACES.c.started_at, later.c.duplicate_of.is_(None)
+    )
+    found = sa.select(name, began).distinct().where(*_LISTED, ~goes_on)
     if after is not None:
-        began, session = _place(after)
-        found = found.having(sa.or_(last < began, sa.and_(last == began, name < session)))
-    rows = connection.execute(found.order_by(last.desc(), name.desc()).limit(limit + 1)).all()
+        last, session = _place(after)
+        found = found.where(sa.or_(began < last, sa.and_(began == last, name < session)), began <= last)
+    rows = connection.execute(found.order_by(began.desc(), name.desc()).limit(limit + 1)).all()
     listed = rows[:limit]
     more = f"{listed[-1][1]}.{unescaped(listed[-1][0])}" if len(rows) > limit else None
     return _sessions(connection, [unescaped(row[0]) for row in listed]), more
@@ -34,7 +41,7 @@ def _place(after: str) -> tuple[int, str]:
 
 def _sessions(connection: sa.Connection, ids: Sequence[str]) -> Sequence[Session]:
     rows = connection.execute(
-        sa.select(TRACES)
+        sa.select(*_COLUMNS)
         .where(TRACES.c.session.in_(ids), *_LISTED)
         .order_by(TRACES.c.session, TRACES.c.started_at, TRACES.c.seq)
     )

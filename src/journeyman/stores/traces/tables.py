@@ -4,7 +4,8 @@ traces ─┬─ trace_parts        what a trace is, in pieces: the header, then
         ├─ trace_contents ─── contents        large texts, each kept once, whoever says it
         ├─ trace_models, trace_tools, trace_candidates        what filters and statistics ask for
         ├─ trace_responses        whose calls are whose: the same one reported twice counts once
-        └─ trace_labels, trace_rewards        what was said of it afterwards; rows are added, never changed
+        ├─ trace_labels, trace_rewards        what was said of it afterwards; rows are added, never changed
+        └─ trace_digests        all that statistics add up, a block of traces a row
 span_traces ─ spans ─ scopes        what OpenTelemetry reported, as it came
 part_words, content_words        the index of the full-text search; see `words`
 """
@@ -131,7 +132,7 @@ sa.Index(
     *(TRACES.c[name] for name in ("candidate_id", "failed", "label", "labelled_by", "reward")),
 )
 """A list is read from this alone, in its order; only the lines that are shown are then fetched."""
-sa.Index("ix_traces_session", TRACES.c.session, TRACES.c.started_at)
+sa.Index("ix_traces_session", TRACES.c.session, TRACES.c.started_at, TRACES.c.duplicate_of)
 sa.Index("ix_traces_agent", TRACES.c.agent, TRACES.c.started_at)
 sa.Index("ix_traces_task_id", TRACES.c.task_id)
 
@@ -248,6 +249,19 @@ TRACE_REWARDS = sa.Table(
     sa.Index("ix_trace_rewards_trace", "trace"),
 )
 """Rewards that were given here. Those that a trace came with are in its header."""
+
+DIGEST_BLOCK = 10
+"""Bits of a `seq` that tell the place in a block of digests: `seq >> DIGEST_BLOCK` is the block."""
+
+TRACE_DIGESTS = sa.Table(
+    "trace_digests",
+    METADATA,
+    sa.Column("block", NUMBER, primary_key=True, autoincrement=False),
+    _count("format"),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+"""What statistics add up, see `digests`. A trigger deletes the row of a block when any of its `traces` is written. Whoever
+changes what else a digest is made of (models, tools) writes the row of the trace in the same transaction."""
 
 SPAN_TRACES = sa.Table(
     "span_traces",

@@ -10,6 +10,17 @@ depends_on = None
 
 NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 _FTS5 = "create virtual table {} using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')"
+_FORGET = """
+create trigger forget_digest_{event} after {event} on traces
+begin delete from trace_digests where block = {row}.seq >> 10; end
+"""
+_FORGETS = """
+create function forget_digest() returns trigger language plpgsql as $$
+begin
+    delete from trace_digests where block = (case when tg_op = 'DELETE' then old.seq else new.seq end) >> 10;
+    return null;
+end $$
+"""
 
 
 def _seq() -> sa.Column[int]:
@@ -49,6 +60,7 @@ def upgrade() -> None:
     _pieces()
     _of_each()
     _said_afterwards()
+    _digests()
     _spans()
     for name in ("part_words", "content_words"):
         _words(name)
@@ -78,7 +90,7 @@ def _traces() -> None:
     )
     listed = ["started_at", "seq", "duplicate_of", "agent", "session", "task_id", "domain", "source", "candidate_id", "failed"]
     op.create_index("ix_traces_list", "traces", [*listed, "label", "labelled_by", "reward"])
-    op.create_index("ix_traces_session", "traces", ["session", "started_at"])
+    op.create_index("ix_traces_session", "traces", ["session", "started_at", "duplicate_of"])
     op.create_index("ix_traces_agent", "traces", ["agent", "started_at"])
     op.create_index("ix_traces_task_id", "traces", ["task_id"])
 
@@ -134,6 +146,20 @@ def _said_afterwards() -> None:
     )
     for table in ("trace_labels", "trace_rewards"):
         op.create_index(f"ix_{table}_trace", table, ["trace"])
+
+
+def _digests() -> None:
+    """Kept from one question to the next; a block of which a trace is written is thrown away."""
+    block = sa.Column("block", NUMBER, primary_key=True, autoincrement=False)
+    op.create_table("trace_digests", block, *_numbers("format"), *_bytes("body"))
+    if op.get_bind().dialect.name == "sqlite":
+        for event, row in (("insert", "new"), ("update", "new"), ("delete", "old")):
+            op.execute(_FORGET.format(event=event, row=row))
+        return
+    op.execute(_FORGETS)
+    op.execute(
+        "create trigger forget_digest after insert or update or delete on traces for each row execute function forget_digest()"
+    )
 
 
 def _spans() -> None:
