@@ -32,6 +32,25 @@ def test_traces_are_in_the_store_with_their_labels_and_without_secrets(tmp_path:
         assert "abcdefghijkl" not in (kept.input or "")
 
 
+def test_what_any_program_recorded_can_be_labelled_by_another_newest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOURNEYMAN_USER", "bob")
+    file = tmp_path / "traces.db"
+    with TraceCollector(file) as recorder:
+        for number in range(3):
+            with recorder.trace(f"Question {number}") as trace:
+                trace.output = "Yes."
+        found = recorder.get_unlabeled_traces(limit=2)
+    assert [trace.query for trace in found] == ["Question 2", "Question 1"]
+    with TraceCollector(file) as judge:
+        assert judge.get_unlabeled_traces(limit=2) == found
+        judge.label_trace(found[0].id, True)
+        assert [trace.query for trace in judge.get_unlabeled_traces()] == ["Question 1", "Question 0"]
+    with open_traces(file) as store:
+        assert [(label.good, label.who) for label in store.labels(found[0].id)] == [(True, "bob")]
+
+
 def test_a_program_that_just_ends_has_kept_its_traces(tmp_path: Path) -> None:
     program = """
         from journeyman import TraceCollector, hook_into_agent, traced

@@ -3,6 +3,7 @@
 Read once, by a face of the program, and handed on as values. Every setting has a default, so there need not be a file.
 """
 
+import getpass
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from journeyman import models
 from journeyman.errors import InputError, ModelError
-from journeyman.stores.urls import is_url
+from journeyman.stores.urls import as_url, is_url
 from journeyman.upstreams import RecordSettings, ServeSettings, Upstreams, UpstreamSettings
 
 FILE = "journeyman.toml"
@@ -25,6 +26,8 @@ FOLDER = ".journeyman"
 """The project's folder, beside the file: store, artifacts and runs."""
 STORE_VARIABLE = "JOURNEYMAN_STORE"
 """The environment's word on `store.url`, so that a password need not stand in a file."""
+USER_VARIABLE = "JOURNEYMAN_USER"
+"""Who judges, where nobody is named."""
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 Count = Annotated[int, Field(ge=1)]
@@ -143,7 +146,7 @@ class Project:
         url = self.settings.store.url
         if (path := re.match(r"sqlite:///(?=[^/?])", url)) is not None:
             return f"{path.group()}{self.root / url[path.end() :]}"
-        return url if is_url(url) else f"sqlite:///{self.root / url}"
+        return url if is_url(url) else as_url(self.root / url)
 
     @property
     def artifacts(self) -> Path:
@@ -165,6 +168,14 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
     if url := (os.environ if environment is None else environment).get(STORE_VARIABLE):
         settings = replace(settings, store=replace(settings.store, url=url))
     return Project(root=file.parent if file else here, settings=settings, file=file)
+
+
+def person() -> str | None:
+    """Whose word a label is that is given here: $JOURNEYMAN_USER, else who is logged in; `None` where neither is known."""
+    try:
+        return (os.environ.get(USER_VARIABLE) or getpass.getuser()).strip() or None
+    except (OSError, KeyError, ImportError):
+        return None
 
 
 def read(file: Path) -> Settings:

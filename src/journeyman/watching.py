@@ -25,11 +25,12 @@ from journeyman.errors import StoreError
 from journeyman.intake.base import Intake
 from journeyman.recording import open_intake
 from journeyman.stores.traces import open_traces
-from journeyman.stores.urls import MEMORY, is_url
+from journeyman.stores.urls import MEMORY, as_url, is_url
 from journeyman.trace import Trace
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_ALL = 1_000_000
 _PATIENCE = 10.0
 """Seconds that the end of a program, or a label, waits for what is to be written."""
 
@@ -47,13 +48,35 @@ class TraceCollector(Collector):
                 the thread in which a trace ends.
             agent: Who makes the attempts, where a trace does not say.
             session: What the traces have in common.
-            kept: Traces that are held in memory for `traces` and `get_unlabeled_traces`.
+            kept: Traces that are held in memory for `traces`.
 
         Raises:
             InputError: The project's settings cannot be read.
         """
         self._store = _sink(store)
         super().__init__(self._store, agent=agent, session=session, kept=kept)
+
+    def get_unlabeled_traces(self, limit: int | None = None) -> list[Trace]:
+        """Those that no person has judged, newest first: of all that is in the store, whoever recorded it.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        if isinstance(self._store, _Background):
+            return self._store.unlabelled(limit)
+        return super().get_unlabeled_traces(limit)
+
+    def label_trace(self, trace_id: str, good: bool | None, *, who: str | None = None) -> None:
+        """Say whether a trace was good, of all that is in the store; `None` takes it back.
+
+        Args:
+            who: Whose word it is; $JOURNEYMAN_USER, else who is logged in, where nobody is named.
+
+        Raises:
+            KeyError: The collector has no store, and no such trace.
+            StoreError: The store has no such trace, or could not keep the label.
+        """
+        super().label_trace(trace_id, good, who=who or config.person() or "user")
 
     def close(self) -> None:
         """Write what there is, and stop. Traces that end later are in memory alone."""
@@ -73,9 +96,10 @@ def _sink(store: str | Path | Sink | None) -> Sink | None:
     if store is not None and str(store) == MEMORY:
         return None
     project = config.load()
-    named = project.store_url if store is None else str(store)
-    url = named if is_url(named) else f"sqlite:///{Path(named).absolute()}"
-    return _Background(url, project)
+    if store is None:
+        return _Background(project.store_url, project)
+    # The program may change its folder before the first trace.
+    return _Background(str(store) if is_url(str(store)) else as_url(Path(store).absolute()), project)
 
 
 class _Background:
@@ -98,6 +122,12 @@ class _Background:
             raise StoreError("the store has not taken the traces yet; label again when it is back")
         with open_traces(self._url) as store:
             store.label(trace_id, good, who=who, at=at)
+
+    def unlabelled(self, limit: int | None) -> list[Trace]:
+        self.flush(_PATIENCE)
+        with open_traces(self._url) as store:
+            lines = store.unlabelled(_ALL if limit is None else limit)
+            return [trace for line in lines if (trace := store.get(line.id)) is not None]
 
     def flush(self, timeout: float) -> bool:
         return self._intake is None or self._intake.flush(timeout)

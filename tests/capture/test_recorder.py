@@ -143,8 +143,8 @@ def test_traces_are_labelled_and_counted() -> None:
             trace.model_call(model="m", reply="r")
             if number == 3:
                 trace.tool_call("look", ok=False)
-    first, second, *rest = collector.get_unlabeled_traces()
-    assert [trace.input for trace in collector.get_unlabeled_traces(2)] == ["0", "1"]
+    *rest, second, first = collector.get_unlabeled_traces()
+    assert [trace.input for trace in collector.get_unlabeled_traces(2)] == ["3", "2"]
     collector.label_trace(first.id, True)
     collector.label_trace(second.id, False, who="ada")
     assert collector.get_unlabeled_traces() == rest

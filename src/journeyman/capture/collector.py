@@ -64,8 +64,8 @@ class Collector:
             return tuple(self._traces.values())
 
     def get_unlabeled_traces(self, limit: int | None = None) -> list[Trace]:
-        """Those that nobody has judged, oldest first."""
-        return [trace for trace in self.traces if trace.label is None][:limit]
+        """Those that nobody has judged, newest first."""
+        return [trace for trace in reversed(self.traces) if trace.label is None][:limit]
 
     def label_trace(self, trace_id: str, good: bool | None, *, who: str = "user") -> None:
         """Say whether a trace was good; `None` takes it back.

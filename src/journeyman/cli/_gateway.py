@@ -1,10 +1,10 @@
 """What `journeyman serve` does."""
 
-import getpass
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 import click
 
@@ -14,19 +14,22 @@ from journeyman.cli._tokens import tokens_in
 from journeyman.config import Project
 from journeyman.errors import InputError, MissingExtra
 from journeyman.listening import is_loopback, listen, url_of
-from journeyman.stores.urls import is_url, redacted
+from journeyman.stores.urls import as_url, redacted
 
 try:
-    from journeyman.dashboard import Guard, routes
     from journeyman.gateway.app import App, GatewayConfig
-    from journeyman.gateway.pages import application
+    from journeyman.gateway.pages import application, when_asked
     from journeyman.gateway.serve import serve as serve_until_told
     from journeyman.gateway.upstreams import Upstream, resolve
     from journeyman.intake.base import Intake
     from journeyman.recording import open_apart
+    from journeyman.stores.opening import make_ready
     from journeyman.stores.traces import open_traces
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
+
+_OF_PAGES = ("jinja2", "starlette")
+"""Loaded when somebody looks."""
 
 _CLOSING = 15.0
 """Seconds for what is still to be stored, when the server stops; the rest is spilled, and stored at the next start."""
@@ -47,9 +50,7 @@ class Wish:
     who: str | None
 
     def store_url(self, project: Project) -> str:
-        if self.store is None:
-            return project.store_url
-        return self.store if is_url(self.store) else f"sqlite:///{self.store}"
+        return project.store_url if self.store is None else as_url(self.store)
 
 
 def serve(wish: Wish, *, as_json: bool) -> None:
@@ -93,8 +94,18 @@ def _pages(wish: Wish, store_url: str, tokens: tuple[str, ...]) -> Iterator[App 
     if wish.no_pages:
         yield None
         return
-    with open_traces(store_url) as store:
-        yield application(routes(store, who=wish.who or _login(), guard=Guard(tokens)))
+    if missing := [name for name in _OF_PAGES if find_spec(name) is None]:
+        raise MissingExtra(f"the pages need {missing[0]}: pip install 'journeyman[serve]', or serve with --no-pages")
+    make_ready(store_url)
+    with ExitStack() as opened:
+
+        def pages() -> App:
+            from journeyman.dashboard import Guard, routes
+
+            store = opened.enter_context(open_traces(store_url))
+            return application(routes(store, who=wish.who or config.person() or "me", guard=Guard(tokens)))
+
+        yield when_asked(pages)
 
 
 @contextmanager
@@ -108,13 +119,6 @@ def _intake(wish: Wish, project: Project, store_url: str) -> Iterator[Intake | N
         yield intake
     finally:
         intake.close(_CLOSING)
-
-
-def _login() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return "me"
 
 
 def _tell(wish: Wish, bound: socket.socket, upstreams: Sequence[Upstream], store_url: str, *, as_json: bool) -> None:

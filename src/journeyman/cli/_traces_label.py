@@ -1,6 +1,5 @@
 """`journeyman traces label`: one word on one trace, or one key each on many. Every word is kept before the next is asked."""
 
-import getpass
 import os
 import select
 import sys
@@ -13,13 +12,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from journeyman import app
+from journeyman import app, config
 from journeyman.cli import _traces, _traces_stats
 from journeyman.cli import _traces_screen as screen
 from journeyman.errors import InputError
 from journeyman.stores.traces.base import AUTO, Line, Query, TraceStore
 
-USER = "JOURNEYMAN_USER"
 _WORDS = {"good": True, "bad": False, "clear": None}
 _KEYS = {"y": True, "g": True, "n": False, "b": False}
 _HELP = "y good  n bad  s skip  f full  u undo  q quit"
@@ -85,12 +83,9 @@ def person(named: str | None) -> str:
     Raises:
         InputError: Nobody can be named, or it is the name that stands for no person.
     """
-    try:
-        who = (named or os.environ.get(USER) or getpass.getuser()).strip()
-    except (OSError, KeyError):
-        who = ""
+    who = (named or "").strip() or config.person()
     if not who:
-        raise InputError(f"who says so is not known; write --who NAME, or set {USER}")
+        raise InputError(f"who says so is not known; write --who NAME, or set {config.USER_VARIABLE}")
     if who == AUTO:
         raise InputError(f"--who {AUTO}: that name stands for what no person said; write another")
     return who
