@@ -6,8 +6,6 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 import aiohttp
@@ -17,6 +15,7 @@ from yarl import URL
 from journeyman.gateway.call import KEY_PARAMETERS, Call, Refused, is_secret
 from journeyman.gateway.metrics import Metrics
 from journeyman.gateway.upstreams import Upstream
+from journeyman.models.retry import retry_after
 
 BUSY = frozenset({429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Statuses after which the same request may succeed: elsewhere, or a little later."""
@@ -203,20 +202,9 @@ def _delay(attempt: int) -> float:
 
 def _retry_after(response: ClientResponse) -> float | None:
     """Seconds that the upstream asks for; infinitely many where it asks not to be asked again."""
-    headers = response.headers
-    if headers.get("x-should-retry", "").lower() == "false":
+    if response.headers.get("x-should-retry", "").lower() == "false":
         return float("inf")
-    try:
-        if (milliseconds := headers.get("retry-after-ms")) is not None:
-            return max(0.0, float(milliseconds) / 1000)
-        said = headers.get("retry-after", "")
-        return max(0.0, float(said)) if said else None
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
+    return retry_after(response.headers)
 
 
 def _unanswered(call: Call, route: Sequence[Upstream], failure: tuple[Upstream, Failure] | None) -> Refused:

@@ -9,8 +9,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -19,6 +17,7 @@ import openai
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.models import HOME, KEY, completions, prices
 from journeyman.models.base import Dialect, Reply, Request
+from journeyman.models.retry import retry_after
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +154,7 @@ class OpenAI:
             return ModelRefused(f"{self.name}: the account has no credit left ({said})")
         if status == 404:
             return ModelRefused(f"{self.name} is not there (404): {said}")
-        return completions.named(status, f"{self.name} answered {status}: {said}", _retry_after(error.response.headers))
+        return completions.named(status, f"{self.name} answered {status}: {said}", retry_after(error.response.headers))
 
     def _clean(self, text: str) -> str:
         """Without the key, also where a server quotes half of it. Short keys are placeholders, and may be ordinary words."""
@@ -221,19 +220,6 @@ def _words(error: openai.APIStatusError) -> str:
     """What the server said, without the library's frame around it."""
     said = error.body.get("message") if isinstance(error.body, Mapping) else None
     return (said if isinstance(said, str) else error.message)[:300]
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait: Retry-After holds a number or a date."""
-    value = headers.get("retry-after", "")
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 def _shown(url: str) -> str:
