@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from journeyman.capture.jsonl import line
 from journeyman.cli import main
 from journeyman.score import Reward, Score
 from journeyman.stores import AttemptRecord, RunRecord, open_store
+from journeyman.stores.traces import open_traces
 from journeyman.task import Split
 from tests.support.traces import done, reply, said, used
 
@@ -104,6 +106,18 @@ def test_what_a_run_has_verified_decides_what_was_good(
     assert (found["good"], found["bad"]) == counts
     recorded = json.loads((here / "rows.jsonl").read_text())["rewards"]["recorded"]
     assert recorded["score"] == (None if reward.name == "reading" else reward.value)
+
+
+def test_what_was_watched_is_scored_with_what_its_recorder_found(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    seen = done(used("a", "fine"), reply("all went well"))
+    judged = replace(seen, id="judged", rewards=(Reward(name="reward", value=0.0, evidence="the wrong order"),))
+    (here / "journeyman.toml").write_text('[store]\nurl = "kept.db"\n')
+    with open_traces("sqlite:///kept.db") as store:
+        store.add([replace(seen, id="seen"), judged])
+    found = scored(capsys, "--store", "--out", "scores.jsonl")
+    assert (found["traces"], found["good"], found["bad"]) == (2, 1, 1)
+    rows = [json.loads(row) for row in (here / "scores.jsonl").read_text().splitlines()]
+    assert {row["trace_id"]: row["rewards"]["recorded"]["score"] for row in rows} == {"seen": None, "judged": 0.0}
 
 
 def test_where_nothing_can_be_kept_scoring_goes_on_and_says_so(capsys: pytest.CaptureFixture[str], here: Path) -> None:

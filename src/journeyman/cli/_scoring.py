@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from journeyman import rewards, sandbox, scoring, workers
+from journeyman import config, rewards, sandbox, scoring, workers
 from journeyman.capture.base import NO_TIME
 from journeyman.capture.jsonl import parse
 from journeyman.cli._bar import bar
@@ -25,8 +25,12 @@ from journeyman.rewards.blocking import wait
 from journeyman.rewards.engine import RewardEngine, Verdicts
 from journeyman.rewards.verdict import UNREACHABLE
 from journeyman.sandbox.base import Sandbox
-from journeyman.stores import AttemptRecord, open_store
-from journeyman.task import Task
+from journeyman.score import Score
+from journeyman.stores import open_store, schema
+from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.attempts import as_trace
+from journeyman.stores.urls import MEMORY, as_url, redacted
+from journeyman.task import Split, Task
 from journeyman.trace import ModelCall, Trace
 
 CACHE = Path(".journeyman/scores.db")
@@ -46,11 +50,20 @@ class _Open:
         return sandbox.load(self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    trace: Trace
+    score: Score
+    """What its own run, or its recorder, found it worth."""
+    split: Split | None = None
+    """`None` for what was recorded: it is of no set of tasks."""
+
+
 def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Score what the options name; the summary, and the exit code. Tables go to stdout, progress to stderr."""
     paths, store = given["traces"], given["store"]
     single = given["task_path"] or given["output_path"]
-    if sum(map(bool, (paths, store, single))) != 1:
+    if sum((bool(paths), store is not None, bool(single))) != 1:
         raise InputError("name what is to be scored: files of traces, --store, or --task with --output; one of the three")
     with ExitStack() as stack:
         if single:
@@ -63,7 +76,7 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
     out: Path | None = given["out"]
     if out is not None:
         check_writable(out)
-    stored = _stored(given["store"]) if given["store"] else []
+    stored = [] if given["store"] is None else _stored(given["store"])
     traces = [one.trace for one in stored or scoring.read_traces(given["traces"])]
     if not traces:
         raise InputError("there are no traces to score")
@@ -72,11 +85,11 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
     began = time.monotonic()
     with bar("traces", len(traces), quiet=quiet) as done:
         verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)
-    if stored:
+    if any(one.score.rewards for one in stored):
         verdicts = scoring.with_recorded(verdicts, [one.score for one in stored], _weights(given["weights"]))
     found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
     if out is not None:
-        splits = [{"split": one.split.value} for one in stored] or [{}] * len(traces)
+        splits = [{"split": one.split.value} if one.split else {} for one in stored] or [{}] * len(traces)
         rows = ({**row, **split} for row, split in zip(scoring.reports(traces, verdicts, engine), splits, strict=True))
         write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     if not quiet:
@@ -156,11 +169,19 @@ def _cache(stack: ExitStack) -> scoring.ScoreCache | None:
     return stack.enter_context(scoring.cached(CACHE))
 
 
-def _stored(url: str) -> list[AttemptRecord]:
-    if "://" not in url and not Path(url).exists():
-        raise InputError(f"there is no store at {url}; name one: --store URL")
-    with open_store(url) as store:
-        return list(store.attempts())
+def _stored(url: str) -> list[_Stored]:
+    """The attempts of training, and what was recorded or collected beside them; with no URL, of the project's store."""
+    where = as_url(url) if url else config.load().store_url
+    if where == MEMORY or schema.step_of(where) is None:
+        raise InputError(f"there is no store at {redacted(where)}; name one: --store URL")
+    with open_store(where) as store:
+        attempts = list(store.attempts())
+    found = [_Stored(one.trace, one.score, one.split) for one in attempts]
+    # Attempts are among the traces, too.
+    known = {as_trace(one).id for one in attempts}
+    with open_traces(where) as watched:
+        others = (trace for trace in watched.traces() if trace.id not in known)
+        return [*found, *(_Stored(trace, Score(trace_id=trace.id, rewards=trace.rewards)) for trace in others)]
 
 
 def _task(path: Path) -> tuple[Task, str, dict[str, Any]]:

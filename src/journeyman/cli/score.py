@@ -16,8 +16,8 @@ _FILE = click.Path(path_type=Path)
     "--store",
     metavar="URL",
     is_flag=False,
-    flag_value=".journeyman/journeyman.db",
-    help="Score the attempts of a store; of the project's own, without a URL.",
+    flag_value="",
+    help="Score what is in a store, recorded and attempted; in the project's own, without a URL.",
 )
 @click.option("--task", "task_path", type=_FILE, help="Score one answer: the task, a JSON file.")
 @click.option("--output", "output_path", type=_FILE, help="Score one answer: what the agent gave, text or JSON.")
