@@ -25,6 +25,8 @@ class Recorded:
     """What the record itself calls it, which need not be unique: the id of its trace then is."""
     where: str = ""
     """Of what was read from a file, the file and line."""
+    format: str = ""
+    """Of what was read from a file, its format. A trace of our own format keeps the `source` that it came in by at first."""
 
 
 _WORDS = ("error", "exception", "traceback", "fatal:")

@@ -54,8 +54,9 @@ class _Tally:
     left_out: list[str] = field(default_factory=list)
     """Files of a folder that hold no traces."""
 
-    def add(self, trace: Trace) -> None:
-        self.formats.add(trace.source)
+    def add(self, found: Recorded) -> None:
+        trace = found.trace
+        self.formats.add(found.format)
         self.traces += 1
         self.model_calls += len(trace.calls)
         self.tool_calls += len(trace.tool_calls)
@@ -186,7 +187,7 @@ class _Keeper:
     def all(self, found: Iterable[Recorded | Problem], tally: _Tally, *, is_named: bool) -> None:
         for one in found:
             if not isinstance(one, Problem):
-                tally.add(one.trace)
+                tally.add(one)
                 self._add(one.trace, tally)
             elif one.strange and not is_named:
                 tally.left_out.append(str(one))

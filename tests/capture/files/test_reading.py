@@ -87,6 +87,12 @@ def test_our_own_ids_are_kept(tmp_path: Path) -> None:
     assert (one.trace.id, one.trace.source) == ("mine", "journeyman")
 
 
+def test_a_trace_that_was_exported_still_says_how_it_came_in(tmp_path: Path) -> None:
+    trace = Trace(id="mine", task_id="t", candidate_id="base", started_at=NO_TIME, source="gateway")
+    (one,), _ = found(written(tmp_path, line(trace)))
+    assert (one.trace, one.format) == (trace, "journeyman")
+
+
 def test_every_broken_place_is_named_and_what_is_whole_comes_in(tmp_path: Path) -> None:
     lines = [json.dumps(said("a")), "{", '{"messages": [{"content": 1}]}', "[1]", '{"x": 1}', json.dumps(said("b"))]
     one, problems = found(written(tmp_path, "\n".join(lines)))

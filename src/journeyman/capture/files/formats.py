@@ -19,6 +19,7 @@ from journeyman.capture.files import (
 from journeyman.capture.otlp.dumps import is_dump
 from journeyman.errors import TraceError
 
+OWN = "journeyman"
 OTLP = "otlp"
 CHECKPOINT = "checkpoint"
 Row = Mapping[str, Any]
@@ -48,7 +49,7 @@ def _is_message(record: Row) -> bool:
 
 FORMATS: tuple[Format, ...] = (
     Format(
-        name="journeyman",
+        name=OWN,
         title="JSON lines of Journeyman",
         recognises=lambda record: "steps" in record,
         read=_parsed,

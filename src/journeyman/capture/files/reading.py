@@ -141,7 +141,8 @@ class _Reading:
 
     def _finished(self, found: Recorded, name: str, where: str, key: bytes | None, number: int = 1) -> Recorded:
         """With an id that is its own, the name of the format, and where it stands."""
-        trace, called = replace(found.trace, source=name), found.trace.id
+        source = found.trace.source if name == formats.OWN else ""
+        trace, called = replace(found.trace, source=source or name), found.trace.id
         if key is not None or not trace.id:
             digest = _digest([(key or b"").hex(), number] if number > 1 else (key or _content(trace)).hex())
             again = self._seen.get(digest, 0)
@@ -150,7 +151,7 @@ class _Reading:
             own = digest.hex() if not again else f"{digest.hex()}.{again + 1}"
             id = f"{trace.id}-{own}" if trace.id else own
             trace = replace(trace, id=id, task_id=trace.task_id or id)
-        return replace(found, trace=trace, name=called, where=where)
+        return replace(found, trace=trace, name=called, where=where, format=name)
 
     def _archive(self) -> Iterator[Found]:
         if self._format not in (None, "inspect"):
@@ -225,7 +226,7 @@ class _Reading:
             yield Problem(str(self._path), str(error).removeprefix(f"{self._path} "), strange=self._format is None)
             return
         for trace in found.traces:
-            yield Recorded(trace=trace, name=trace.id, where=str(self._path))
+            yield Recorded(trace=trace, name=trace.id, where=str(self._path), format=trace.source)
         yield from (Problem(str(self._path), why) for why in found.problems)
 
     def _spans(self) -> Iterator[Found]:
@@ -251,7 +252,7 @@ def read_spans(paths: Sequence[Path]) -> Iterator[Found]:
     where = str(paths[0]) if len(paths) == 1 else f"{len(paths)} files"
     collected = read_files(paths)
     for trace in collected.traces:
-        yield Recorded(trace=replace(trace, source=formats.OTLP), name=trace.id, where=where)
+        yield Recorded(trace=replace(trace, source=formats.OTLP), name=trace.id, where=where, format=formats.OTLP)
     yield from collected.problems
 
 
