@@ -10,6 +10,7 @@ from journeyman.cli import main
 from journeyman.score import Reward, Score
 from journeyman.stores import AttemptRecord, RunRecord, open_store
 from journeyman.stores.traces import open_traces
+from journeyman.stores.traces.base import Query
 from journeyman.task import Split
 from tests.support.traces import done, reply, said, used
 
@@ -83,6 +84,24 @@ def test_the_attempts_of_a_store_are_scored(capsys: pytest.CaptureFixture[str], 
     assert json.loads((here / "scores.jsonl").read_text())["split"] == "train"
     assert found["rewards"]["tool_success"]["mean"] == 0.0
     assert (found["rewards"]["recorded"]["mean"], found["good"]) == (1.0, 1), "its run has found it right"
+
+
+def test_what_traces_are_worth_is_kept_with_them_and_is_no_verdict_of_the_recorder(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    own = Reward(name="stars", value=0.5)
+    with open_traces(here / "my.db") as store:
+        store.add([replace(done(used("a", "Error: no"), reply("sorry")), rewards=(own,)), done(reply("Hello"), id="other")])
+    once = scored(capsys, "--store", "my.db", "--rewards", "tool_success", "--keep")
+    again = scored(capsys, "--store", "my.db", "--rewards", "tool_success", "--keep")
+    assert once["kept"] == again["kept"] == 1
+    assert once["rewards"] == again["rewards"]
+    with open_traces(here / "my.db") as store:
+        ((found, said),) = [(store.get(line.id), store.rewards(line.id)) for line in store.page(Query(max_reward=0.4)).lines]
+        assert found is not None
+        assert [reward.name for reward in found.rewards] == ["stars", "tool_success"]
+        assert [(each.reward.value, each.by.split()[0]) for each in said] == [(0.0, "journeyman")]
+        assert "no" in said[0].reward.evidence
 
 
 @pytest.mark.parametrize(

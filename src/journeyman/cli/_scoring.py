@@ -6,19 +6,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from journeyman import config, rewards, sandbox, scoring, workers
+from journeyman import app, config, rewards, sandbox, scoring, workers
 from journeyman.capture.base import NO_TIME
 from journeyman.capture.jsonl import parse
 from journeyman.cli._bar import bar
 from journeyman.cli._shared import console
 from journeyman.errors import InputError, TraceError
 from journeyman.learn.playbook.files import check_writable, write_text
+from journeyman.reward import Reward
 from journeyman.rewards import answers
 from journeyman.rewards.base import RewardFunction
 from journeyman.rewards.blocking import wait
@@ -29,11 +31,14 @@ from journeyman.score import Score
 from journeyman.stores import open_store, schema
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.attempts import as_trace
+from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import MEMORY, as_url, redacted
 from journeyman.task import Split, Task
 from journeyman.trace import ModelCall, Trace
 
 CACHE = Path(".journeyman/scores.db")
+_BY = "journeyman"
+"""Begins the name under which rewards are kept with a trace."""
 _REPLY = ("output", "reply", "answer", "response", "text")
 _TASK = frozenset({"id", "question", "answer", "check", "domain", "instructions"})
 _DEVELOPING = frozenset({"files", "checks", "setup", "development"})
@@ -52,6 +57,8 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
+    id: str
+    """What it is called among the traces of the store."""
     trace: Trace
     score: Score
     """What its own run, or its recorder, found it worth."""
@@ -62,6 +69,8 @@ class _Stored:
 def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Score what the options name; the summary, and the exit code. Tables go to stdout, progress to stderr."""
     paths, store = given["traces"], given["store"]
+    if given["keep"] and store is None:
+        raise InputError("--keep is for the traces of a store; name it with --store, or --out FILE for files of traces")
     single = given["task_path"] or given["output_path"]
     if sum((bool(paths), store is not None, bool(single))) != 1:
         raise InputError("name what is to be scored: files of traces, --store, or --task with --output; one of the three")
@@ -85,9 +94,12 @@ def _many(given: Mapping[str, Any], engine: RewardEngine, stack: ExitStack, *, q
     began = time.monotonic()
     with bar("traces", len(traces), quiet=quiet) as done:
         verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)
+    kept = _keep(given["store"], stored, verdicts) if given["keep"] else None
     if any(one.score.rewards for one in stored):
         verdicts = scoring.with_recorded(verdicts, [one.score for one in stored], _weights(given["weights"]))
     found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
+    if kept is not None:
+        found["kept"] = kept
     if out is not None:
         splits = [{"split": one.split.value} if one.split else {} for one in stored] or [{}] * len(traces)
         rows = ({**row, **split} for row, split in zip(scoring.reports(traces, verdicts, engine), splits, strict=True))
@@ -169,19 +181,47 @@ def _cache(stack: ExitStack) -> scoring.ScoreCache | None:
     return stack.enter_context(scoring.cached(CACHE))
 
 
+def _url(url: str) -> str:
+    """A store's; with none, that of the project's."""
+    return as_url(url) if url else config.load().store_url
+
+
 def _stored(url: str) -> list[_Stored]:
-    """The attempts of training, and what was recorded or collected beside them; with no URL, of the project's store."""
-    where = as_url(url) if url else config.load().store_url
+    """The attempts of training, and what was recorded or collected beside them."""
+    where = _url(url)
     if where == MEMORY or schema.step_of(where) is None:
         raise InputError(f"there is no store at {redacted(where)}; name one: --store URL")
     with open_store(where) as store:
         attempts = list(store.attempts())
-    found = [_Stored(one.trace, one.score, one.split) for one in attempts]
     # Attempts are among the traces, too.
-    known = {as_trace(one).id for one in attempts}
+    found = [_Stored(as_trace(one).id, one.trace, one.score, one.split) for one in attempts]
+    known = {one.id for one in found}
     with open_traces(where) as watched:
         others = (trace for trace in watched.traces() if trace.id not in known)
-        return [*found, *(_Stored(trace, Score(trace_id=trace.id, rewards=trace.rewards)) for trace in others)]
+        return [*found, *(_Stored(trace.id, trace, _recorded(watched, trace)) for trace in others)]
+
+
+def _recorded(store: TraceStore, trace: Trace) -> Score:
+    """What others found a trace worth: what was kept of an earlier scoring is no verdict of its own."""
+    ours = _ours(store, trace.id)
+    return Score(trace_id=trace.id, rewards=tuple(reward for reward in trace.rewards if reward not in ours))
+
+
+def _ours(store: TraceStore, trace_id: str) -> Sequence[Reward]:
+    return [each.reward for each in store.rewards(trace_id) if each.by.startswith(_BY)]
+
+
+def _keep(url: str, stored: Sequence[_Stored], verdicts: Sequence[Verdicts]) -> int:
+    """Keep with the traces of the store what could be told of them; how many rewards that are."""
+    count, at = 0, app.now()
+    with open_traces(_url(url)) as store:
+        for one, said in zip(stored, verdicts, strict=True):
+            # One that is unknown would make the trace's mean unknown: here it is left out of the mean, and so of the store.
+            known = [reward for reward in said.score.rewards if reward.value is not None]
+            new = [reward for reward in known if reward not in _ours(store, one.id)]
+            store.reward(one.id, new, by=f"{_BY} {version('journeyman')}", at=at)
+            count += len(known)
+    return count
 
 
 def _task(path: Path) -> tuple[Task, str, dict[str, Any]]:

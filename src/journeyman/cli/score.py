@@ -32,6 +32,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--workers", default="here", show_default=True, help="Who computes: here, local, local:4, ray or ray:ADDRESS.")
 @click.option("--no-cache", is_flag=True, help="Score anew what was scored before.")
 @click.option("--out", type=_FILE, metavar="FILE", help="Write a JSON object for each trace, as `journeyman compare` reads it.")
+@click.option("--keep", is_flag=True, help="Keep the rewards with the traces of the store, where the pages show them.")
 @json_option
 def command(as_json: bool, **given: Any) -> int:
     """Score what agents did, from files of traces, a store, or one answer.
@@ -45,6 +46,7 @@ def command(as_json: bool, **given: Any) -> int:
     Examples:
       journeyman score traces.jsonl --rewards tool_success,task_completion
       journeyman score --store --out scores.jsonl
+      journeyman score --store --keep
       journeyman score --task task.json --output output.json --json
     """
     from journeyman.cli import _scoring
