@@ -228,6 +228,7 @@ def test_labels_and_rewards_that_were_given_here_outlive_a_replacement(store: Tr
 def test_a_persons_word_goes_before_the_recorders_and_that_before_the_auto_labelers(store: TraceStore) -> None:
     def now() -> tuple[bool | None, str | None]:
         line = store.page(Query()).lines[0]
+        assert store.line(line.id) == line
         return line.label, line.labelled_by
 
     store.add([make("a")])

@@ -1,13 +1,13 @@
 """What a person says on a page is kept, can be taken back, and cannot be said by another site."""
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from journeyman.dashboard import Guard
-from journeyman.dashboard.one import standing
-from journeyman.stores.traces.base import AUTO, Label, TraceStore
+from journeyman.stores.traces.base import AUTO, TraceStore
 from tests.support.pages import WHO, Visitor
 from tests.support.watched import NOON, booking
 
@@ -108,13 +108,13 @@ def test_a_get_labels_nothing(store: TraceStore, pages: Visitor, guard: Guard) -
     assert said(store) == []
 
 
-def label(who: str, good: bool | None, minute: int) -> Label:
-    return Label(trace_id="t", good=good, who=who, at=NOON + timedelta(minutes=minute))
-
-
-def test_what_stands_is_the_last_word_of_the_person_who_spoke_last() -> None:
-    assert standing([]) == (None, None)
-    assert standing([label("a", True, 1), label("b", False, 2)]) == (False, "b")
-    assert standing([label("a", True, 1), label("b", False, 2), label("b", None, 3)]) == (True, "a")
-    assert standing([label("a", True, 1), label(AUTO, False, 2)]) == (True, "a")
-    assert standing([label("a", None, 1), label(AUTO, False, 0)]) == (False, AUTO)
+@pytest.mark.parametrize("own", [None, True, False])
+def test_the_page_of_a_trace_says_of_its_label_what_the_list_says(store: TraceStore, pages: Visitor, own: bool | None) -> None:
+    store.add([replace(booking(), label=own)])
+    holding = r'<button class="(?:good|bad)(?: auto)?"[^>]*aria-pressed="true" title="[^"]*"'
+    words = [("nobody", None), (AUTO, False), ("ann", True), ("ben", False), ("ben", None)]
+    for minute, (who, good) in enumerate(words):
+        store.label("t1", good, who=who, at=NOON + timedelta(minutes=minute))
+        in_list, alone = (re.findall(holding, pages.read(path)) for path in ("/traces", "/traces/t1"))
+        assert in_list == alone
+        assert len(alone) == (0 if own is None and who == "nobody" else 1)

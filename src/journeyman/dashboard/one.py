@@ -12,7 +12,7 @@ from journeyman.dashboard.frame import Frame, Refused
 from journeyman.dashboard.names import id_of, local, name
 from journeyman.dashboard.reading import read, worth
 from journeyman.errors import InputError, StoreError
-from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
+from journeyman.stores.traces.base import Label, Query, TraceStore
 
 STEPS = 200
 """Shown at first."""
@@ -34,13 +34,11 @@ class One:
         """One trace. `show` names a text that is wanted whole, `steps=all` wants every step, and the filters say in which list
         the next and the previous one are looked up."""
         id = id_of(request.path_params["name"])
-        trace = self._store.get(id)
-        if trace is None:
+        trace, line = self._store.get(id), self._store.line(id)
+        if trace is None or line is None:
             raise Refused(HTTPStatus.NOT_FOUND, GONE)
         typed = filters.typed(fields)
         newer, older = self._neighbours(id, typed)
-        labels = self._store.labels(id)
-        good, by = standing(labels)
         every = fields.get("steps") == "all"
         return self._frame.page(
             "trace.html",
@@ -48,9 +46,9 @@ class One:
             trace=trace,
             reading=read(trace, most=len(trace.steps) if every else STEPS),
             worth=worth(trace, self._store.rewards(id)),
-            labels=labels,
-            good=good,
-            by=by,
+            labels=self._store.labels(id),
+            good=line.label,
+            by=line.labelled_by,
             newer=newer,
             older=older,
             typed=typed,
@@ -81,7 +79,8 @@ class One:
             raise
         if "hx-request" not in request.headers:
             return RedirectResponse(local(fields.get("back", "/traces/" + name(id))), status_code=HTTPStatus.SEE_OTHER)
-        good, by = standing(self._store.labels(id))
+        line = self._store.line(id)
+        good, by = (line.label, line.labelled_by) if line is not None else (None, None)
         undo = None if "undo" in fields else {True: "yes", False: "no", None: "clear"}[before]
         return self._frame.page("labelled.html", id=id, good=good, by=by, said=_WORDS[said], undo=undo, typed={})
 
@@ -89,11 +88,3 @@ class One:
 def mine(labels: Sequence[Label], who: str) -> bool | None:
     """What somebody says of a trace now."""
     return next((label.good for label in reversed(labels) if label.who == who), None)
-
-
-def standing(labels: Sequence[Label]) -> tuple[bool | None, str | None]:
-    """What is said of a trace, and by whom: of each the last word counts, of several people the latest, and of the auto-labeler
-    only where no person says anything."""
-    last = {label.who: label for label in labels}
-    holding = sorted((each for each in last.values() if each.good is not None), key=lambda each: (each.who != AUTO, each.at))
-    return (holding[-1].good, holding[-1].who) if holding else (None, None)

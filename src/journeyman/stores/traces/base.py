@@ -40,7 +40,8 @@ class Query:
     failed: bool | None = None
     """Whether the trace, or one of its steps, ended in an error."""
     text: str | None = None
-    """Words that all stand in it; `"in quotes"` for a phrase. Never a query language that can be wrong."""
+    """Words that all stand in it; `"in quotes"` for a phrase. The last word may be a beginning of three letters or more, unless
+    a blank follows. Never a query language that can be wrong."""
     since: datetime | None = None
     until: datetime | None = None
     """Bounds of the beginning: from `since`, and before `until`."""
@@ -241,6 +242,9 @@ class TraceStore(Protocol):
 
     def get(self, trace_id: str) -> Trace | None:
         """The whole trace, with its label and all its rewards."""
+
+    def line(self, trace_id: str) -> Line | None:
+        """The trace as a list shows it: with the label that holds, and whose it is."""
 
     def starting(self, prefix: str, *, limit: int = 2) -> Sequence[str]:
         """The ids that begin so, in the order of the alphabet: people type as much of an id as tells it apart."""

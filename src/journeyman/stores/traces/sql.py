@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from journeyman.reward import Reward
 from journeyman.stores.base import utc
 from journeyman.stores.database import Database
-from journeyman.stores.traces import loading, opinions, spans, writing
-from journeyman.stores.traces.base import SpanRow
+from journeyman.stores.traces import loading, opinions, query, spans, writing
+from journeyman.stores.traces.base import Line, SpanRow
 from journeyman.stores.traces.reading import Reading
+from journeyman.stores.traces.tables import TRACES
 from journeyman.trace import Trace
 
 
@@ -71,6 +72,11 @@ class SqlTraces(Reading):
         with self._database.read() as connection:
             known = writing.seqs(connection, [trace_id])
             return next(iter(loading.load(connection, list(known.values()))), None)
+
+    def line(self, trace_id: str) -> Line | None:
+        with self._database.read() as connection:
+            places = query.seqs(connection, [TRACES.c.id == trace_id], query.NEWEST_FIRST, 1)
+            return next(iter(query.lines(connection, places)), None)
 
     def close(self) -> None:
         self._database.close()
