@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from journeyman.intake.apart import ApartIntake, run
 from journeyman.intake.clean import Cleaner
 from journeyman.intake.queues import Limits
 from journeyman.intake.writer import StoreIntake
+from journeyman.stores.opening import make_ready
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow, TraceStore
 from journeyman.trace import Trace
@@ -32,19 +33,22 @@ _RECENT = 200
 """Traces that a conversation without a session may go on from after a restart."""
 
 
-def open_intake(store_url: str, spill: Path, settings: RecordSettings) -> StoreIntake:
+def open_intake(
+    store_url: str, spill: Path, settings: RecordSettings, *, opened: Callable[[str], TraceStore] = open_traces
+) -> StoreIntake:
     """A way into the store, for one process. It starts at once, also when the store cannot be opened yet.
 
     Args:
         store_url: As `open_traces` takes it.
         spill: The folder of what waits while the store is slow or gone.
+        opened: What opens the store.
     """
     joiner = Joiner(price=_price, past=_Past(store_url))
     cleaner = Cleaner(
         redactor=Redactor(settings.redact), content=settings.content, read=lambda exchange: (joiner.join(exchange),)
     )
     limits = Limits(bytes=settings.buffer_mb << 20, spill_bytes=settings.spill_mb << 20)
-    return StoreIntake(lambda: open_traces(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill, limits=limits)
+    return StoreIntake(lambda: opened(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill, limits=limits)
 
 
 def open_apart(store_url: str, spill: Path, settings: RecordSettings) -> ApartIntake:
@@ -66,7 +70,15 @@ def _main(descriptor: int) -> None:
     # takes a fifth of the time.
     gc.set_threshold(20_000, 20, 50)
     os.nice(5)
-    run(descriptor, lambda settings: open_intake(*settings))
+    run(descriptor, lambda settings: open_intake(*settings, opened=_up_to_date))
+
+
+def _up_to_date(store_url: str) -> TraceStore:
+    from journeyman.stores.schema import HEAD, step_of
+
+    if step_of(store_url) != HEAD:
+        make_ready(store_url)
+    return open_traces(store_url)
 
 
 class _Past:

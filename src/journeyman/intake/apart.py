@@ -5,6 +5,7 @@ server only hands over, over a socket pair, and another process reads, cleans an
 """
 
 import logging
+import os
 import socket
 import subprocess
 import threading
@@ -34,6 +35,8 @@ _LINGER = 0.05
 _PAUSE = 1.0
 """Seconds before the process is started again."""
 _NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
+_FRUGAL = {"MALLOC_ARENA_MAX": "2"}
+"""Each thread would otherwise keep memory of its own, up to 64 MB that others cannot use."""
 ENDED = "the process that records has ended, and is started again"
 
 
@@ -143,8 +146,9 @@ class ApartIntake:
             number = theirs.fileno()
             # Its own group: Ctrl-C is for the server, which tells it when to end.
             self._process = subprocess.Popen(
-                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0
-            )
+                [*self._command, str(number)], pass_fds=(number,), stdin=subprocess.DEVNULL, process_group=0,
+                env={**_FRUGAL, **os.environ},
+            )  # fmt: skip
             self._socket = Connection(ours.detach())
         self._socket.send(self._settings)
         self._ear = threading.Thread(target=self._listen, args=(self._socket,), name="journeyman-heard", daemon=True)

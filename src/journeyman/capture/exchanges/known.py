@@ -7,9 +7,9 @@ from typing import Protocol
 
 from journeyman.trace import AgentCall, ModelCall, Step, ToolCall, Trace
 
-MOST_ENDS = 50_000
-"""Ends of conversations that are remembered: some 20 MB."""
-MOST_TEXT = 32_000_000
+MOST_ENDS = 25_000
+"""Ends of conversations that are remembered: some 10 MB."""
+MOST_TEXT = 10_000_000
 """Characters of the traces that are held; longer ago ones are asked for where they are kept."""
 MOST_ALIKE = 16
 """Conversations that are remembered for one and the same end."""
