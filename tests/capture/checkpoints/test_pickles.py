@@ -146,6 +146,32 @@ def global_(module: str, name: str) -> bytes:
     return f"c{module}\n{name}\n".encode()
 
 
+def copying() -> dict[str, bytes]:
+    """Small files, each of which has a thing copied so often that memory, or a day, would not do."""
+    many = 100_000
+    text = b"\x80\x02X" + struct.pack("<I", many) + b"a" * many + b"q\x000"
+    mapping = b"\x80\x02}q\x00(" + b"".join(b"X\x05\x00\x00\x00%05dN" % at for at in range(many)) + b"u0"
+    thing = global_("a", "B") + b")R"
+    return {
+        "a key of many texts": text + b"}(" + b"h\x00" * many + b"tNs.",
+        "a long key many times": b"\x80\x02}(" + b"K\x01" * many + b"lq\x00Ns" + b"h\x00Ns" * many + b".",
+        "a path of many texts": text + global_("pathlib", "Path") + b"(" + b"h\x00" * many + b"tR.",
+        "many bytes of one text": text + global_("_codecs", "encode") + b"q\x010(" + b"h\x01h\x00\x85R" * many + b"l.",
+        "one state of many things": mapping + b"(" + (thing + b"h\x00b") * many + b"l.",
+        "one state many times": mapping + thing + b"h\x00b" * many + b".",
+        "the names of one keyword": mapping + global_("a", "B") + b"q\x010(" + b"h\x01)h\x00\x92" * many + b"l.",
+        "many lists of one": b"\x80\x02(" + b"K\x01" * many + b"lq\x000" + global_("copyreg", "_reconstructor") + b"q\x010"
+        + global_("a", "B") + b"q\x020(" + b"h\x01h\x02Nh\x00\x87R" * many + b"l.",
+        "many names of one class": global_("a" * many, "B") + b"q\x000(" + b"h\x00)R" * many + b"l.",
+        "a list that holds itself many times": b"\x80\x02]q\x00(" + b"h\x00" * 11 * many + b"e.",
+        "a class with all that it holds": b"\x80\x02]q\x000"
+        + b"".join(b"](h%ch%ceq%c0" % (at, at, at + 1) for at in range(60)) + global_("a", "B") + b"h<\x85R)R.",
+        "a module of many dots": global_("a." * many, "B") + b")R.",
+        "a number that is written for hours": b"\x80\x02}X\x0a\x00\x00\x00task_state\x8b" + struct.pack("<i", many)
+        + b"\x7f" * many + b"s.",
+    }  # fmt: skip
+
+
 def hostile() -> dict[str, bytes]:
     def call(module: str, name: str, *arguments: str) -> bytes:
         told = b"".join(b"X" + struct.pack("<I", len(each)) + each.encode() for each in arguments)
@@ -179,6 +205,7 @@ def hostile() -> dict[str, bytes]:
         "a billion laughs": b"\x80\x02]q\x00"
         + b"".join(b"](" + (b"h" + bytes([at])) * 10 + b"eq" + bytes([at + 1]) for at in range(12))
         + b".",
+        **copying(),
         "a text longer than the file": b"\x80\x04\x8d" + struct.pack("<Q", 1 << 60) + b"abc.",
         "a bytearray longer than the file": b"\x80\x05\x96" + struct.pack("<Q", 1 << 60) + b"abc.",
         "a number longer than the file": b"\x80\x02\x8b" + struct.pack("<i", (1 << 31) - 1) + b"abc.",

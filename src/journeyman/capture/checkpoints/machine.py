@@ -39,7 +39,7 @@ class Name:
         """Whether only a trap would want it called."""
         if self.module in ("builtins", "__builtin__"):
             return self.name.split(".")[0] in _HOSTILE_BUILTINS
-        parts = self.module.split(".")
+        parts = self.module.split(".", 3)[:3]
         return any(".".join(parts[:end]) in _HOSTILE_MODULES for end in range(1, len(parts) + 1))
 
 
@@ -67,6 +67,11 @@ class Broken(Exception):
     """The opcodes make no sense."""
 
 
+def text_allowed(content: bytes) -> int:
+    """Characters that a pickle may stand for. One of two bytes can mean a text of megabytes once more."""
+    return (64 << 20) + 2 * len(content)
+
+
 class Machine:
     """The stack machine of a pickle, over plain data."""
 
@@ -74,8 +79,10 @@ class Machine:
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
         self._unnamed = 0
+        self._room = 0
 
     def run(self, content: bytes) -> Any:
+        self._room = text_allowed(content)
         for opcode, argument, _ in pickletools.genops(io.BytesIO(content)):
             if opcode.name == "STOP":
                 return self._pop()
@@ -88,6 +95,12 @@ class Machine:
             elif opcode.name not in ("PROTO", "FRAME", "READONLY_BUFFER"):
                 raise Broken(f"has the opcode {opcode.name}, which stands for something outside the file")
         raise Broken("ends before its end")
+
+    def _copy(self, count: int, text: int = 0) -> None:
+        """Somebody else decides how often a thing is copied: parts count as the memory that they take, texts as they are."""
+        self._room -= _PART * count + text
+        if self._room < 0:
+            raise Broken("stands for more than memory should hold")
 
     def _pop(self) -> Any:
         if not self._stack:
@@ -177,25 +190,29 @@ class Machine:
     def inst(self, argument: str) -> None:
         group = self._group()
         self.global_(argument)
-        self._stack.append(_record(self._pop(), group))
+        self._stack.append(self._record(self._pop(), group))
 
     def obj(self, _: Any) -> None:
         group = self._group()
         if not group:
             raise Broken("builds an object of no class")
-        self._stack.append(_record(group[0], group[1:]))
+        self._stack.append(self._record(group[0], group[1:]))
 
     def reduce(self, _: Any) -> None:
         arguments, callee = self._pop(), self._pop()
-        made = _record(callee, arguments)
+        made = self._record(callee, arguments)
         # How bytes are written by the protocols before 3.
-        latin = made.kind == "_codecs.encode" and made.arguments and isinstance(made.arguments[0], str)
-        self._stack.append(made.arguments[0].encode("latin-1", "replace") if latin else made)
+        if made.kind == "_codecs.encode" and made.arguments and isinstance(made.arguments[0], str):
+            self._copy(1, len(made.arguments[0]))
+            self._stack.append(made.arguments[0].encode("latin-1", "replace"))
+        else:
+            self._stack.append(made)
 
     def newobj_ex(self, _: Any) -> None:
         named, arguments, callee = self._pop(), self._pop(), self._pop()
-        made = _record(callee, arguments)
+        made = self._record(callee, arguments)
         if isinstance(named, dict):
+            self._copy(len(named))
             made.attributes.update(named)
         self._stack.append(made)
 
@@ -208,6 +225,7 @@ class Machine:
         parts = state if isinstance(state, list) and len(state) == 2 else [state]
         if all(part is None or isinstance(part, dict) for part in parts):
             for part in parts:
+                self._copy(len(part or ()))
                 into.attributes.update(part or {})
         else:
             into.state = state
@@ -232,32 +250,40 @@ class Machine:
         """Keys become text, as in JSON. That also spares us hashing what somebody else has made up."""
         if isinstance(key, str):
             return key
-        if isinstance(key, list) and all(isinstance(part, str | int | float | None) for part in key):
-            return ", ".join(map(str, key))
+        if isinstance(key, list):
+            self._copy(len(key))
+            if all(isinstance(part, str | int | float | None) for part in key):
+                self._copy(0, sum(len(part) for part in key if isinstance(part, str)))
+                return ", ".join(map(str, key))
         if key is None or isinstance(key, int | float):
             return str(key)
         self._unnamed += 1
         return f"key {self._unnamed}"
 
+    def _record(self, callee: Any, arguments: Any) -> Record:
+        if isinstance(callee, Name) and callee.hostile:
+            raise Broken(f"asks to call {callee} when it is loaded, as only a trap does; nothing was called")
+        if not isinstance(callee, Name | Record) or not isinstance(arguments, list):
+            raise Broken("calls what is no class")
+        named = str(callee) if isinstance(callee, Name) else callee.kind
+        self._copy(1, len(named) if isinstance(callee, Name) else 0)
+        # How classes without a way of their own are pickled: the class stands in the arguments.
+        if named in ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__") and arguments:
+            kind = arguments[0]
+            made = Record(str(kind) if isinstance(kind, Name) else "unknown")
+            # What a subclass of a built-in kind holds stands behind the class and that kind.
+            held = arguments[2] if len(arguments) > 2 else None
+            if isinstance(held, dict | list):
+                self._copy(len(held))
+            made.pairs.update(held if isinstance(held, dict) else {})
+            made.items.extend(held if isinstance(held, list) else [])
+            made.arguments = [held] if isinstance(held, str | int | float) else []
+            return made
+        return Record(named, arguments)
 
-def _record(callee: Any, arguments: Any) -> Record:
-    if isinstance(callee, Name) and callee.hostile:
-        raise Broken(f"asks to call {callee} when it is loaded, as only a trap does; nothing was called")
-    if not isinstance(callee, Name | Record) or not isinstance(arguments, list):
-        raise Broken("calls what is no class")
-    # How classes without a way of their own are pickled: the class stands in the arguments.
-    if str(callee) in ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__") and arguments:
-        kind = arguments[0]
-        made = Record(str(kind) if isinstance(kind, Name) else "unknown")
-        # What a subclass of a built-in kind holds stands behind the class and that kind.
-        held = arguments[2] if len(arguments) > 2 else None
-        made.pairs.update(held if isinstance(held, dict) else {})
-        made.items.extend(held if isinstance(held, list) else [])
-        made.arguments = [held] if isinstance(held, str | int | float) else []
-        return made
-    return Record(str(callee) if isinstance(callee, Name) else callee.kind, arguments)
 
-
+_PART = 100
+"""Bytes that a copied part takes: its place in a dictionary."""
 _CONSTANTS: Mapping[str, Callable[[], Any]] = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from journeyman.capture.checkpoints.machine import Broken, Machine, Name, Record
+from journeyman.capture.checkpoints.machine import Broken, Machine, Name, Record, text_allowed
 from journeyman.errors import InputError
 
 MOST_BYTES = 512 << 20
 MOST_NODES = 2_000_000
 """References cost a pickle two bytes each: a small file can stand for a structure that no memory holds."""
 MOST_DEPTH = 200
+_MOST_FOLDERS = 100
+_MOST_BITS = 1024
 
 
 def read(content: bytes, name: str) -> Any:
@@ -26,7 +28,7 @@ def read(content: bytes, name: str) -> Any:
     if len(content) > MOST_BYTES:
         raise InputError(f"{name} has {len(content) >> 20} MiB, and checkpoints are read up to {MOST_BYTES >> 20} MiB")
     try:
-        return _plain(Machine().run(content))
+        return _plain(Machine().run(content), text_allowed(content))
     except Broken as broken:
         raise InputError(f"{name} {broken}") from None
     except (ValueError, IndexError, OverflowError, TypeError) as error:
@@ -34,20 +36,24 @@ def read(content: bytes, name: str) -> Any:
         raise InputError(f"{name} is no pickle, or is cut off: {error}") from None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, most_text: int) -> Any:
     """The value with its records opened, without recursion: what is nested deeply is somebody's trap."""
     result: list[Any] = []
     # Where each part goes is told by a container and its key, deepest last.
     waiting: list[tuple[Any, Any, Any, int]] = [(result, None, value, 0)]
-    nodes = 0
+    nodes, text = 1, 0
     while waiting:
         into, key, found, depth = waiting.pop()
-        nodes += 1
+        nodes += len(found) if isinstance(found, list | dict) else 0
         if nodes > MOST_NODES:
             raise Broken(f"stands for more than {MOST_NODES:,} values, or holds itself")
         if depth > MOST_DEPTH:
             raise Broken(f"is nested more than {MOST_DEPTH} levels deep, or holds itself")
         made, parts = _opened(found)
+        if isinstance(found, Record):
+            nodes += len(parts)
+        elif isinstance(made, str) and (text := text + len(made)) > most_text:
+            raise Broken("stands for more text than memory should hold")
         if key is None:
             into.append(made)
         else:
@@ -69,6 +75,8 @@ def _opened(value: Any) -> tuple[Any, list[tuple[str | None, Any]]]:
         return f"[{len(value)} bytes]", []
     if isinstance(value, Name):
         return str(value), []
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"[a number of {value.bit_length()} bits]", []
     return value, []
 
 
@@ -78,7 +86,7 @@ def _of_record(record: Record) -> tuple[Any, list[tuple[str | None, Any]]]:
         return moment, []
     only = record.arguments[0] if len(record.arguments) == 1 else None
     bare = not (record.attributes or record.state or record.pairs or record.items)
-    if bare and record.kind.startswith("pathlib."):
+    if bare and record.kind.startswith("pathlib.") and len(record.arguments) <= _MOST_FOLDERS:
         return "/".join(str(part) for part in record.arguments if isinstance(part, str)).replace("//", "/"), []
     # A member of an enum, a number of decimals, a kind of text: one plain value in a wrapper.
     if bare and isinstance(only, str | int | float) and not isinstance(only, bool):
