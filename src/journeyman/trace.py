@@ -112,6 +112,10 @@ class AgentCall:
 
 Step = ModelCall | ToolCall | Reasoning | AgentCall
 
+KINDS: Mapping[str, type[Step]] = {"model": ModelCall, "tool": ToolCall, "reasoning": Reasoning, "agent": AgentCall}
+"""What a step is called where it is written down. Kept for good: files and stores hold these words."""
+KIND_OF: Mapping[type[Step], str] = {made: kind for kind, made in KINDS.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:

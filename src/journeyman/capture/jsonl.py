@@ -18,14 +18,12 @@ from journeyman.capture import chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.tau_bench import FewShot, Run, Unscored
 from journeyman.errors import TraceError
-from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
+from journeyman.trace import KIND_OF, KINDS, Reasoning, Step, Trace
 
 VERSION = "1.0"
 """Of the format that `line` writes. The major number changes only when an older reader would read it wrong."""
 UNKNOWN = "unknown"
 """The key in `raw` under which a reader keeps the fields of a later version."""
-KINDS: Mapping[str, type[Step]] = {"model": ModelCall, "tool": ToolCall, "reasoning": Reasoning, "agent": AgentCall}
-"""What a step says it is."""
 _MARKS = {"model": "model", "tool": "tool", "text": "reasoning", "agent": "agent"}
 """The field that only a step of this kind must have: a step that does not say what it is, as in the first files, has one."""
 _TRACE = TypeAdapter(Trace)
@@ -159,7 +157,6 @@ def _step(step: Any, where: str, later: bool) -> Step:
 
 
 _STEPS: Mapping[type[Step], TypeAdapter[Any]] = {made: TypeAdapter(made) for made in KINDS.values()}
-_NAMES = {made: name for name, made in KINDS.items()}
 
 
 def _told(record: Mapping[str, Any], known: frozenset[str] | set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -191,7 +188,7 @@ def line(trace: Trace) -> str:
     record = {
         "version": VERSION,
         **told,
-        "steps": [{"kind": _NAMES[type(step)], **row} for step, row in zip(trace.steps, steps, strict=True)],
+        "steps": [{"kind": KIND_OF[type(step)], **row} for step, row in zip(trace.steps, steps, strict=True)],
     }
     try:
         text = _dumped(record, ascii=False)

@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from journeyman.reward import Reward
 from journeyman.stores.base import utc
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.trace import KIND_OF, KINDS, Message, ModelCall, Step, Trace, spoken
 
 LARGE = 1024
 """Characters from which on a text is kept apart."""
@@ -29,8 +29,6 @@ _REFERENCE = "\x1a"
 _PLAIN = frozenset({int, float, bool, type(None)})
 """Types of what is told as it is."""
 
-_KINDS: Mapping[str, type[Step]] = {"model": ModelCall, "tool": ToolCall, "reasoning": Reasoning, "agent": AgentCall}
-_KIND = {cls: kind for kind, cls in _KINDS.items()}
 _SEARCHED = ("agent", "model", "tool", "prompt", "reply", "arguments", "result", "text", "input", "output", "error")
 _OF_HEADERS = ("id", "task_id", "session")
 
@@ -43,7 +41,7 @@ def _fields(cls: type[Any], *without: str) -> tuple[tuple[str, ...], tuple[Any, 
     return names, tuple(defaults), attrgetter(*names)
 
 
-_FIELDS = {cls: _fields(cls) for cls in _KIND} | {Trace: _fields(Trace, "steps")}
+_FIELDS = {cls: _fields(cls) for cls in KIND_OF} | {Trace: _fields(Trace, "steps")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def parts(trace: Trace) -> list[Part]:
         StoreError: A time has no zone.
         TypeError, ValueError: Something in `raw` is not JSON and cannot be made so.
     """
-    return [_part(_told(trace)), *(_part({"kind": _KIND[type(step)], **_told(step)}) for step in trace.steps)]
+    return [_part(_told(trace)), *(_part({"kind": KIND_OF[type(step)], **_told(step)}) for step in trace.steps)]
 
 
 def trace(bodies: Sequence[bytes], contents: Mapping[str, str]) -> Trace:
@@ -208,7 +206,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _step(told: dict[str, Any]) -> Step:
-    cls = _KINDS[told["kind"]]
+    cls = KINDS[told["kind"]]
     given = _given(cls, told)
     if cls is ModelCall and "prompt" not in given:
         given["prompt"] = spoken(given["messages"])
