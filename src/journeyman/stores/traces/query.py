@@ -10,7 +10,7 @@ from journeyman.stores.base import utc
 from journeyman.stores.traces.base import AUTO, Line, Query
 from journeyman.stores.traces.search import Phrase, phrases
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_CONTENTS, TRACE_MODELS, TRACE_TOOLS, TRACES
-from journeyman.stores.traces.words import CONTENT_WORDS, PART_WORDS, POSITIONS, matching
+from journeyman.stores.traces.words import CONTENT_WORDS, PART_WORDS, POSITIONS, matching, place
 
 Condition = sa.ColumnElement[bool]
 Place = tuple[int, int]
@@ -18,7 +18,7 @@ Place = tuple[int, int]
 
 NEWEST_FIRST = (TRACES.c.started_at.desc(), TRACES.c.seq.desc())
 OLDEST_FIRST = (TRACES.c.started_at, TRACES.c.seq)
-_SEQ = sa.literal_column("+traces.seq", sa.BigInteger)
+SEQ = sa.literal_column("+traces.seq", sa.BigInteger)
 """The plus keeps SQLite from walking the found rows one by one and sorting them: it is to walk the list, and look each up."""
 _COMMON = 20_000
 """A phrase that stands in more texts than this is looked for trace by trace from the top of a list, which soon is full; of a
@@ -54,12 +54,12 @@ def _elsewhere(query: Query) -> Iterator[Condition]:
     if query.labelled is not None:
         yield labelled_by_person() if query.labelled else sa.not_(labelled_by_person())
     if query.model is not None:
-        yield _SEQ.in_(sa.select(TRACE_MODELS.c.trace).where(TRACE_MODELS.c.model == query.model))
+        yield SEQ.in_(sa.select(TRACE_MODELS.c.trace).where(TRACE_MODELS.c.model == query.model))
     if query.tool is not None:
-        yield _SEQ.in_(sa.select(TRACE_TOOLS.c.trace).where(TRACE_TOOLS.c.tool == query.tool))
+        yield SEQ.in_(sa.select(TRACE_TOOLS.c.trace).where(TRACE_TOOLS.c.tool == query.tool))
     if (candidate := query.candidate_id) is not None:
         others = sa.select(TRACE_CANDIDATES.c.trace).where(TRACE_CANDIDATES.c.candidate_id == candidate)
-        yield sa.or_(TRACES.c.candidate_id == candidate, _SEQ.in_(others))
+        yield sa.or_(TRACES.c.candidate_id == candidate, SEQ.in_(others))
 
 
 def labelled_by_person() -> Condition:
@@ -80,7 +80,7 @@ def _text(connection: sa.Connection, text: str | None, *, lazily: bool) -> Itera
         if lazily and not phrase.begins and connection.dialect.name == "sqlite" and _is_common(connection, phrase):
             yield _stands_in_this(phrase)
         else:
-            yield _SEQ.in_(standing_in(connection.dialect.name, phrase))
+            yield SEQ.in_(standing_in(connection.dialect.name, phrase))
 
 
 def _is_common(connection: sa.Connection, phrase: Phrase) -> bool:
@@ -88,13 +88,17 @@ def _is_common(connection: sa.Connection, phrase: Phrase) -> bool:
     return (connection.scalar(sa.select(sa.func.count()).select_from(rows)) or 0) > _COMMON
 
 
-def standing_in(dialect: str, phrase: Phrase) -> sa.CompoundSelect[Any]:
-    """The `seq` of every trace that a phrase stands in; of some, several times."""
-    parts = matching(dialect, PART_WORDS, phrase).subquery()
-    contents = matching(dialect, CONTENT_WORDS, phrase)
+def standing_in(dialect: str, phrase: Phrase, *, within: tuple[int, int] | None = None) -> sa.CompoundSelect[Any]:
+    """The `seq` of every trace that a phrase stands in; of some, several times. `within`: from one `seq` to another alone."""
+    parts = matching(dialect, PART_WORDS, phrase)
+    linked: Condition = TRACE_CONTENTS.c.content.in_(matching(dialect, CONTENT_WORDS, phrase))
+    if within is not None:
+        first, last = within
+        parts = parts.where(PART_WORDS.c.rowid.between(place(first, 0), place(last + 1, 0) - 1))
+        linked = sa.and_(linked, TRACE_CONTENTS.c.trace.between(first, last))
     return sa.union_all(
-        sa.select(parts.c.rowid.op(">>")(sa.literal_column(str(POSITIONS)))),
-        sa.select(TRACE_CONTENTS.c.trace).where(TRACE_CONTENTS.c.content.in_(contents)),
+        sa.select(parts.subquery().c.rowid.op(">>")(sa.literal_column(str(POSITIONS)))),
+        sa.select(TRACE_CONTENTS.c.trace).where(linked),
     )
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from journeyman.reward import Reward
 from journeyman.stores.database import Database
-from journeyman.stores.traces import prune
+from journeyman.stores.traces import finding, prune
 from journeyman.stores.traces import query as queries
 from journeyman.stores.traces.base import Given, Label, Line, Page, Pruned, Query, Session, Statistics
 from journeyman.stores.traces.query import NEWEST_FIRST, OLDEST_FIRST, beyond, conditions, lines, mark, place_of, seqs
@@ -43,17 +43,14 @@ class Reading:
 
     def page(self: _Whole, query: Query, *, limit: int = 50, after: str | None = None) -> Page:
         with self._database.read() as connection:
-            where = conditions(connection, query, lazily=True)
-            if after is not None:
-                where.append(beyond(place_of(after)))
-            places = seqs(connection, where, NEWEST_FIRST, limit + 1)
+            begin = () if after is None else (beyond(place_of(after)),)
+            places = finding.first(connection, query, limit + 1, begin)
             more = mark(places[limit - 1]) if len(places) > limit else None
             return Page(lines=lines(connection, places[:limit]), next=more)
 
     def count(self: _Whole, query: Query, *, most: int = 10_000) -> int:
         with self._database.read() as connection:
-            found = sa.select(TRACES.c.seq).where(*conditions(connection, query)).limit(most).subquery()
-            return int(connection.scalar(sa.select(sa.func.count()).select_from(found)) or 0)
+            return finding.count(connection, query, most)
 
     def traces(self: _Whole, query: Query = Query()) -> Iterator[Trace]:  # noqa: B008 - frozen
         last: queries.Place | None = None

@@ -11,6 +11,8 @@ _BETWEEN = re.compile(r"[\W_]+")
 _ASCII = {code: " " for code in range(128) if not chr(code).isalnum()}
 _MOST = 32
 """Words of a search; nobody types more, and each costs a look into the index."""
+_BEGINNING = 3
+"""Letters or digits of ASCII that a beginning has at least; what is shorter is a whole word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,8 @@ def words(text: str) -> str:
 
 
 def phrases(text: str) -> Sequence[Phrase]:
-    """What is looked for. A word that punctuation takes apart, such as `get_user`, is a phrase; without a quotation mark behind
-    it, the last word may be a beginning. Empty when there is no letter and no digit in the text.
+    """What is looked for. A word that punctuation takes apart, such as `get_user`, is a phrase. With nothing behind it, neither
+    quotation mark nor blank, the last word may be a beginning. Empty when there is no letter and no digit in the text.
     """
     found: list[Phrase] = []
     count = 0
@@ -51,8 +53,13 @@ def phrases(text: str) -> Sequence[Phrase]:
         said = tuple(words(quoted if quoted is not None else bare or "").split())[: _MOST - count]
         count += len(said)
         if said:
-            found.append(Phrase(said, begins=bare is not None and part.end() == len(text.rstrip())))
+            found.append(Phrase(said, begins=bare is not None and part.end() == len(text) and _tells(said[-1])))
     return found
+
+
+def _tells(word: str) -> bool:
+    """Whether a beginning tells anything. With one pair of letters begins much of what there is; in Chinese one is a word."""
+    return len(word) >= _BEGINNING or not word.isascii()
 
 
 def matches(text: str, wanted: Sequence[Phrase]) -> bool:
