@@ -179,6 +179,7 @@ def test_a_word_on_one_trace_is_kept_with_who_said_it(run: Told) -> None:
     assert run.labels() == [("bb33", True, "ada"), ("bb33", False, "bo"), ("bb33", None, "bo")]
     assert ids(run.json("list", "--label", "good")) == ["bb33"]
     assert ids(run.json("list", "--label", "none")) == ["aa22", "aa11"]
+    assert ids(run.json("list", "--label", "some")) == ["bb33"]
     run("label", "b", "good", "--who", "auto-labeler", code=2)
     run("label", "b", "--who", "ada", code=2)
 

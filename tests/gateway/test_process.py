@@ -18,6 +18,7 @@ import pytest
 
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
+from tests.capture.otlp import made
 from tests.gateway.test_passing import BODY, CHAT, ask
 from tests.support.upstream import Upstream, events, ok
 
@@ -116,6 +117,23 @@ def test_answers_flow_while_the_store_is_locked_and_are_stored_after(tmp_path: P
             assert stored(url) == 1
             other.rollback()
         assert until(lambda: stored(url) >= 21)
+
+
+@pytest.mark.parametrize("order", [("/v1/traces", "/v1/logs"), ("/v1/logs", "/v1/traces")])
+def test_what_was_said_in_logs_joins_the_call_that_it_was_said_in(tmp_path: Path, up: Upstream, order: tuple[str, str]) -> None:
+    silent = {name: each for name, each in made.chat("", "").items() if not name.endswith("messages")}
+    asked = made.record(1, "gen_ai.user.message", {"role": "user", "content": "Where is order 7?"})
+    said = made.record(2, "gen_ai.choice", {"index": 0, "finish_reason": "stop", "message": {"content": "In Oslo."}})
+    sent = {"/v1/traces": made.request([made.span(1, silent)]), "/v1/logs": made.logs([asked, said])}
+    with served(tmp_path, "--upstream", up.url) as (url, _):
+        for path in order:
+            assert ask(url, path, json.dumps(sent[path]).encode(), headers={"content-type": "application/json"})[0] == 200
+            time.sleep(0.5)
+        assert until(lambda: b"Where is order 7?" in ask(url, "/", None, "GET")[2])
+        assert b"In Oslo." in ask(url, f"/traces/{made.TRACE}", None, "GET")[2]
+    with open_traces(tmp_path / ".journeyman" / "journeyman.db") as store:
+        (trace,) = store.traces()
+    assert [(call.messages[0].text, call.reply) for call in trace.calls] == [("Where is order 7?", "In Oslo.")]
 
 
 def test_when_the_recording_process_dies_answers_flow_and_another_records(tmp_path: Path, up: Upstream) -> None:

@@ -52,7 +52,7 @@ def query(filters: Mapping[str, Any]) -> Query:
             raise InputError("--last and --since both say where to begin; give one of them")
         since = app.now() - span(last, "--last")
     good = {"good": True, "bad": False}.get(label)
-    return Query(since=since, until=until, label=good, labelled=False if label == "none" else None, **given)
+    return Query(since=since, until=until, label=good, labelled={"none": False, "some": True}.get(label or ""), **given)
 
 
 def moment(text: str | None, option: str) -> datetime | None:

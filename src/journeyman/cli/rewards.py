@@ -48,6 +48,7 @@ def train(labelled: tuple[Path, ...], output: Path, embedder: str, as_json: bool
 
     \b
     Example:
+      journeyman traces export --label some --out labelled.jsonl
       journeyman rewards train labelled.jsonl -o reward.json
       journeyman score traces.jsonl --rewards learned:reward.json
     """

@@ -19,7 +19,9 @@ _FILTERS = (
     click.option("--domain", metavar="NAME", help="Of one domain."),
     click.option("--source", metavar="NAME", help="That came in this way: gateway, otlp, hook, run, or a file's format."),
     click.option("--candidate", "candidate_id", metavar="ID", help="Made while this playbook, policy or adapter was in force."),
-    click.option("--label", type=click.Choice(("good", "bad", "none")), help="Labelled so; none: not by a person."),
+    click.option(
+        "--label", type=click.Choice(("good", "bad", "none", "some")), help="Labelled so; some, none: by a person, or not."
+    ),
     click.option("--min-reward", type=float, metavar="R", help="With a mean reward of at least R."),
     click.option("--max-reward", type=float, metavar="R", help="With a mean reward of at most R."),
     click.option("--error/--no-error", "failed", default=None, help="With an error in it, or without."),
