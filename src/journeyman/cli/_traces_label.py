@@ -166,7 +166,8 @@ def _sit(store: TraceStore, sitting: Sitting, keys: Iterator[str], console: Cons
 def _show(console: Console, store: TraceStore, line: Line, place: str, *, full: bool) -> None:
     trace = store.get(line.id)
     if place:
-        about = ", ".join(screen.short(each, 40) for each in (line.agent, *line.models, line.task_id) if each)
+        task = None if line.task_id == line.id else line.task_id
+        about = ", ".join(screen.short(each, 40) for each in (line.agent, *line.models, task) if each)
         console.print()
         console.rule(Text(f"{place}  {screen.short(line.id, 40)}  {about}", "bold"), align="left")
     # Somebody may have pruned it since the list was made; a word on it is refused then.

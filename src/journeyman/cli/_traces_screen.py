@@ -6,10 +6,12 @@ What stands in a trace was written by anybody: nothing in it is taken for markup
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 from rich.table import Table
 from rich.text import Text
 
+from journeyman.capture.base import NO_TIME
 from journeyman.cli._table import Column, console, fitted
 from journeyman.stores.traces.base import AUTO, Given, Label, Line
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
@@ -46,13 +48,13 @@ def table(lines: Iterable[Line]) -> None:
         failed = f" ({line.failed_tool_calls}✗)" if line.failed_tool_calls else ""
         cells = (
             short(line.id, 20),
-            f"{line.started_at.astimezone():%m-%d %H:%M}",
+            moment(line.started_at, "%m-%d %H:%M"),
             short(line.agent or "", 16),
-            short(line.title) or f"({short(line.task_id)})",
+            ("✗ " if line.error else "") + (short(line.title) or f"({short(line.task_id)})"),
             str(line.model_calls),
             f"{line.tool_calls}{failed}",
-            tokens(line.input_tokens, line.output_tokens),
-            dollars(line.cost),
+            tokens(line.input_tokens, line.output_tokens) if line.model_calls else "",
+            dollars(line.cost) if line.model_calls or line.cost else "",
             duration(line.seconds),
             "" if line.reward is None else f"{line.reward:.2f}",
             verdict(line.label, line.labelled_by),
@@ -90,10 +92,11 @@ def _head(trace: Trace) -> Iterator[tuple[str, str]]:
     yield "trace", trace.id
     yield "task", f"{trace.task_id} ({trace.domain})"
     yield from ((name, value) for name, value in (("agent", trace.agent), ("session", trace.session)) if value)
-    yield "begun", f"{trace.started_at.astimezone():%Y-%m-%d %H:%M:%S}, took {duration(trace.seconds) or 'unknown'}"
+    begun = moment(trace.started_at, "%Y-%m-%d %H:%M:%S") or "unknown"
+    yield "begun", f"{begun}, took {duration(trace.seconds) or 'unknown'}"
     if models:
         yield "models", ", ".join(f"{model} ({count})" for model, count in models.most_common())
-    yield "tokens", tokens(trace.input_tokens, trace.output_tokens) + f", cost {dollars(trace.cost)}"
+        yield "tokens", tokens(trace.input_tokens, trace.output_tokens) + f", cost {dollars(trace.cost)}"
     yield "in force", ", ".join(trace.candidate_ids) + (f", came in by {trace.source}" if trace.source else "")
     if trace.error:
         yield "error", trace.error
@@ -175,6 +178,11 @@ def _named(step: Step) -> str:
             return f"thinking  {short(step.text, 60)}"
         case AgentCall():
             return f"agent {short(step.agent, 40)}" + (f"  {short(step.error, 60)}" if step.error else "")
+
+
+def moment(time: datetime, form: str) -> str:
+    """On this machine's clock; nothing for the time that stands for none."""
+    return "" if time == NO_TIME else f"{time.astimezone():{form}}"
 
 
 def tokens(given: int | None, made: int | None) -> str:

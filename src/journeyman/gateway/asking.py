@@ -3,6 +3,7 @@
 import asyncio
 import io
 import math
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,7 +152,8 @@ class Asking:
         except TimeoutError:
             return Failure("timeout", f"gave no answer within {settings.first_byte_seconds:g} s", reached=True)
         except aiohttp.ClientConnectorError as error:
-            return Failure("unreachable", f"cannot be reached: {error.strerror or error.os_error}", reached=False)
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error.os_error)
+            return Failure("unreachable", f"cannot be reached at {error.host}:{error.port}: {why}", reached=False)
         except (aiohttp.ClientError, OSError) as error:
             return Failure("cut", f"broke off before it answered ({type(error).__name__})", reached=True)
 
