@@ -207,6 +207,14 @@ def test_statistics_count_what_the_filters_leave(full: TraceStore, pages: Visito
     assert pages.read("/statistics").count("<figure>") == 3
 
 
+def test_statistics_say_how_far_people_agree_beyond_chance(full: TraceStore, pages: Visitor) -> None:
+    for who, words in (("ada", (True, True, False, False)), ("bob", (True, True, False, True)), (AUTO, (True,) * 4)):
+        for number, good in enumerate(words):
+            full.label(f"t{number:03}", good, who=who, at=NOON)
+    assert "ada and bob 4 75% 0.50" in words_of(pages.read("/statistics"))
+    assert AUTO not in pages.read("/statistics")
+
+
 def test_the_export_is_the_traces_of_the_list_and_can_be_read_again(full: TraceStore, pages: Visitor) -> None:
     answer = pages.client.get("/traces.jsonl?agent=hotel")
     assert answer.headers["content-disposition"] == 'attachment; filename="traces.jsonl"'

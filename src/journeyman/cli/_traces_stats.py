@@ -1,8 +1,7 @@
 """`journeyman traces stats`, and how far people agree."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -11,19 +10,8 @@ from rich.text import Text
 from journeyman.cli import _traces
 from journeyman.cli import _traces_screen as screen
 from journeyman.cli._table import Column, console, fitted
-from journeyman.stats import cohens_kappa
-from journeyman.stores.traces.base import AUTO, Group, Label, Statistics, ToolUse, TraceStore
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """Of two people on what both labelled."""
-
-    people: tuple[str, str]
-    traces: int
-    agreed: int
-    kappa: float | None
-    """Cohen's; `None` when both always said the same one thing."""
+from journeyman.stores.traces.agreement import Agreement, agreed
+from journeyman.stores.traces.base import Group, Statistics, ToolUse, TraceStore
 
 
 def statistics(url: str | None, filters: Mapping[str, Any], *, agreement: bool, quiet: bool) -> dict[str, Any]:
@@ -45,26 +33,6 @@ def agreement_of(store: TraceStore, *, quiet: bool) -> dict[str, Any]:
     if not quiet:
         print_agreement(found)
     return {"agreement": [asdict(each) for each in found]}
-
-
-def agreed(labels: Iterable[Label]) -> Sequence[Agreement]:
-    """Every two people who labelled the same traces, those with the most in common first. Labels come oldest first."""
-    said: dict[str, dict[str, bool]] = {}
-    for label in labels:
-        if label.who == AUTO:
-            continue
-        if label.good is None:
-            said.get(label.who, {}).pop(label.trace_id, None)
-        else:
-            said.setdefault(label.who, {})[label.trace_id] = label.good
-    found = []
-    for one, other in combinations(sorted(said), 2):
-        both = sorted(said[one].keys() & said[other].keys())
-        first, second = [said[one][id] for id in both], [said[other][id] for id in both]
-        if both:
-            same = sum(map(bool.__eq__, first, second))
-            found.append(Agreement(people=(one, other), traces=len(both), agreed=same, kappa=cohens_kappa(first, second)))
-    return sorted(found, key=lambda each: -each.traces)
 
 
 def print_agreement(found: Sequence[Agreement]) -> None:

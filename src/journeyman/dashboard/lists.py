@@ -1,10 +1,11 @@
 """Pages of many traces: the list, sessions, statistics, and the list as a file."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -17,6 +18,9 @@ from journeyman.dashboard.remembered import Remembered
 from journeyman.errors import InputError
 from journeyman.stores.traces.base import Line, Page, Query, Session, Statistics, TraceStore
 from journeyman.trace import total
+
+if TYPE_CHECKING:
+    from journeyman.stores.traces.agreement import Agreement
 
 LINES = 50
 """Traces of one page of the list."""
@@ -35,6 +39,7 @@ class Lists:
         self._store = store
         self._frame = frame
         self._statistics = Remembered[Statistics]()
+        self._agreement = Remembered[Sequence["Agreement"]]()
 
     def traces(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The list. Asked with `have`, what the asker shows already, it answers 204 while there is nothing new."""
@@ -105,7 +110,14 @@ class Lists:
             found=counted.value,
             counted_at=counted.at,
             charts=charts.by_day(counted.value.by_day),
+            agreements=self._agreement.get("", self._agreed).value,
         )
+
+    def _agreed(self) -> Sequence["Agreement"]:
+        # NumPy is for who asks for figures.
+        from journeyman.stores.traces.agreement import agreed
+
+        return agreed(self._store.labels())
 
     def _asked(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
