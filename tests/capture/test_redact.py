@@ -83,6 +83,29 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert REDACTOR.text(text) is text
 
 
+def test_ids_that_are_secrets_go_and_name_the_same_things_still() -> None:
+    (one, other) = (planted(seed)["openai"][1] for seed in (1, 2))
+    call = ModelCall(
+        model="m", prompt="", reply="", id=one, response_id=one,
+        messages=(Message(role="tool", text="", answers=other), Message(role=one, text="")),
+    )  # fmt: skip
+    tools = tuple(ToolCall(tool="t", arguments="", result="", id=id, parent=one) for id in (one + "1", other))
+    trace = Trace(
+        id=one, task_id="t", candidate_id=one, other_candidates=(other,), started_at=AT,
+        steps=(call, *tools, replace(call, id="next", continues=one)),
+    )  # fmt: skip
+    clean = REDACTOR.trace(trace)
+    assert one not in repr(clean)
+    assert other not in repr(clean)
+    first, *found, last = clean.steps
+    assert isinstance(first, ModelCall)
+    assert isinstance(last, ModelCall)
+    assert {step.parent for step in found} == {first.id} == {last.continues}
+    assert found[0].id != found[1].id == first.messages[0].answers
+    assert clean.candidate_ids == (clean.id, found[1].id)
+    assert REDACTOR.trace(clean) is clean
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     st.text(st.characters(codec=None), max_size=300)

@@ -16,7 +16,16 @@ WORDS = "WORDS that were said: yes"
 
 
 def full(words: str = WORDS) -> Trace:
-    raw = {"temperature": 0.5, "model": "m", "note": words, "stop": [words], "usage": {"n": 3, "said": words}, "type": words}
+    raw = {
+        words: 1,
+        "usage of": {words: 2},
+        "temperature": 0.5,
+        "model": "m",
+        "note": words,
+        "stop": [words],
+        "usage": {"n": 3, "said": words},
+        "type": words,
+    }
     said = (Message(role="user", text=words), Message(role="tool", text=words, answers="t1"))
     call = ModelCall(
         id="c1",

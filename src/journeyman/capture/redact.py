@@ -11,6 +11,7 @@ import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 from journeyman.capture import secrets
@@ -32,7 +33,15 @@ _TEXTS: Mapping[type, Sequence[str]] = {
     AgentCall: ("agent", "input", "output", "error"),
     Trace: ("task_id", "error", "domain", "session", "agent", "input", "output"),
 }
-"""The fields that hold text, by class. Ids are not among them: a tree must stay one."""
+"""The fields that hold text, by class."""
+_IDS: Mapping[type, Sequence[str]] = {
+    ModelCall: ("id", "parent", "continues", "response_id"),
+    ToolCall: ("id", "parent"),
+    Reasoning: ("id", "parent"),
+    AgentCall: ("id", "parent"),
+    Trace: ("id", "candidate_id"),
+}
+"""The fields by which one record names another, by class. Clients and servers can write anything into them."""
 
 
 class Redactor:
@@ -54,6 +63,11 @@ class Redactor:
         for pattern in self._own:
             spans += [(start, end, OWN) for start, end in pattern.find(text)]
         return _without(text, spans) if spans else text
+
+    def id(self, id: str) -> str:
+        """The id without secrets: the same for the same, so that a tree stays one, and another one for another."""
+        clean = self.text(id)
+        return id if clean is id else f"{clean} {blake2b(id.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
 
     def bytes(self, body: "builtins.bytes") -> "builtins.bytes":
         """The same, of text in UTF-8; of what is none, too."""
@@ -90,19 +104,24 @@ class Redactor:
         return steps if all(new is old for new, old in zip(clean, steps, strict=True)) else clean
 
     def _step(self, step: Step) -> Step:
-        if not self._own and not self._has(_texts(step)):
+        if not self._own and not self._has(_texts(step), _ids(step)):
             return step
         changed = self._fields(step)
         if isinstance(step, ModelCall) and step.messages:
-            changed["messages"] = tuple(_changed(message, {"text": self.text(message.text)}) for message in step.messages)
+            changed["messages"] = tuple(map(self._message, step.messages))
         return _changed(step, changed)
 
+    def _message(self, message: Message) -> Message:
+        answers = message.answers and self.id(message.answers)
+        return _changed(message, {"role": self.text(message.role), "text": self.text(message.text), "answers": answers})
+
     def _whole(self, trace: Trace) -> Trace:
-        if not self._own and not self._has(_texts_of_whole(trace)):
+        if not self._own and not self._has(_texts_of_whole(trace), _ids(trace)):
             return trace
         changed = self._fields(trace)
         for name in ("tasks_created", "tasks_completed", "tasks_failed"):
             changed[name] = tuple(map(self.text, getattr(trace, name)))
+        changed["other_candidates"] = tuple(map(self.id, trace.other_candidates))
         changed["rewards"] = tuple(self._reward(reward) for reward in trace.rewards)
         return _changed(trace, changed)
 
@@ -112,13 +131,15 @@ class Redactor:
     def _fields(self, record: Step | Trace) -> dict[str, Any]:
         texts = ((name, getattr(record, name)) for name in _TEXTS[type(record)])
         changed: dict[str, Any] = {name: self.text(value) for name, value in texts if value}
+        ids = ((name, getattr(record, name)) for name in _IDS[type(record)])
+        changed |= {name: self.id(value) for name, value in ids if value}
         if record.raw:
             changed["raw"] = self.mapping(record.raw)
         return changed
 
-    def _has(self, texts: Iterable[str]) -> bool:
+    def _has(self, texts: Iterable[str], ids: Iterable[str]) -> bool:
         # One look at all of them together: most of what a look costs is its beginning.
-        return next(secrets.find("\0".join(texts)), None) is not None
+        return next(secrets.find("\0".join(texts)), None) is not None or secrets.begins("\0".join(ids))
 
     def mapping(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A mapping as from JSON, without secrets; what stands under a secret's name goes, unless it is a number."""
@@ -176,6 +197,8 @@ def _texts(step: Step) -> Iterator[str]:
     if isinstance(step, ModelCall):
         for message in step.messages:
             yield message.text
+            if len(message.role) >= _SHORTEST:
+                yield message.role
 
 
 def _texts_of_whole(trace: Trace) -> Iterator[str]:
@@ -190,6 +213,14 @@ def _fields_of(record: Step | Trace) -> Iterator[str]:
             yield value
     if record.raw:
         yield from _leaves(record.raw, 0)
+
+
+def _ids(record: Step | Trace) -> Iterator[str]:
+    yield from (value for name in _IDS[type(record)] if (value := getattr(record, name)))
+    if isinstance(record, Trace):
+        yield from record.other_candidates
+    elif isinstance(record, ModelCall):
+        yield from (message.answers for message in record.messages if message.answers)
 
 
 def _leaves(value: Any, depth: int) -> Iterator[str]:
@@ -210,6 +241,8 @@ def _leaves(value: Any, depth: int) -> Iterator[str]:
             yield from _leaves(each, depth + 1)
 
 
+_SHORTEST = 12
+"""Characters of a secret that can be told without its name."""
 _CERTAIN = "\0password: 'p4ssw0rd'\0"
 
 

@@ -85,6 +85,11 @@ def perhaps(body: bytes) -> bool:
     )
 
 
+def begins(text: str) -> bool:
+    """Whether a key that can be told by its form may begin in a text. `False` is certain, and soon said."""
+    return _ISSUED_ANCHORS.search(text.lower().encode("latin-1", "replace")) is not None
+
+
 def _pieces(raw: bytes) -> Iterator[tuple[int, int]]:
     """From where to where the long pieces go that may be keys."""
     pieces = raw.translate(_AS_PIECES)

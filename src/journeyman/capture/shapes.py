@@ -113,7 +113,8 @@ def _error(error: str | None) -> str | None:
 
 
 def _mapping(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    kept = ((name, _value(name, value)) for name, value in raw.items())
+    # A name with blanks in it is somebody's words as well.
+    kept = ((name, _value(name, value)) for name, value in raw.items() if len(name) <= LONGEST and " " not in name)
     return {name: value for name, value in kept if value is not None}
 
 

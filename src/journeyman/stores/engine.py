@@ -103,7 +103,8 @@ def _postgres(url: sa.URL, dumps: "partial[str]") -> sa.Engine:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # What stands in it was said in confidence.
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise StoreError(f"the folder {folder} of the store cannot be made: {error.strerror}") from error
 

@@ -126,8 +126,15 @@ def test_without_content_only_shapes_and_numbers_are_left(name: str) -> None:
 
 def test_without_content_lengths_are_left() -> None:
     stack = event("exception", {"exception.type": "ValueError", "exception.message": "bad tea"})
-    of = {"input.value": "tea, please", "gen_ai.request.model": "m", "tags": ["a secret"], "number": 5}
-    (row,) = made.batch(span(1, of, status={"code": 2, "message": "bad tea"}, events=[stack])).spans
+    of = {
+        "input.value": "tea, please",
+        "gen_ai.request.model": "m",
+        "tags": ["a secret"],
+        "number": 5,
+        "likes tea": 1,
+        "of tea or": "m",
+    }
+    (row,) = made.batch(span(1, of, status={"code": 2, "message": "bad tea"}, events=[stack], traceState="tea=1")).spans
     bare = without_content(row)
     assert b"tea" not in bare.body
     (found,) = spans([bare])

@@ -50,11 +50,12 @@ def without_content(row: RawSpan) -> RawSpan:
         message.ClearField("body")
         message.attributes.add(key="body" + LENGTH).value.int_value = size
     else:
-        message.status.message = ""
+        message.status.message = message.trace_state = ""
         for event in message.events:
             _strip(event.attributes)
         for link in message.links:
             _strip(link.attributes)
+            link.trace_state = ""
     return replace(row, body=message.SerializeToString(), scope=_stripped_scope(row.scope))
 
 
@@ -151,8 +152,10 @@ def _value(value: AnyValue, text: Callable[[str], str]) -> bool:
 
 
 def _strip(pairs: Any) -> None:
-    kept = [pair for pair in pairs if _is_shape(pair.key, pair.value)]
-    sizes = [(pair.key, _size(pair.value)) for pair in pairs if not _is_shape(pair.key, pair.value)]
+    # A name with blanks in it is somebody's words as well.
+    named = [pair for pair in pairs if len(pair.key) <= _LONGEST and " " not in pair.key]
+    kept = [pair for pair in named if _is_shape(pair.key, pair.value)]
+    sizes = [(pair.key, _size(pair.value)) for pair in named if not _is_shape(pair.key, pair.value)]
     copies = [type(pair).FromString(pair.SerializeToString()) for pair in kept]
     del pairs[:]
     pairs.extend(copies)
