@@ -91,7 +91,7 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **filters: 
     """
     from journeyman.cli import _traces
 
-    filters["text"] = " ".join((filters["text"] or "", *words)).strip()
+    filters["text"] = " ".join((filters["text"] or "", *words)).lstrip()
     limit, after = filters.pop("limit"), filters.pop("after")
     emit(_traces.listed(store, filters, limit=limit, after=after, quiet=as_json), as_json=as_json)
 

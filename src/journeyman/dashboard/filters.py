@@ -18,8 +18,8 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def typed(fields: Mapping[str, str]) -> dict[str, str]:
-    """The filters among the fields of an address, as they were typed."""
-    return {key: fields[key].strip() for key in FIELDS if fields.get(key, "").strip()}
+    """The filters among the fields of an address, as they were typed: a blank behind a word that is looked for ends it."""
+    return {key: fields[key].lstrip() if key == "q" else fields[key].strip() for key in FIELDS if fields.get(key, "").strip()}
 
 
 def query(typed: Mapping[str, str], now: datetime) -> Query:

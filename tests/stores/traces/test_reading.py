@@ -248,6 +248,29 @@ def test_a_common_word_and_a_rare_one_are_found_alike(world: World, monkeypatch:
         assert through(store, Query(text=text), 7) == ids(known, Query(text=text))
 
 
+@pytest.mark.parametrize("scattered", [0, 2, 1000])
+def test_what_is_found_does_not_hang_on_how_far_is_looked_first(
+    world: World, monkeypatch: pytest.MonkeyPatch, scattered: int
+) -> None:
+    store, known = world.store, world.known
+    monkeypatch.setattr("journeyman.stores.traces.finding._FEWEST", 1)
+    monkeypatch.setattr("journeyman.stores.traces.finding._MORE", 3)
+    monkeypatch.setattr("journeyman.stores.traces.finding._SCATTERED", scattered)
+    monkeypatch.setattr("journeyman.stores.traces.query._FEW", 1)
+    for text in ASKED:
+        for query in (Query(text=text), Query(text=text, agent="desk"), Query(text=text, failed=True, tool="find")):
+            wanted = ids(known, query)
+            assert through(store, query, 4) == wanted
+            assert [store.count(query, most=most) for most in (1, 3, 100)] == [min(len(wanted), most) for most in (1, 3, 100)]
+
+
+def test_a_blank_ends_a_word_and_two_letters_are_one(world: World) -> None:
+    count = world.store.count
+    assert count(Query(text="alp")) == count(Query(text="alpha")) > 0
+    assert count(Query(text="alp ")) == count(Query(text="al")) == 0
+    assert count(Query(text="alpha ")) == count(Query(text="alpha"))
+
+
 def test_ids_are_found_by_how_they_begin(world: World) -> None:
     store, known = world.store, world.known
     every = sorted(each.trace.id for each in known)

@@ -23,6 +23,8 @@ SEQ = sa.literal_column("+traces.seq", sa.BigInteger)
 _COMMON = 20_000
 """A phrase that stands in more texts than this is looked for trace by trace from the top of a list, which soon is full; of a
 rarer one all places are read at once. With 100,000 traces both take a few milliseconds at the border."""
+_FEW = 1000
+"""So many traces are found one by one and sorted sooner than a list is walked until all of them are met."""
 _AT_ONCE = 1000
 """Values in one `IN`; databases take some thousands."""
 
@@ -33,7 +35,12 @@ def conditions(connection: sa.Connection, query: Query, *, lazily: bool = False)
     Args:
         lazily: Few of them will be read, from one end of the list.
     """
-    return [TRACES.c.duplicate_of.is_(None), *_plain(query), *_elsewhere(query), *_text(connection, query.text, lazily=lazily)]
+    return [
+        TRACES.c.duplicate_of.is_(None),
+        *_plain(query),
+        *_elsewhere(connection, query),
+        *_text(connection, query.text, lazily=lazily),
+    ]
 
 
 def _plain(query: Query) -> Iterator[Condition]:
@@ -50,16 +57,23 @@ def _plain(query: Query) -> Iterator[Condition]:
         yield TRACES.c.started_at < utc(query.until)
 
 
-def _elsewhere(query: Query) -> Iterator[Condition]:
+def _elsewhere(connection: sa.Connection, query: Query) -> Iterator[Condition]:
     if query.labelled is not None:
         yield labelled_by_person() if query.labelled else sa.not_(labelled_by_person())
     if query.model is not None:
-        yield SEQ.in_(sa.select(TRACE_MODELS.c.trace).where(TRACE_MODELS.c.model == query.model))
+        yield _one_of(connection, sa.select(TRACE_MODELS.c.trace).where(TRACE_MODELS.c.model == query.model))
     if query.tool is not None:
-        yield SEQ.in_(sa.select(TRACE_TOOLS.c.trace).where(TRACE_TOOLS.c.tool == query.tool))
+        yield _one_of(connection, sa.select(TRACE_TOOLS.c.trace).where(TRACE_TOOLS.c.tool == query.tool))
     if (candidate := query.candidate_id) is not None:
         others = sa.select(TRACE_CANDIDATES.c.trace).where(TRACE_CANDIDATES.c.candidate_id == candidate)
         yield sa.or_(TRACES.c.candidate_id == candidate, SEQ.in_(others))
+
+
+def _one_of(connection: sa.Connection, traces: sa.Select[tuple[int]]) -> Condition:
+    if connection.dialect.name != "sqlite":
+        return TRACES.c.seq.in_(traces)
+    found = connection.scalar(sa.select(sa.func.count()).select_from(traces.limit(_FEW + 1).subquery())) or 0
+    return (SEQ if found > _FEW else TRACES.c.seq).in_(traces)
 
 
 def labelled_by_person() -> Condition:

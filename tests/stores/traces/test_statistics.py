@@ -1,0 +1,149 @@
+"""Statistics are what a plain loop over the traces adds up, also where they come from digests."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+
+from journeyman.reward import Reward
+from journeyman.stores.traces import digests
+from journeyman.stores.traces.base import AUTO, Group, Query, TraceStore
+from journeyman.stores.traces.tables import DIGEST_BLOCK
+from journeyman.trace import ModelCall, ToolCall, Trace
+from tests.stores.traces.test_reading import NOON, World, queries
+from tests.support.trace_stores import KINDS, opened
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    with tempfile.TemporaryDirectory() as folder, opened(request.param, Path(folder)) as store:
+        yield World(store)
+
+
+def same(found: Group, traces: list[Trace], labels: list[bool | None], calls: list[ModelCall], times: list[float]) -> None:
+    rewards = [reward.value for trace in traces for reward in trace.rewards if reward.value is not None]
+    tools = [call for trace in traces for call in trace.tool_calls]
+    assert found.traces == len(traces)
+    assert (found.good, found.bad) == (labels.count(True), labels.count(False))
+    assert (found.tool_calls, found.failed_tool_calls) == (len(tools), sum(not call.ok for call in tools))
+    assert found.mean_reward == (pytest.approx(np.mean(rewards)) if rewards else None)
+    assert (found.model_calls, found.output_tokens) == (len(calls), 5 * len(calls))
+    assert found.input_tokens == sum(call.input_tokens or 0 for call in calls)
+    assert (found.uncounted, found.unpriced) == (
+        sum(call.input_tokens is None for call in calls),
+        sum(call.cost is None for call in calls),
+    )
+    assert found.cost == pytest.approx(sum(call.cost or 0 for call in calls))
+    exact = np.quantile(times, (0.5, 0.95)) if times else (None, None)
+    assert [found.median_seconds, found.p95_seconds] == [pytest.approx(each) for each in exact]
+
+
+@settings(max_examples=25, deadline=None)
+@given(query=queries)
+def test_every_number_is_that_of_a_plain_loop(world: World, query: Query) -> None:
+    meant = [each for each in world.known if each.holds(query)]
+    found = world.store.statistics(query)
+
+    def check(group: Group, which: Callable[[Trace], bool], model: str | None = None) -> None:
+        some = [each for each in meant if which(each.trace)]
+        traces = [each.trace for each in some]
+        by_trace = [[call for call in trace.calls if model in (None, call.model)] for trace in traces]
+        timed = [[call.seconds for call in calls if call.seconds is not None] for calls in by_trace]
+        times = [sum(each) for each in timed if each] if model else [t.seconds for t in traces if t.seconds is not None]
+        same(group, traces, [each.label for each in some], [call for calls in by_trace for call in calls], times)
+
+    check(found.all, lambda trace: True)
+    for group in found.by_agent:
+        check(group, lambda trace, name=group.name: (trace.agent or "") == name)  # type: ignore[misc]
+    for group in found.by_day:
+        check(group, lambda trace, name=group.name: f"{trace.started_at:%Y-%m-%d}" == name)  # type: ignore[misc]
+    for group in found.by_model:
+        check(group, lambda trace, name=group.name: name in {call.model for call in trace.calls}, group.name)  # type: ignore[misc]
+    traces = [each.trace for each in meant]
+    assert {group.name for group in found.by_agent} == {trace.agent or "" for trace in traces}
+    assert [group.name for group in found.by_day] == sorted({f"{trace.started_at:%Y-%m-%d}" for trace in traces})
+    assert {group.name for group in found.by_model} == {call.model for trace in traces for call in trace.calls}
+    uses = {use.tool: use for use in found.tools}
+    for name in {call.tool for trace in traces for call in trace.tool_calls} | set(uses):
+        calls = [call for trace in traces for call in trace.tool_calls if call.tool == name]
+        assert (uses[name].calls, uses[name].failures) == (len(calls), sum(not call.ok for call in calls))
+        assert uses[name].mean_seconds == pytest.approx(np.mean([call.seconds for call in calls]))
+
+
+def small(number: int) -> Trace:
+    call = ModelCall(model="small", prompt="", reply="", input_tokens=3, output_tokens=1, cost=0.5, response_id=f"r{number}")
+    return Trace(
+        id=f"t{number}",
+        task_id="t",
+        candidate_id="base",
+        started_at=NOON + timedelta(minutes=number),
+        ended_at=NOON + timedelta(minutes=number, seconds=number % 7),
+        steps=(call,),
+        agent=f"agent-{number % 3}",
+    )
+
+
+ADDED = (1 << DIGEST_BLOCK) + 8
+
+
+def again(store: TraceStore) -> None:
+    first = small(1)
+    tool = ToolCall(tool="find", arguments="", result="", seconds=1.0)
+    store.add([replace(first, steps=(replace(first.calls[0], model="large"), tool), agent="other")])
+
+
+def twice(store: TraceStore) -> None:
+    whole = small(2)
+    store.add([replace(whole, id="whole", steps=(*whole.steps, ToolCall(tool="find", arguments="", result="")))])
+
+
+CHANGES: dict[str, Callable[[TraceStore], object]] = {
+    "another trace": lambda store: store.add([small(ADDED)]),
+    "the same trace with other calls": again,
+    "a trace that tells what another tells": twice,
+    "a person's label": lambda store: store.label("t3", True, who="ada", at=NOON),
+    "a label taken back": lambda store: store.label("t3", None, who="ada", at=NOON),
+    "an auto-labeler's label": lambda store: store.label("t4", False, who=AUTO, at=NOON),
+    "a reward": lambda store: store.reward("t5", [Reward(name="tests", value=0.5)], by="x", at=NOON),
+    "old ones forgotten": lambda store: store.prune(before=NOON + timedelta(minutes=7), keep_labelled=False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_change_is_overlooked(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(kind, tmp_path) as store:
+        store.add(small(number) for number in range(ADDED))
+        assert store.statistics().all.traces == ADDED
+        for name, change in CHANGES.items():
+            before = store.statistics()
+            change(store)
+            after = store.statistics()
+            with monkeypatch.context() as patched:
+                # Digests of another format are as good as none: all is read from the tables.
+                patched.setattr(digests, "_FORMAT", -1)
+                patched.setattr(digests, "make", lambda database: None)
+                assert store.statistics() == after, name
+            assert after != before, name
+
+
+def test_full_blocks_are_read_from_digests_and_not_from_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened("sqlite", tmp_path) as store:
+        store.add(small(number) for number in range(ADDED))
+        counted = store.statistics()
+        looked_up: list[int] = []
+        plain = digests._looked_up
+
+        def noted(connection: sa.Connection, block: int) -> digests.Columns:
+            looked_up.append(block)
+            return plain(connection, block)
+
+        monkeypatch.setattr(digests, "_looked_up", noted)
+        assert store.statistics() == counted
+        assert looked_up == [1]
