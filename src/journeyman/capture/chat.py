@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from journeyman.capture import fields
 from journeyman.trace import Message as Told
 from journeyman.trace import ModelCall, Reasoning, Step, ToolCall, spoken
 
@@ -297,8 +298,8 @@ def as_json(value: Any) -> str:
 
 def count(usage: Any, *names: str) -> int | None:
     """The first of these that is a count; what is none, such as -1, is not known."""
-    found = (usage.get(name) for name in names) if isinstance(usage, Mapping) else ()
-    return next((value for value in found if type(value) is int and value >= 0), None)
+    found = (fields.count(usage.get(name)) for name in names) if isinstance(usage, Mapping) else ()
+    return next((value for value in found if value is not None), None)
 
 
 def cached(usage: Any) -> int | None:

@@ -1,7 +1,6 @@
 """Reading single fields of what others wrote: what is not what it should be is unknown, and stops nobody."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -25,6 +24,11 @@ def time(value: Any) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+def count(value: Any) -> int | None:
+    """A number of tokens, or an index; what is none, such as -1 or 3.5, is not known."""
+    return value if type(value) is int and value >= 0 else None
 
 
 def number(value: Any) -> float | None:
@@ -62,7 +66,7 @@ def opened(value: Any) -> Any:
     return value
 
 
-def mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> dict[str, Any]:
     """An object, or an empty one."""
     return value if isinstance(value, dict) else {}
 

@@ -4,19 +4,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import beside, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, dumped, parsed, string, word
 from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
 from journeyman.capture.exchanges.sse import Event
+from journeyman.capture.fields import count, mapping, objects
 
 _ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
 
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
-    choices = sorted(records(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
-    said = [(choice, record(choice.get("message"))) for choice in choices]
+    choices = sorted(objects(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
+    said = [(choice, mapping(choice.get("message"))) for choice in choices]
     replies = [_turn(message, "assistant") for _, message in said]
-    usage = record(answer.get("usage")) or record(record(answer.get("x_groq")).get("usage"))
+    usage = mapping(answer.get("usage")) or mapping(mapping(answer.get("x_groq")).get("usage"))
     raw = beside(request, usage, "messages", "model")
     if len(choices) > 1:
         raw["choices"] = [
@@ -25,7 +26,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         ]
     return Reading(
         model=word(answer.get("model")) or string(request.get("model")),
-        turns=tuple(_turn(message, "user") for message in records(request.get("messages"))),
+        turns=tuple(_turn(message, "user") for message in objects(request.get("messages"))),
         reply=replies[0] if replies else NOTHING,
         others=tuple(replies[1:]),
         reasoning=_reasoning(said[0][1]) if said else (),
@@ -38,7 +39,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
 
 
 def tokens(usage: dict[str, Any]) -> Usage:
-    details = record(usage.get("prompt_tokens_details"))
+    details = mapping(usage.get("prompt_tokens_details"))
     cached = count(details.get("cached_tokens"))
     return Usage(
         input=count(usage.get("prompt_tokens")),
@@ -66,16 +67,16 @@ def _instead(message: dict[str, Any]) -> str:
     """What stands for a reply that is no text."""
     if refusal := word(message.get("refusal")):
         return refusal
-    return string(record(message.get("audio")).get("transcript"))
+    return string(mapping(message.get("audio")).get("transcript"))
 
 
 def _calls(message: dict[str, Any]) -> Iterator[Asked]:
-    for call in records(message.get("tool_calls")):
-        does = record(call.get("function")) or record(call.get("custom"))
+    for call in objects(message.get("tool_calls")):
+        does = mapping(call.get("function")) or mapping(call.get("custom"))
         yield Asked(string(call.get("id")), string(does.get("name")), dumped(does.get("arguments", does.get("input"))))
-    if old := record(message.get("function_call")):
+    if old := mapping(message.get("function_call")):
         yield Asked("", string(old.get("name")), dumped(old.get("arguments")))
-    for call in records(message.get("executed_tools")):
+    for call in objects(message.get("executed_tools")):
         name = string(call.get("name")) or string(call.get("type"))
         yield Asked("", name, dumped(call.get("arguments")), result=parts.text(call.get("output")))
 
@@ -96,14 +97,14 @@ def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
         if event.data.strip() == "[DONE]":
             ended = True
             break
-        chunk = record(parsed(event.data))
+        chunk = mapping(parsed(event.data))
         for key in ("id", "model", "usage", "error", "x_groq"):
             if chunk.get(key):
                 answer[key] = chunk[key]
-        for piece in records(chunk.get("choices")):
+        for piece in objects(chunk.get("choices")):
             index = count(piece.get("index")) or 0
             choice = choices.setdefault(index, {"index": index, "message": {}})
-            _grow(choice["message"], record(piece.get("delta")) or record(piece.get("message")))
+            _grow(choice["message"], mapping(piece.get("delta")) or mapping(piece.get("message")))
             if piece.get("finish_reason"):
                 choice["finish_reason"] = piece["finish_reason"]
     for choice in choices.values():
@@ -126,13 +127,13 @@ def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
             message.setdefault(key, []).append(value)
         elif isinstance(value, list):
             message.setdefault(key, []).extend(value)
-    for piece in records(delta.get("tool_calls")):
+    for piece in objects(delta.get("tool_calls")):
         _piece(message.setdefault("tool_calls", []), piece)
-    if old := record(delta.get("function_call")):
+    if old := mapping(delta.get("function_call")):
         known = message.setdefault("function_call", {"name": "", "arguments": ""})
         known["name"] += string(old.get("name"))
         known["arguments"] += string(old.get("arguments"))
-    if audio := record(delta.get("audio")):
+    if audio := mapping(delta.get("audio")):
         known = message.setdefault("audio", {"transcript": ""})
         known["transcript"] += string(audio.get("transcript"))
     if isinstance(delta.get("executed_tools"), list):
@@ -141,7 +142,7 @@ def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
 
 def _piece(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     """A fragment of a tool call, put where it belongs: by index; servers that count wrongly are told by a new id."""
-    does = record(piece.get("function"))
+    does = mapping(piece.get("function"))
     index, id = count(piece.get("index")), string(piece.get("id"))
     place = next((call for call in reversed(calls) if call["index"] == index), None) if index is not None else None
     if index is None and calls and not id:
@@ -171,7 +172,7 @@ def _blocks(pieces: list[Any]) -> list[Any]:
     found: list[Any] = []
     for piece in pieces:
         part = {"type": "text", "text": piece} if isinstance(piece, str) else piece
-        kind = record(part).get("type")
+        kind = mapping(part).get("type")
         if kind == "thinking" and found and found[-1].get("type") == "thinking":
             found[-1] = {
                 "type": "thinking",

@@ -2,19 +2,20 @@
 
 from typing import Any
 
-from journeyman.capture.exchanges.loose import beside, count, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, string, word
 from journeyman.capture.exchanges.reading import Reading, Turn, Usage
+from journeyman.capture.fields import count, mapping, objects
 
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
-    usage = record(answer.get("usage"))
+    usage = mapping(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
     sent = count(usage.get("total_tokens")) if sent is None else sent
     return Reading(
         model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(Turn("user", text) for text in _inputs(request.get("input"))),
-        reply=Turn("assistant", _shape(list(records(answer.get("data"))))),
+        reply=Turn("assistant", _shape(objects(answer.get("data")))),
         # Numbers come back instead of tokens: none is known here, not unknown.
         usage=Usage(input=sent, output=None if sent is None else 0),
         response_id=word(answer.get("id")),

@@ -1,8 +1,10 @@
 """Reading JSON of which nothing is certain. Nothing here raises."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from journeyman.capture.fields import mapping, objects
 
 _SHORT = 500
 """Characters of a message that is no JSON."""
@@ -20,18 +22,6 @@ def parsed(body: bytes | str) -> Any:
         return None
 
 
-def record(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def records(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a list."""
-    if isinstance(value, list):
-        for each in value:
-            if isinstance(each, dict):
-                yield each
-
-
 def string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
@@ -39,11 +29,6 @@ def string(value: Any) -> str:
 def word(value: Any) -> str | None:
     """A text that is not empty."""
     return value if isinstance(value, str) and value else None
-
-
-def count(value: Any) -> int | None:
-    """A number of tokens, or an index; what is none, such as -1 or 3.5, is unknown."""
-    return value if type(value) is int and value >= 0 else None
 
 
 def dumped(value: Any) -> str:
@@ -59,22 +44,22 @@ def beside(request: Mapping[str, Any], usage: Mapping[str, Any], *but: str) -> d
     kept = {key: value for key, value in request.items() if key not in but and value is not None}
     for key in ("tools", "functions"):
         if key in kept:
-            kept[key] = [_tool_name(tool) for tool in records(kept[key])]
+            kept[key] = [_tool_name(tool) for tool in objects(kept[key])]
     return {"request": kept, "usage": usage} if usage else {"request": kept}
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:
-    return string(tool.get("name")) or string(record(tool.get("function")).get("name")) or string(tool.get("type"))
+    return string(tool.get("name")) or string(mapping(tool.get("function")).get("name")) or string(tool.get("type"))
 
 
 def complaint(body: Any, raw: bytes, status: int | None) -> str | None:
     """What an answer says went wrong, as `name: message`; `None` for one that does not complain."""
-    said = record(body)
+    said = mapping(body)
     told = said.get("error") or said.get("errors")
     bad = status is not None and status >= 400
     if not told and not bad:
         return None
-    about = record(next(records(told), None) if isinstance(told, list) else told)
+    about = mapping(next(iter(objects(told)), None) if isinstance(told, list) else told)
     name = word(about.get("type")) or word(about.get("code")) or word(about.get("status")) or "error"
     message = word(about.get("message")) or word(told) or word(said.get("message")) or _detail(said)
     if message is None:

@@ -4,18 +4,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import beside, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, dumped, parsed, string, word
 from journeyman.capture.exchanges.reading import Asked, Reading, Turn, Usage
 from journeyman.capture.exchanges.sse import Event
+from journeyman.capture.fields import count, mapping, objects
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
-    usage = record(answer.get("usage"))
+    usage = mapping(answer.get("usage"))
     turns = [Turn("system", parts.text(request.get("system")))] if request.get("system") else []
-    for message in records(request.get("messages")):
+    for message in objects(request.get("messages")):
         turns += _turns(message)
     content = answer.get("content")
     return Reading(
@@ -51,7 +52,7 @@ def _turns(message: dict[str, Any]) -> Iterator[Turn]:
         yield _said(content)
         return
     rest = []
-    for part in records(content):
+    for part in objects(content):
         if part.get("type") == "tool_result":
             failed = part.get("is_error")
             yield Turn(
@@ -70,10 +71,10 @@ def _said(content: Any) -> Turn:
     """What an assistant said: texts that follow each other are one sentence, cut where it cites."""
     if not isinstance(content, list):
         return Turn("assistant", parts.text(content))
-    results = {string(part.get("tool_use_id")): part for part in records(content) if part.get("tool_use_id")}
+    results = {string(part.get("tool_use_id")): part for part in objects(content) if part.get("tool_use_id")}
     runs: list[list[str]] = [[]]
     calls = []
-    for part in records(content):
+    for part in objects(content):
         kind = string(part.get("type"))
         if kind in _CALLS:
             calls.append(_call(part, results))
@@ -92,7 +93,7 @@ def _call(part: dict[str, Any], results: dict[str, dict[str, Any]]) -> Asked:
     if found is None:
         return Asked(id, string(part.get("name")), arguments)
     content = found.get("content")
-    code = string(record(content).get("error_code")) or ("error" if found.get("is_error") else "")
+    code = string(mapping(content).get("error_code")) or ("error" if found.get("is_error") else "")
     result = content if isinstance(content, str) else dumped(content)
     return Asked(id, string(part.get("name")), arguments, result=result, error=code or None)
 
@@ -103,18 +104,18 @@ def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
     blocks: dict[int, dict[str, Any]] = {}
     ended = False
     for event in events:
-        said = record(parsed(event.data))
+        said = mapping(parsed(event.data))
         match said.get("type"):
             case "message_start":
-                answer = dict(record(said.get("message")))
-                answer["usage"] = dict(record(answer.get("usage")))
+                answer = dict(mapping(said.get("message")))
+                answer["usage"] = dict(mapping(answer.get("usage")))
             case "content_block_start":
-                blocks[count(said.get("index")) or 0] = {"block": dict(record(said.get("content_block"))), "pieces": {}}
+                blocks[count(said.get("index")) or 0] = {"block": dict(mapping(said.get("content_block"))), "pieces": {}}
             case "content_block_delta":
-                _grow(blocks.setdefault(count(said.get("index")) or 0, {"block": {}, "pieces": {}}), record(said.get("delta")))
+                _grow(blocks.setdefault(count(said.get("index")) or 0, {"block": {}, "pieces": {}}), mapping(said.get("delta")))
             case "message_delta":
-                answer.update({key: value for key, value in record(said.get("delta")).items() if value is not None})
-                answer["usage"] = {**record(answer.get("usage")), **_known(record(said.get("usage")))}
+                answer.update({key: value for key, value in mapping(said.get("delta")).items() if value is not None})
+                answer["usage"] = {**mapping(answer.get("usage")), **_known(mapping(said.get("usage")))}
             case "message_stop":
                 ended = True
             case "error":

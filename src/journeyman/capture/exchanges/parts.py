@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from journeyman.capture.exchanges.loose import base64_size, record, records, string, word
+from journeyman.capture.exchanges.loose import base64_size, string, word
+from journeyman.capture.fields import mapping, objects
 
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 _SILENT = ("thinking", "redacted_thinking", "reasoning")
@@ -37,10 +38,10 @@ def one(part: dict[str, Any]) -> str:
 
 def named(part: dict[str, Any], kind: str) -> str:
     """A picture, a sound or a file, in brackets."""
-    source = record(part.get("source"))
+    source = mapping(part.get("source"))
     if string(source.get("type")) in ("text", "content"):
         return string(source.get("data")) or text(source.get("content"))
-    inner = record(part.get(kind))
+    inner = mapping(part.get(kind))
     name = word(part.get("filename")) or word(inner.get("filename")) or word(part.get("title"))
     data, where, media = _where(part, inner, source)
     what = media or kind.removeprefix("input_").removesuffix("_url") or "part"
@@ -69,7 +70,7 @@ def _where(part: dict[str, Any], inner: dict[str, Any], source: dict[str, Any]) 
 def thoughts(content: Any) -> tuple[str, ...]:
     """The reasoning that stands among the parts of a content."""
     found = []
-    for part in records(content):
+    for part in objects(content):
         if part.get("type") in _SILENT:
             inner = part.get("thinking") or part.get("reasoning") or part.get("summary") or part.get("content")
             found.append(text(inner))

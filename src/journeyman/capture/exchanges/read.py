@@ -5,8 +5,9 @@ from typing import Any
 
 from journeyman.capture.exchanges import chat, embeddings, messages, responses, sse
 from journeyman.capture.exchanges.base import Dialect, Exchange
-from journeyman.capture.exchanges.loose import complaint, parsed, record
+from journeyman.capture.exchanges.loose import complaint, parsed
 from journeyman.capture.exchanges.reading import Reading
+from journeyman.capture.fields import mapping
 
 _READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], str | None], Reading]] = {
     Dialect.CHAT: chat.read,
@@ -28,7 +29,7 @@ def read(exchange: Exchange) -> Reading:
     answer, wrong = _answer(exchange)
     if wrong is None and not isinstance(asked, dict):
         wrong = "unreadable: the request is no JSON object"
-    return _READ[exchange.dialect](record(asked), answer, wrong)
+    return _READ[exchange.dialect](mapping(asked), answer, wrong)
 
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
@@ -40,7 +41,7 @@ def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
         said: Any = answer
     else:
         said = parsed(body) if body else None
-        answer = record(said)
+        answer = mapping(said)
     wrong = complaint(said, body, exchange.status)
     if wrong is None and exchange.error is not None:
         wrong = exchange.error

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import beside, count, dumped, parsed, record, records, string, word
+from journeyman.capture.exchanges.loose import beside, dumped, parsed, string, word
 from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
 from journeyman.capture.exchanges.sse import Event
+from journeyman.capture.fields import count, mapping, objects
 
 _ANSWERS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "computer_call_output")
 _ROLES = {"developer": "system"}
@@ -16,11 +17,11 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
-    usage = record(answer.get("usage"))
-    output = list(records(answer.get("output")))
+    usage = mapping(answer.get("usage"))
+    output = objects(answer.get("output"))
     turns = [Turn("system", text)] if (text := parts.text(request.get("instructions"))) else []
     sent = request.get("input")
-    turns += [Turn("user", sent)] if isinstance(sent, str) else _turns(records(sent))
+    turns += [Turn("user", sent)] if isinstance(sent, str) else _turns(objects(sent))
     replies = _turns(output)
     reply = next((turn for turn in replies if turn.role == "assistant"), NOTHING)
     talk = request.get("conversation")
@@ -34,7 +35,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         response_id=word(answer.get("id")),
         error=error,
         behind=word(request.get("previous_response_id")),
-        thread=word(talk) or word(record(talk).get("id")),
+        thread=word(talk) or word(mapping(talk).get("id")),
         raw=beside(request, usage, "input", "instructions", "model"),
     )
 
@@ -43,12 +44,12 @@ def tokens(usage: dict[str, Any]) -> Usage:
     return Usage(
         input=count(usage.get("input_tokens")),
         output=count(usage.get("output_tokens")),
-        cached=count(record(usage.get("input_tokens_details")).get("cached_tokens")),
+        cached=count(mapping(usage.get("input_tokens_details")).get("cached_tokens")),
     )
 
 
 def _finish(answer: dict[str, Any]) -> str | None:
-    return word(record(answer.get("incomplete_details")).get("reason")) or word(answer.get("status"))
+    return word(mapping(answer.get("incomplete_details")).get("reason")) or word(answer.get("status"))
 
 
 def _thought(item: dict[str, Any]) -> str:
@@ -116,7 +117,7 @@ def _done(item: dict[str, Any], tool: str, id: str) -> Asked:
     if result is None and isinstance(item.get("result"), str):
         result = parts.named({"data": item["result"]}, "picture")
     failed = item.get("error")
-    error = string(record(failed).get("message")) or (dumped(failed) if failed else None)
+    error = string(mapping(failed).get("message")) or (dumped(failed) if failed else None)
     if error is None and item.get("status") == "failed":
         error = "failed"
     said = result if isinstance(result, str) else dumped(result) if result is not None else ""
@@ -133,9 +134,9 @@ def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
     error: Any = None
     ended = False
     for event in events:
-        said = record(parsed(event.data))
+        said = mapping(parsed(event.data))
         kind = string(said.get("type")) or event.name
-        if whole := record(said.get("response")):
+        if whole := mapping(said.get("response")):
             answer = whole
         if kind in ("response.completed", "response.failed", "response.incomplete", "response.done"):
             ended = True
@@ -143,7 +144,7 @@ def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
             error = said.get("error") or said
         elif kind.startswith("response.") and "output_index" in said:
             _grow(items, kind, said)
-    if items and not list(records(answer.get("output"))):
+    if items and not objects(answer.get("output")):
         answer = {**answer, "output": [_closed(item) for _, item in sorted(items.items())]}
     if error is not None:
         answer = {**answer, "error": error}
@@ -153,7 +154,7 @@ def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
 def _grow(items: dict[int, dict[str, Any]], kind: str, said: dict[str, Any]) -> None:
     known = items.setdefault(count(said.get("output_index")) or 0, {"item": {}, "text": [], "arguments": [], "thought": []})
     if kind in ("response.output_item.added", "response.output_item.done"):
-        known["item"] = record(said.get("item"))
+        known["item"] = mapping(said.get("item"))
         known["done"] = kind.endswith("done")
     elif kind in ("response.output_text.delta", "response.refusal.delta"):
         known["text"].append(string(said.get("delta")))
