@@ -29,14 +29,15 @@ log = logging.getLogger(__name__)
 
 _THINGS, _BYTES = 20_000, 64 << 20
 """What may wait here for the other process, which has its own room and its spill file."""
-_TOGETHER = 256
+_TOGETHER, _PIECE = 256, 1 << 20
+"""Things, and about how many bytes, that go over in one message."""
 _LINGER = 0.05
 """Seconds for which exchanges wait for each other: a batch costs little more than one."""
 _PAUSE = 1.0
 """Seconds before the process is started again."""
 _NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
-_FRUGAL = {"MALLOC_ARENA_MAX": "2"}
-"""Each thread would otherwise keep memory of its own, up to 64 MB that others cannot use."""
+_FRUGAL = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
+"""Else each thread would keep memory that others cannot use, and what a large batch took would never be given back."""
 ENDED = "the process that records has ended, and is started again"
 
 
@@ -188,8 +189,12 @@ class ApartIntake:
         if not hurry:
             time.sleep(_LINGER)
         with self._changed:
-            batch = [self._waiting.popleft() for _ in range(min(_TOGETHER, len(self._waiting)))]
-            self._bytes -= sum(weight for _, weight in batch)
+            batch: list[tuple[tuple[Any, ...], int]] = []
+            size = 0
+            while self._waiting and len(batch) < _TOGETHER and size < _PIECE:
+                batch.append(self._waiting.popleft())
+                size += batch[-1][1]
+            self._bytes -= size
             self._sent += sum(what[0] in ("offer", "add") for what, _ in batch)
             self._hurry = any(what[0] not in ("offer", "add") for what, _ in self._waiting)
         return batch

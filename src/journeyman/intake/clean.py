@@ -16,7 +16,9 @@ log = logging.getLogger(__name__)
 _SHORT = 4
 """Steps up to which a trace is looked through anew each time."""
 _MOST = 300
-"""Longer traces whose steps are remembered."""
+"""Longer traces whose steps are remembered; and scopes of spans."""
+_SCOPE = 4096
+"""Bytes of a scope that is."""
 
 ReadExchange = Callable[[Exchange], Sequence[Trace]]
 """Makes traces of an exchange: as a rule one, which may be one that it gave before, with a step more."""
@@ -33,6 +35,7 @@ class Cleaner:
     _known: OrderedDict[str, tuple[Sequence[Step], Sequence[Step]]] = field(
         default_factory=OrderedDict, init=False, repr=False, compare=False
     )
+    _scopes: dict[bytes, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def exchange(self, exchange: Exchange) -> Sequence[Trace]:
         return [self.trace(trace) for trace in self.read(exchange)]
@@ -60,8 +63,18 @@ class Cleaner:
                 self._known.popitem(last=False)
         return replace(clean, steps=steps)
 
+    def _suspects_scope(self, scope: bytes) -> bool:
+        """Many spans have the same."""
+        if (found := self._scopes.get(scope)) is None:
+            found = self.redactor.suspects(scope)
+            if len(self._scopes) >= _MOST:
+                self._scopes.clear()
+            if len(scope) <= _SCOPE:
+                self._scopes[scope] = found
+        return found
+
     def span(self, row: SpanRow) -> SpanRow:
-        if self.content and not self.redactor.suspects(row.body) and not self.redactor.suspects(row.scope):
+        if self.content and not self.redactor.suspects(row.body) and not self._suspects_scope(row.scope):
             return row
         # The library of protobuf is wanted by those who send spans alone.
         from journeyman.capture.otlp import redact

@@ -15,19 +15,21 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
 
 from journeyman.errors import Unkeepable
 from journeyman.trace import Trace
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 log = logging.getLogger(__name__)
 
 ENDING = ".spill"
 _HEAD = struct.Struct("<II")
-_TRACE = TypeAdapter(Trace)
 _LARGEST = 1 << 30
 """Bytes of a record; a length beyond it is a torn or foreign file."""
 
@@ -160,11 +162,19 @@ class Spill:
                 os.ftruncate(self._file, tail)
 
 
+@cache
+def _traces() -> "TypeAdapter[Trace]":
+    # Only what is spilled pays for pydantic.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Trace)
+
+
 def pack(trace: Trace) -> bytes:
     """A trace as a record."""
     # Not `dump_json`: it refuses a lone surrogate, which an agent's text may well hold.
     try:
-        text = json.dumps(_TRACE.dump_python(trace, mode="json", fallback=str))
+        text = json.dumps(_traces().dump_python(trace, mode="json", fallback=str))
     except (TypeError, ValueError, RecursionError) as error:
         raise Unkeepable(f"the trace {trace.id!r} cannot be written as JSON: {error}") from error
     body = zlib.compress(text.encode(), 1)
@@ -186,7 +196,7 @@ def read(file: int, start: int) -> Iterator[tuple[Trace | None, int]]:
 
 def _parse(body: bytes) -> Trace | None:
     try:
-        return _TRACE.validate_python(json.loads(zlib.decompress(body)))
+        return _traces().validate_python(json.loads(zlib.decompress(body)))
     except (ValueError, zlib.error):
         log.warning("a spilled trace cannot be read, and is left out")
         return None
