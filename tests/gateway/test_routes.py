@@ -180,6 +180,12 @@ def test_only_the_models_name_changes(before: Any, after: Any, model: str, ascii
     assert json.loads(changed) == {**sent, "model": model}
 
 
+def test_a_body_full_of_the_models_name_is_not_read_again_for_each() -> None:
+    # A look at each place would take hours.
+    body = {"messages": [{"model": "up/m"}] * 50_000, "model": "up/m"}
+    assert json.loads(with_model(json.dumps(body).encode(), "up/m", "m")) == {**body, "model": "m"}
+
+
 def test_no_upstream_for_a_model_or_an_api_is_said(up: Upstream) -> None:
     with gateway({"up": quick(up.url, apis=("openai",), models=("a*",))}) as running:
         status, _, answer = ask(running.url, body=body("b"))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from journeyman.capture.exchanges.base import Dialect
@@ -41,6 +42,10 @@ HOP_BY_HOP = frozenset(
 )  # fmt: skip
 _OURS = HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"cookie"}
 """Said anew for each connection; and cookies, which belong to our pages."""
+
+
+_PLACES = 8
+"""Where the model's own name is looked for; past them a body is written anew, for each look reads all of it."""
 
 
 class Refused(Exception):
@@ -153,7 +158,7 @@ def with_model(body: bytes, model: str, short: str) -> bytes:
     wanted = {**(before or {}), "model": short}
     written = "|".join(re.escape(json.dumps(model, ensure_ascii=ascii_only)) for ascii_only in (True, False))
     pattern = re.compile(rf'("model"\s*:\s*)({written})'.replace("/", r"\\?/").encode())
-    for found in pattern.finditer(body):
+    for found in islice(pattern.finditer(body), _PLACES):
         changed = body[: found.start(2)] + json.dumps(short).encode() + body[found.end(2) :]
         # The same words may stand deeper inside: in a tool's parameters, or in a metadata object.
         if _object(changed) == wanted:
