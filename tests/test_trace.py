@@ -1,9 +1,11 @@
 """A trace answers from what it holds, and what is not known stays so."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from journeyman.reward import Reward
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -55,5 +57,12 @@ def test_what_was_asked_and_answered_is_found_without_being_recorded_apart() -> 
 def test_rewards_of_earlier_systems_find_the_names_they_know() -> None:
     one = trace(call("1", "who?", reply="me"))
     assert (one.user_query, one.final_response, one.trace_id, one.total_cost) == ("who?", "me", "t", None)  # type: ignore[attr-defined]
+    steps = (ToolCall(tool="find", arguments="{}", result="", ok=False), Reasoning(text="hm"))
+    judged = replace(one, steps=steps, rewards=(Reward(name="a", value=1.0), Reward(name="b", value=0.5)))
+    (used,) = judged.tool_calls
+    assert (used.tool_name, used.success) == ("find", False)  # type: ignore[attr-defined]
+    assert (judged.reasoning_steps, judged.reward_score, one.reward_score) == (steps[1:], 0.75, None)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="a tool call has no 'colour'"):
+        used.colour  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match="a trace has no 'colour'"):
         one.colour  # type: ignore[attr-defined]  # noqa: B018

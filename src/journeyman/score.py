@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from journeyman.errors import TaskError
 from journeyman.reward import Reward as Reward
+from journeyman.reward import mean
 from journeyman.task import Split, Task
 from journeyman.trace import Trace
 
@@ -18,11 +19,7 @@ class Score:
     @property
     def total(self) -> float | None:
         """The weighted mean. Unknown as soon as one reward is: half a verdict is none."""
-        known = [(r.value, r.weight) for r in self.rewards if r.value is not None]
-        weight = sum(w for _, w in known)
-        if len(known) < len(self.rewards) or not weight:
-            return None
-        return sum(v * w for v, w in known) / weight
+        return mean(self.rewards)
 
     @property
     def evidence(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from journeyman.reward import Reward
+from journeyman.reward import Reward, mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,14 @@ class ToolCall:
     id: str = ""
     parent: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Names that rewards written for earlier systems use."""
+            if name not in _OLDER_OF_TOOLS:
+                raise AttributeError(f"a tool call has no {name!r}")
+            return getattr(self, _OLDER_OF_TOOLS[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +171,15 @@ class Trace:
         return tuple(step for step in self.steps if isinstance(step, ToolCall))
 
     @property
+    def reasoning_steps(self) -> tuple[Reasoning, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Reasoning))
+
+    @property
+    def worth(self) -> float | None:
+        """The weighted mean of its rewards, 0 to 1; unknown as soon as one of them is, and where there are none."""
+        return mean(self.rewards)
+
+    @property
     def candidate_ids(self) -> tuple[str, ...]:
         """All that was in force."""
         return (self.candidate_id, *self.other_candidates)
@@ -238,7 +255,9 @@ _OLDER = {
     "total_tokens_in": "input_tokens",
     "total_tokens_out": "output_tokens",
     "total_cost": "cost",
+    "reward_score": "worth",
 }
+_OLDER_OF_TOOLS = {"tool_name": "tool", "success": "ok"}
 
 
 def spoken(messages: Iterable[Message]) -> str:
