@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from journeyman.capture.files import NAMES
-from journeyman.capture.jsonl import KINDS, VERSION, line, parse
+from journeyman.capture.jsonl import VERSION, line, parse
 from journeyman.reward import Reward
-from journeyman.trace import Message, Trace
+from journeyman.trace import KINDS, Message, Trace
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "trace-format.md").read_text()
