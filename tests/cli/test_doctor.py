@@ -7,6 +7,7 @@ import pytest
 from journeyman.cli import main
 from journeyman.cli._health import Check, examine, installing, package
 from journeyman.stores import open_store
+from journeyman.stores.schema import HEAD
 
 
 def examined(start: Path, **environment: str) -> dict[str, Check]:
@@ -73,7 +74,7 @@ def test_a_store_is_found_where_the_settings_say(tmp_path: Path) -> None:
     (tmp_path / "journeyman.toml").write_text('[store]\nurl = "mine.db"\n')
     assert "not there yet" in examined(tmp_path)["store"].detail
     open_store(tmp_path / "mine.db").close()
-    assert "mine.db: schema step 0001" in examined(tmp_path)["store"].detail
+    assert f"mine.db: schema step {HEAD}" in examined(tmp_path)["store"].detail
 
 
 def test_a_store_from_the_future_and_a_file_that_is_none_are_broken(tmp_path: Path) -> None:
