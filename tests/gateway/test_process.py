@@ -185,5 +185,6 @@ def test_settings_of_the_file_and_a_token(tmp_path: Path, up: Upstream) -> None:
     assert up.asked[0].header("authorization") == "Bearer sk-ours"
     said = (tmp_path / "stderr").read_text()
     assert "is sent the key in MINE" in said
+    assert said.endswith("journeyman: stopped\n")
     assert token not in said
     assert "sk-ours" not in said

@@ -21,7 +21,7 @@ try:
     from journeyman.gateway.pages import application, when_asked
     from journeyman.gateway.serve import serve as serve_until_told
     from journeyman.gateway.upstreams import Upstream, resolve
-    from journeyman.intake.base import Intake
+    from journeyman.intake.base import Health, Intake
     from journeyman.recording import open_apart
     from journeyman.stores.opening import make_ready
     from journeyman.stores.traces import open_traces
@@ -87,6 +87,7 @@ def serve(wish: Wish, *, as_json: bool) -> None:
             ready=lambda: _tell(wish, bound, upstreams, store_url, as_json=as_json),
             drain_seconds=settings.drain_seconds,
         )
+    click.echo("journeyman: stopped", err=True)
 
 
 @contextmanager
@@ -119,6 +120,15 @@ def _intake(wish: Wish, project: Project, store_url: str) -> Iterator[Intake | N
         yield intake
     finally:
         intake.close(_CLOSING)
+        _tell_rest(intake.health())
+
+
+def _tell_rest(health: Health) -> None:
+    """What did not go into the store until the end."""
+    if health.spilled:
+        click.echo(f"journeyman: {health.spilled} records wait in the spill file, and are stored at the next start", err=True)
+    if health.dropped:
+        click.echo(f"journeyman: {health.dropped} records were lost: memory and the spill file were full", err=True)
 
 
 def _tell(wish: Wish, bound: socket.socket, upstreams: Sequence[Upstream], store_url: str, *, as_json: bool) -> None:
