@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from journeyman.errors import InputError
@@ -45,6 +46,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+@lru_cache(maxsize=64)
 def addressed_directly(host: str) -> bool:
     """Whether a `Host` header names us by an address or as localhost.
 
