@@ -6,7 +6,10 @@
 
 The traces are those of a run of tau-bench (`--rows`, by default the sample of the tests), repeated with other ids, words,
 agents, models and times over 90 days. Pages are asked for over HTTP from a server in this process, one after the other.
-Budget: 100 ms at p95 for every page over 100,000 traces.
+Budget: 100 ms at p95 for every page over 100,000 traces; the exit code is 1 when one takes longer. It is meant for a machine
+that does nothing else: beside other work times are a multiple of what they are there. These traces come in in another order
+than they began in, which is the hard case for a search. Statistics are asked for with other filters each time, or the page
+would remember them.
 """
 
 import argparse
@@ -140,8 +143,9 @@ def addresses(url: str, store: TraceStore, count: int) -> dict[str, list[str]]:
         "one of a filter": [f"/traces/{id}?agent=agent-3&min_reward=0.5" for id in ids],
         "sessions": ["/sessions"],
         "one session": [f"/sessions/session-{chance.randrange(count // 4)}" for _ in range(40)],
-        "statistics": ["/statistics"],
-        "of an agent": [f"/statistics?agent=agent-{n}" for n in range(12)],
+        "statistics": [f"/statistics?since=2025-01-01T00:{n // 60:02}:{n % 60:02}" for n in range(1000)],
+        "of a week": [f"/statistics?since=2026-02-01T00:{n // 60:02}:{n % 60:02}&until=2026-02-08" for n in range(1000)],
+        "of an agent": [f"/statistics?agent=agent-{n % 12}&since=2025-01-01T00:00:{n % 60:02}" for n in range(60)],
     }
 
 
@@ -184,12 +188,15 @@ def main() -> None:
     if options.json:
         pages = [{"page": kind, "p50_ms": round(p50, 1), "p95_ms": round(p95, 1)} for kind, p50, p95 in rows]
         print(json.dumps({"traces": options.traces, "fill_seconds": seconds, "megabytes": size, "pages": pages}))
-        return
+        sys.exit(any(p95 > BUDGET_MS for _, _, p95 in rows))
     print(f"{options.traces:,} traces, {size:,.0f} MB" + (f", written in {seconds:,.0f} s" if seconds else ""))
     print(f"{'page':18}{'p50 ms':>9}{'p95 ms':>9}{'of sign in':>12}")
     for kind, p50, p95 in rows:
         over = "  over the budget" if p95 > BUDGET_MS else ""
         print(f"{kind:18}{p50:>9.1f}{p95:>9.1f}{p50 / floor:>11.1f}×{over}")
+    slow = [kind for kind, _, p95 in rows if p95 > BUDGET_MS]
+    print(f"budget of {BUDGET_MS:.0f} ms at p95: {'missed by ' + ', '.join(slow) if slow else 'kept'}")
+    sys.exit(bool(slow))
 
 
 if __name__ == "__main__":

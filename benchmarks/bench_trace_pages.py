@@ -4,6 +4,9 @@
     python benchmarks/bench_trace_pages.py --keep traces.db    # build once, ask again
     python benchmarks/bench_trace_pages.py --json
 
+Budget: 100 ms at p95 for every page over 100,000 traces; the exit code is 1 when one takes longer. It is meant for a machine
+that does nothing else: beside other work times are a multiple of what they are there, and the processor's time tells more.
+
 Traces have two model calls, a tool call and words drawn as unevenly as words are (Zipf), and come in through the store's own
 `add`. Each page is asked for many times, with other parameters each time where it has any; p95 is over all of these. The ratio
 is to `select id … order by started_at desc limit 50` on the same file in the same run, which no page can beat by much.
@@ -14,6 +17,7 @@ import json
 import random
 import sqlite3
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +33,8 @@ from journeyman.trace import Message, ModelCall, ToolCall, Trace
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT = 0.1
 """Seconds that a page may take at p95."""
+COUNTED = 1_000
+"""Where the pages stop counting."""
 AGENTS = ("desk", "coder", "airline", "retail", None)
 MODELS = ("gpt-5-mini", "claude-haiku", "small", "large")
 ERROR = "ModelBusy: the server was busy"
@@ -96,16 +102,17 @@ def pages(store: TraceStore, chance: random.Random) -> dict[str, Callable[[], ob
         "unlabelled errors": lambda: store.page(Query(labelled=False, failed=True)),
         "reward range": lambda: store.page(Query(min_reward=0.999)),
         "matches nothing": lambda: store.page(Query(source="otlp", min_reward=2.0, task_id="none")),
-        "search, common words": lambda: store.page(Query(text=f"w{chance.randrange(1, 6)} w{chance.randrange(1, 6)}")),
+        "search, common words": lambda: store.page(Query(text=f"w{chance.randrange(1, 6)} w{chance.randrange(1, 6)} ")),
         "search, rare word": lambda: store.page(Query(text=f"w{chance.randrange(500, 9000)}")),
         "search, phrase": lambda: store.page(Query(text=f'"w1 w{chance.randrange(1, 60)}" w{chance.randrange(1, 60)}')),
-        "search, beginning": lambda: store.page(Query(text=f"w{chance.randrange(1, 99)}")),
-        "count": lambda: store.count(Query(model=chance.choice(MODELS))),
-        "count, search": lambda: store.count(Query(text=f"w{chance.randrange(2, 300)} ")),
+        "search, beginning": lambda: store.page(Query(text=f"w{chance.randrange(10, 99)}")),
+        "count": lambda: store.count(Query(model=chance.choice(MODELS)), most=COUNTED),
+        "count, search": lambda: store.count(Query(text=f"w{chance.randrange(2, 300)} "), most=COUNTED),
         "one trace": lambda: store.get(chance.choice(some)),
         "neighbours": lambda: store.neighbours(chance.choice(some), Query(agent="desk")),
         "sessions": lambda: store.sessions(),
         "statistics, a week": lambda: store.statistics(Query(since=few, until=few + timedelta(days=7))),
+        "statistics, an agent": lambda: store.statistics(Query(agent=chance.choice(AGENTS[:-1]))),
         "statistics, all": lambda: store.statistics(),
     }
 
@@ -131,9 +138,11 @@ def measure(file: Path, count: int, times: int) -> dict[str, object]:
         floor = statistics.median(timed(plain(file), times))
         rows: dict[str, dict[str, float]] = {}
         for name, work in pages(store, random.Random(1)).items():
+            cpu = time.process_time()
             found = timed(work, times)
+            cpu = (time.process_time() - cpu) / (times + 1)
             median, p95 = statistics.median(found), found[int(len(found) * 0.95) - 1]
-            rows[name] = {"median_ms": median * 1e3, "p95_ms": p95 * 1e3, "ratio": median / floor}
+            rows[name] = {"median_ms": median * 1e3, "p95_ms": p95 * 1e3, "cpu_ms": cpu * 1e3, "ratio": median / floor}
     slow = [name for name, row in rows.items() if row["p95_ms"] > LIMIT * 1e3]
     size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
     return {
@@ -157,14 +166,17 @@ def main() -> None:
         found = measure(given.keep or Path(folder) / "traces.db", given.traces, given.times)
     if given.json:
         print(json.dumps(found))
-        return
+        sys.exit(bool(found["slow"]))
     print(f"{found['traces']} traces, {found['megabytes']:.0f} MB, built in {found['built_seconds']} s")
     rows: dict[str, dict[str, float]] = found["pages"]  # type: ignore[assignment]
     for name, row in rows.items():
         print(
-            f"{name:24} median {row['median_ms']:8.1f} ms   p95 {row['p95_ms']:8.1f} ms   {row['ratio']:8.1f} × the plain list"
+            f"{name:24} median {row['median_ms']:7.1f}   p95 {row['p95_ms']:7.1f}   processor {row['cpu_ms']:7.1f} ms"
+            f"   {row['ratio']:8.1f} × the plain list"
         )
-    print(f"over {LIMIT * 1e3:.0f} ms at p95: {', '.join(found['slow']) or 'none'}")  # type: ignore[arg-type]
+    slow: list[str] = found["slow"]  # type: ignore[assignment]
+    print(f"budget of {LIMIT * 1e3:.0f} ms at p95: {'missed by ' + ', '.join(slow) if slow else 'kept'}")
+    sys.exit(bool(slow))
 
 
 if __name__ == "__main__":
