@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from journeyman.errors import StoreError
 from journeyman.stores.database import Database
 from journeyman.stores.traces.query import labelled_by_person
-from journeyman.stores.traces.tables import DIGEST_BLOCK, TRACE_DIGESTS, TRACE_MODELS, TRACE_TOOLS, TRACES
+from journeyman.stores.traces.tables import DIGEST_BLOCK, TRACE_DIGESTS, TRACE_MODELS, TRACE_TOOLS, TRACES, unescaped
 from journeyman.stores.traces.writing import take_turn
 
 Column = npt.NDArray[Any]
@@ -116,11 +116,20 @@ def _looked_up(connection: sa.Connection, block: int) -> Columns:
         where = [seq.between(first, first + (1 << DIGEST_BLOCK) - 1)]
         if table is TRACES:
             where.append(TRACES.c.duplicate_of.is_(None))
-        wanted = (_COLUMNS[name] if name in _COLUMNS else table.c[name] for name in columns)
+        wanted = (_COLUMNS[name] if name in _COLUMNS else _as_kept(table, name) for name in columns)
         found.append(_table(connection.execute(sa.select(*wanted).where(*where).order_by(seq)).all(), columns, names))
     traces, models, tools = found
     models, tools = (only(rows, np.isin(rows["trace"], traces["seq"])) for rows in (models, tools))
-    return Columns(traces, models, tools, {name: list(known) for name, known in names.items()})
+    return Columns(traces, models, tools, {name: [_read(each) for each in known] for name, known in names.items()})
+
+
+def _as_kept(table: sa.Table, name: str) -> sa.ColumnElement[Any]:
+    """Names are read as they are kept: there are thousands, and few different ones."""
+    return sa.type_coerce(table.c[name], sa.Text) if name in _NAMED else table.c[name]
+
+
+def _read(name: Name) -> Name:
+    return None if name is None else unescaped(name)
 
 
 def only(table: Table, which: Column) -> Table:
