@@ -128,6 +128,16 @@ def test_show_prints_the_conversation_and_the_tree(run: Told) -> None:
     assert run.json("show", "b")["trace"]["steps"][1]["tool"] == "find_tables"
 
 
+def test_show_says_what_tasks_the_agent_set_itself(run: Told) -> None:
+    with open_traces(run.store) as store:
+        one = Trace(id="own", task_id="t", candidate_id="base", started_at=NOW)
+        store.add([replace(one, tasks_created=("call Oslo", "pay"), tasks_completed=("pay",))])
+    out = run("show", "own")
+    assert "created  call Oslo; pay" in out
+    assert "done     pay" in out
+    assert "failed" not in out
+
+
 def test_show_wants_an_id_that_can_be_told_apart(run: Told) -> None:
     run("show", "aa", code=2)
     assert "more than one trace" in run.err
@@ -140,7 +150,18 @@ def test_what_stands_in_a_trace_cannot_command_the_terminal(run: Told) -> None:
     nasty = "\x1b]0;owned\x07\x1b[2J [bold]x[/bold] \u202egnol"
     with open_traces(run.store) as store:
         store.add(
-            [Trace(id="evil", task_id=nasty, candidate_id="base", started_at=NOW, input=nasty, output=nasty, agent=nasty)]
+            [
+                Trace(
+                    id="evil",
+                    task_id=nasty,
+                    candidate_id="base",
+                    started_at=NOW,
+                    input=nasty,
+                    output=nasty,
+                    agent=nasty,
+                    tasks_created=(nasty,),
+                )
+            ]
         )
     for arguments in (("list",), ("show", "evil"), ("show", "evil", "--full"), ("stats",)):
         out = run(*arguments)

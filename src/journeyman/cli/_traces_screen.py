@@ -98,6 +98,8 @@ def _head(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "models", ", ".join(f"{model} ({count})" for model, count in models.most_common())
         yield "tokens", tokens(trace.input_tokens, trace.output_tokens) + f", cost {dollars(trace.cost)}"
     yield "in force", ", ".join(trace.candidate_ids) + (f", came in by {trace.source}" if trace.source else "")
+    set_itself = (("created", trace.tasks_created), ("done", trace.tasks_completed), ("failed", trace.tasks_failed))
+    yield from ((name, "; ".join(short(task) for task in tasks)) for name, tasks in set_itself if tasks)
     if trace.error:
         yield "error", trace.error
 
