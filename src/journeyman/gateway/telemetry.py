@@ -14,6 +14,10 @@ from journeyman.stores.traces.base import SpanRow
 SIGNALS: dict[str, wire.Signal] = {"/v1/traces": "traces", "/v1/logs": "logs"}
 AT_ONCE = 64
 """Requests under way; one more is told to come back (429)."""
+LARGEST = 16 << 20
+"""Bytes of a request, decompressed. Exporters send a tenth of it; a bomb of this size costs memory that a server has."""
+_READ_AT_ONCE = 2
+"""Requests that are taken apart at once, for the same reason."""
 _CANNOT, _NOT_NOW = 3, 14
 """gRPC's INVALID_ARGUMENT and UNAVAILABLE."""
 
@@ -23,9 +27,10 @@ class Telemetry:
 
     def __init__(self, intake: Intake, limit: int, metrics: Metrics) -> None:
         self._intake = intake
-        self._limit = limit
+        self._limit = min(limit, LARGEST)
         self._metrics = metrics
         self._under_way = 0
+        self._reading = asyncio.Semaphore(_READ_AT_ONCE)
 
     async def keep(self, signal: wire.Signal, headers: Sequence[Header], body: bytes, send: Send) -> None:
         """Answer 200 only when all of it is on disk; partly accepted where some of it can never be."""
@@ -50,7 +55,8 @@ class Telemetry:
     async def _kept(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
         read = wire.spans if signal == "traces" else wire.logs
         # Not on the event loop: a large batch takes long to read, and answers of models flow meanwhile.
-        batch = await asyncio.to_thread(read, body, kind, encoding=encoding, limit=self._limit)
+        async with self._reading:
+            batch = await asyncio.to_thread(read, body, kind, encoding=encoding, limit=self._limit)
         rows = [
             SpanRow(trace_id=each.trace_id, span_id=each.span_id, at=each.at, body=each.body, scope=each.scope)
             for each in batch.spans
