@@ -362,6 +362,15 @@ def test_a_span_that_comes_late_makes_its_trace_wait_again_and_one_that_comes_tw
     assert [span.body for span in store.spans(["a"])["a"]] == [b"{}"]
 
 
+@pytest.mark.slow
+def test_no_request_holds_too_many_spans(store: TraceStore) -> None:
+    many = [make_span(f"{number:032x}", "1" * 16) for number in range(70_000)]
+    store.add_spans(many)
+    store.add_spans(many[-20_000:])
+    assert len(store.pending(100_000)) == 70_000
+    assert [len(spans) for spans in store.spans([many[0].trace_id, many[-1].trace_id]).values()] == [1, 1]
+
+
 def test_every_trace_with_spans_can_be_made_anew(store: TraceStore) -> None:
     store.add_spans([make_span("a", "1"), make_span("b", "1")])
     store.add([make("c")])

@@ -13,6 +13,8 @@ from journeyman.stores.traces import bulk, codec
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS, Micros
 
+_AT_ONCE = 10_000
+"""Rows that one statement may speak of: PostgreSQL takes 65,535 values."""
 _PENDING = SPAN_TRACES.c.kept > SPAN_TRACES.c.read
 
 
@@ -27,6 +29,11 @@ def prepare(spans: Sequence[SpanRow]) -> list[tuple[str, str, datetime, bytes, b
 
 def keep(connection: sa.Connection, prepared: Sequence[tuple[str, str, datetime, bytes, bytes]], now: datetime) -> None:
     """Write the spans that are not there yet. Whoever calls has taken their turn."""
+    for begin in range(0, len(prepared), _AT_ONCE):
+        _keep(connection, prepared[begin : begin + _AT_ONCE], now)
+
+
+def _keep(connection: sa.Connection, prepared: Sequence[tuple[str, str, datetime, bytes, bytes]], now: datetime) -> None:
     began: dict[str, datetime] = {}
     for trace_id, _, at, _, _ in prepared:
         began[trace_id] = min(at, began.get(trace_id, at))
