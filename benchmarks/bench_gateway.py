@@ -267,7 +267,9 @@ def litellm(python: str, upstream: int) -> Iterator[tuple[int, int]]:
         params = {"model": "openai/test", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "sk-none"}
         config.write_text(json.dumps({"model_list": [{"model_name": "test", "litellm_params": params}]}))
         command = [python, "-m", "litellm.proxy.proxy_cli", "--config", str(config), "--port", str(port), "--host", "127.0.0.1"]
-        with started(*command, cwd=folder, env={**os.environ, "LITELLM_LOG": "ERROR"}) as process:
+        # It wants a key of its own unless it is told that this is a test.
+        open_to_all = {"LITELLM_LOG": "ERROR", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+        with started(*command, cwd=folder, env={**os.environ, **open_to_all}) as process:
             wait_for(f"http://127.0.0.1:{port}/health/liveliness")
             yield process.pid, port
 
