@@ -139,7 +139,7 @@ class Gateway:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(timeout=30)
+            return self.process.wait(timeout=60)
         finally:
             self._log.close()
 

@@ -75,6 +75,7 @@ class StoreIntake:
         self._pipe = Pipe(self._line, cleaner, spill, limits)
         self._scribe = _Scribe(open_store, self._pipe, self._line, _digest(read_spans, cleaner), limits, self._turns)
         self._limits = limits
+        self._trouble: str | None = None
         self._threads = [
             threading.Thread(target=self._prepare, name="journeyman-intake", daemon=True),
             threading.Thread(target=self._scribe.run, name="journeyman-store", daemon=True),
@@ -119,7 +120,7 @@ class StoreIntake:
                 stored=self._scribe.stored,
                 dropped=self._line.dropped,
                 retries=self._scribe.retries,
-                error=self._scribe.error,
+                error=self._scribe.error or self._trouble,
             )
 
     def close(self, timeout: float = 10.0) -> None:
@@ -154,10 +155,19 @@ class StoreIntake:
                 for item in group:
                     self._pipe.prepare(item)
                 self._scribe.wake()
-            self._pipe.overflow(everything=self._scribe.stuck)
-            self._pipe.refuse(time.monotonic() - self._limits.patience, FULL)
+            self._make_room()
             if self._line.closed and not taken:
                 return
+
+    def _make_room(self) -> None:
+        try:
+            self._pipe.overflow(everything=self._scribe.stuck)
+            self._pipe.refuse(time.monotonic() - self._limits.patience, FULL)
+        except Exception as error:  # noqa: BLE001 - without this thread nothing is recorded any more, and nobody would know
+            self._trouble = f"what waits could not be put aside: {type(error).__name__}: {error}"
+            log.warning(self._trouble)
+        else:
+            self._trouble = None
 
 
 def _digest(read: ReadSpans | None, cleaner: Cleaner) -> Digest | None:
