@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -111,12 +112,19 @@ def test_what_it_no_longer_stands_by_is_withdrawn(store: TraceStore) -> None:
     assert {line.labelled_by for line in store.page(Query(labelled=False), limit=1000).lines} == {None}
 
 
+def test_nothing_is_learned_from_held_out_tasks(store: TraceStore) -> None:
+    store.add(replace(trace, raw={"split": "held_out"}) for trace in RUNS[:100])
+    label(store, RUNS[:100])
+    report = autolabel.teach(store).model.report
+    assert (report.successes, report.failures) == (0, 0)
+
+
 def test_traces_on_which_people_disagree_teach_nothing(store: TraceStore) -> None:
     label(store, RUNS[:2])
     store.label(RUNS[0].id, not good(RUNS[0]), who="bob", at=NOW)
     store.label(RUNS[1].id, not good(RUNS[1]), who="bob", at=NOW)
     store.label(RUNS[1].id, None, who="bob", at=NOW + timedelta(seconds=1))
-    assert autolabel.agreed(store.labels()) == {RUNS[1].id: good(RUNS[1])}
+    assert autolabel.unanimous(store.labels()) == {RUNS[1].id: good(RUNS[1])}
 
 
 def test_it_asks_first_for_what_it_is_least_sure_of(store: TraceStore) -> None:

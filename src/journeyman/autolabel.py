@@ -16,7 +16,9 @@ from journeyman.embed.base import Embedder
 from journeyman.errors import MissingExtra
 from journeyman.rewards import features
 from journeyman.rewards.learned import LearnedModel
+from journeyman.stores.traces.agreement import said
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
+from journeyman.task import Split
 from journeyman.trace import Trace
 
 THRESHOLD = 0.9
@@ -68,14 +70,14 @@ class AutoLabeler:
         return Proposal(trace_id=trace.id, good=good, probability=success if good else 1 - success)
 
 
-def agreed(labels: Iterable[Label]) -> dict[str, bool]:
-    """What people say of each trace, the latest word of each; traces on which they disagree are left out."""
-    latest = {(label.trace_id, label.who): label.good for label in labels if label.who != AUTO}
-    said: dict[str, set[bool]] = {}
-    for (trace_id, _), good in latest.items():
-        if good is not None:
-            said.setdefault(trace_id, set()).add(good)
-    return {trace_id: words.pop() for trace_id, words in said.items() if len(words) == 1}
+def unanimous(labels: Iterable[Label]) -> dict[str, bool]:
+    """What people say of each trace; traces on which they disagree are left out."""
+    words = said(labels)
+    words.pop(AUTO, None)
+    of_each: dict[str, set[bool]] = {}
+    for trace_id, good in (word for person in words.values() for word in person.items()):
+        of_each.setdefault(trace_id, set()).add(good)
+    return {trace_id: found.pop() for trace_id, found in of_each.items() if len(found) == 1}
 
 
 def teach(store: TraceStore, embedder: Embedder | None = None) -> AutoLabeler:
@@ -88,11 +90,12 @@ def teach(store: TraceStore, embedder: Embedder | None = None) -> AutoLabeler:
         from journeyman.rewards import teaching
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[code]'") from error
-    labels = agreed(store.labels())
+    labels = unanimous(store.labels())
     examples = [
         teaching.Labelled(trace, labels[trace.id], trace.task_id)
         for trace in store.traces(Query(labelled=True))
-        if trace.id in labels
+        # Attempts at held-out tasks stand among the traces, too, and nobody learns from them.
+        if trace.id in labels and trace.raw.get("split") != Split.HELD_OUT
     ]
     return AutoLabeler(teaching.teach(examples, embedder), embedder)
 

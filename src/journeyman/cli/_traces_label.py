@@ -16,6 +16,7 @@ from journeyman import app, config
 from journeyman.cli import _traces, _traces_stats
 from journeyman.cli import _traces_screen as screen
 from journeyman.errors import InputError
+from journeyman.stores.traces.agreement import said
 from journeyman.stores.traces.base import AUTO, Line, Query, TraceStore
 
 _WORDS = {"good": True, "bad": False, "clear": None}
@@ -119,8 +120,7 @@ def _waiting(store: TraceStore, wanted: Query, who: str, limit: int, *, others: 
 
 def own_words(store: TraceStore, who: str) -> dict[str, bool]:
     """What a person says of traces now."""
-    latest = {each.trace_id: each.good for each in store.labels() if each.who == who}
-    return {id: good for id, good in latest.items() if good is not None}
+    return said(store.labels()).get(who, {})
 
 
 def _many(store: TraceStore, lines: Sequence[Line], who: str) -> dict[str, Any]:

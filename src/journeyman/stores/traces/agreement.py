@@ -1,4 +1,4 @@
-"""How far people who labelled the same traces agree."""
+"""What each says of which traces, and how far people who labelled the same ones agree."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,20 +19,25 @@ class Agreement:
     """Cohen's; `None` when both always said the same one thing."""
 
 
+def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
+    """The word of each on each trace, by who and trace: the latest, where it was not taken back. Labels come oldest first."""
+    found: dict[str, dict[str, bool]] = {}
+    for label in labels:
+        if label.good is None:
+            found.get(label.who, {}).pop(label.trace_id, None)
+        else:
+            found.setdefault(label.who, {})[label.trace_id] = label.good
+    return found
+
+
 def agreed(labels: Iterable[Label]) -> Sequence[Agreement]:
     """Every two people who labelled the same traces, those with the most in common first. Labels come oldest first."""
-    said: dict[str, dict[str, bool]] = {}
-    for label in labels:
-        if label.who == AUTO:
-            continue
-        if label.good is None:
-            said.get(label.who, {}).pop(label.trace_id, None)
-        else:
-            said.setdefault(label.who, {})[label.trace_id] = label.good
+    words = said(labels)
+    words.pop(AUTO, None)
     found = []
-    for one, other in combinations(sorted(said), 2):
-        both = sorted(said[one].keys() & said[other].keys())
-        first, second = [said[one][id] for id in both], [said[other][id] for id in both]
+    for one, other in combinations(sorted(words), 2):
+        both = sorted(words[one].keys() & words[other].keys())
+        first, second = [words[one][id] for id in both], [words[other][id] for id in both]
         if both:
             same = sum(map(bool.__eq__, first, second))
             found.append(Agreement(people=(one, other), traces=len(both), agreed=same, kappa=cohens_kappa(first, second)))
