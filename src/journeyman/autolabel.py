@@ -18,7 +18,6 @@ from journeyman.rewards import features
 from journeyman.rewards.learned import LearnedModel
 from journeyman.stores.traces.agreement import said
 from journeyman.stores.traces.base import AUTO, Label, Query, TraceStore
-from journeyman.task import Split
 from journeyman.trace import Trace
 
 THRESHOLD = 0.9
@@ -95,7 +94,7 @@ def teach(store: TraceStore, embedder: Embedder | None = None) -> AutoLabeler:
         teaching.Labelled(trace, labels[trace.id], trace.task_id)
         for trace in store.traces(Query(labelled=True))
         # Attempts at held-out tasks stand among the traces, too, and nobody learns from them.
-        if trace.id in labels and trace.raw.get("split") != Split.HELD_OUT
+        if trace.id in labels and not trace.held_out
     ]
     return AutoLabeler(teaching.teach(examples, embedder), embedder)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from journeyman.reward import Reward, mean
+from journeyman.task import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +199,11 @@ class Trace:
         if self.output is not None:
             return self.output
         return self.calls[-1].reply if self.calls else ""
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it was made at a held-out task: then nobody may learn from it."""
+        return self.raw.get("split") == Split.HELD_OUT
 
     @property
     def shown(self) -> frozenset[str]:

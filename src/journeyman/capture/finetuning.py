@@ -33,6 +33,9 @@ class Losses:
 def lines(trace: Trace, losses: Losses) -> Iterator[str]:
     """The conversations of a trace as lines of JSON without their ends: one, or more where the agent had sub-agents or began
     anew. None when no model was called."""
+    if trace.held_out:
+        losses.add("attempts at held-out tasks, from which nobody may learn: left out")
+        return
     threads = list(conversations(trace.steps))
     if not threads:
         losses.add("traces in which no model was called: left out")

@@ -35,6 +35,8 @@ _NAMES = frozenset(
         "reasoning_effort",
         "version",
         "encoding_format",
+        "run_id",
+        "split",
     }
 )
 """What stays of the texts in `raw`: those under such a name, where they are short and in one piece."""

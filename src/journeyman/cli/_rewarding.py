@@ -115,6 +115,8 @@ def _labelled(row: Row) -> tuple[Trace, bool]:
     inner = value.get("trace")
     labels = [value.pop(name) for name in _LABELS if name in value]
     recorded = parse(inner if isinstance(inner, dict) else value, name=row.where)
+    if recorded.trace.held_out:
+        raise InputError("held out: nothing may be learned from it; leave such rows out")
     label = labels[0] if labels else recorded.reward
     if label is None:
         raise InputError('no "label"; every row needs true or false, or 0 or 1')
