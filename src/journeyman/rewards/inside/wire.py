@@ -38,7 +38,7 @@ _REBUILT: dict[str, tuple[type, Callable[[Any], list[Any]]]] = {
     ),
     "date": (datetime.date, lambda x: [x.year, x.month, x.day]),
     "time": (datetime.time, lambda x: [x.hour, x.minute, x.second, x.microsecond, x.tzinfo, x.fold]),
-    "timezone": (datetime.timezone, lambda x: [x.utcoffset(None), *([] if x == datetime.UTC else [x.tzname(None)])]),
+    "timezone": (datetime.timezone, lambda x: list(x.__getinitargs__())),
     "timedelta": (datetime.timedelta, lambda x: [x.days, x.seconds, x.microseconds]),
 }
 """Types of values that are made anew from the arguments of their constructor."""
