@@ -1,6 +1,5 @@
 """What every store promises, whatever it keeps things in."""
 
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -27,23 +26,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         with open_store(tmp_path / "deep" / "journeyman.db") as opened:
             yield opened
     else:
-        yield from _postgres(postgres.url())
-
-
-def _postgres(url: str) -> Iterator[Store]:
-    """A schema of its own for each test, so that nothing is left and tests may run side by side."""
-    sa = pytest.importorskip("sqlalchemy")
-    name = f"test_{uuid.uuid4().hex}"
-    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
-        connection.execute(sa.text(f"create schema {name}"))
-    try:
-        with open_store(f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{name}") as opened:
+        with postgres.schema() as url, open_store(url) as opened:
             yield opened
-    finally:
-        with engine.begin() as connection:
-            connection.execute(sa.text(f"drop schema {name} cascade"))
-        engine.dispose()
 
 
 def make_run(id: str = "run", kind: str = "train playbook", at: datetime = NOON) -> RunRecord:

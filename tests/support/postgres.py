@@ -6,6 +6,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,3 +61,19 @@ def _somebody(folder: Path) -> dict[str, Any]:
     shutil.chown(folder, "nobody", "nogroup")
     (folder / "log").touch()
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}
+
+
+@contextmanager
+def schema() -> Iterator[str]:
+    """The URL of a schema of its own, so that nothing is left and tests may run side by side."""
+    sa = pytest.importorskip("sqlalchemy")
+    server, name = url(), f"test_{uuid.uuid4().hex}"
+    engine = sa.create_engine(sa.make_url(server).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"create schema {name}"))
+    try:
+        yield f"{server}{'&' if '?' in server else '?'}options=-csearch_path%3D{name}"
+    finally:
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"drop schema {name} cascade"))
+        engine.dispose()

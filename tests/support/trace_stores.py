@@ -1,11 +1,8 @@
 """A trace store of each kind to test with."""
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
@@ -24,20 +21,5 @@ def opened(kind: str, folder: Path) -> Iterator[TraceStore]:
         with open_traces(folder / "traces.db") as store:
             yield store
     else:
-        yield from _postgres(postgres.url())
-
-
-def _postgres(url: str) -> Iterator[TraceStore]:
-    """A schema of its own, so that nothing is left and tests may run side by side."""
-    sa = pytest.importorskip("sqlalchemy")
-    name = f"test_{uuid.uuid4().hex}"
-    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-    with engine.begin() as connection:
-        connection.execute(sa.text(f"create schema {name}"))
-    try:
-        with open_traces(f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3D{name}") as store:
+        with postgres.schema() as url, open_traces(url) as store:
             yield store
-    finally:
-        with engine.begin() as connection:
-            connection.execute(sa.text(f"drop schema {name} cascade"))
-        engine.dispose()
