@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from journeyman.stats import cohens_kappa
+
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats, Floats], float]
 """Of scores and labels, in one order; NaN where it is not defined."""
@@ -71,9 +73,8 @@ def agreement(scores: Floats, labels: Floats) -> float:
 
 def kappa(scores: Floats, labels: Floats) -> float:
     """Cohen's: agreement beyond chance; 0 is chance, 1 is perfect. NaN when both always say the same one thing."""
-    said, true = scores >= 0.5, labels >= 0.5
-    chance = said.mean() * true.mean() + (1 - said.mean()) * (1 - true.mean())
-    return float((agreement(scores, labels) - chance) / (1 - chance)) if chance < 1 else float("nan")
+    found = cohens_kappa((scores >= 0.5).tolist(), (labels >= 0.5).tolist())
+    return float("nan") if found is None else found
 
 
 def estimate(
