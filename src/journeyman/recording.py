@@ -65,10 +65,10 @@ def _main(descriptor: int) -> None:
     for told in (signal.SIGINT, signal.SIGTERM):
         # It ends when the server has handed over the last; that one is told to stop.
         signal.signal(told, signal.SIG_IGN)
-    # Where there is too little of the machine, answers go first: what is to be recorded can wait.
     # What is held is a great many small things that live long and stand in no circle: looking through them again and again
     # takes a fifth of the time.
     gc.set_threshold(20_000, 20, 50)
+    # Where there is too little of the machine, answers go first: what is to be recorded can wait.
     os.nice(5)
     run(descriptor, lambda settings: open_intake(*settings, opened=_up_to_date))
 

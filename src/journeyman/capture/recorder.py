@@ -14,6 +14,7 @@ threads of your own, `carried(function)` does. An exception is recorded, and goe
 
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token, copy_context
@@ -108,15 +109,15 @@ class Tree:
         )
 
 
-class _Open:
+class _Open(ABC):
     """Something in which other things happen. Use it in a `with`, also in asynchronous code."""
 
     _token: Token[Place | None] | None = None
 
     @property
+    @abstractmethod
     def _place(self) -> Place:
         """Where what happens inside belongs."""
-        raise NotImplementedError
 
     def begin(self) -> None:
         """What happens from here on in this context belongs here. `with` does it."""
@@ -127,9 +128,9 @@ class _Open:
         leave(self._token)
         self._token = None
 
+    @abstractmethod
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
         """It is over. `with` does it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         self.begin()
@@ -153,9 +154,9 @@ class Span(_Open):
         self.id = tree.id_of_next()
 
     @property
+    @abstractmethod
     def step(self) -> Step:
         """What is known of it by now."""
-        raise NotImplementedError
 
     @property
     def _place(self) -> Place:
@@ -167,9 +168,9 @@ class Span(_Open):
         self._answered(output)
         self._tree.changed()
 
+    @abstractmethod
     def _answered(self, output: Any) -> None:
         """Keep what came of it, unless it was said already."""
-        raise NotImplementedError
 
 
 class ToolSpan(Span):
