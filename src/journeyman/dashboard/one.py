@@ -1,6 +1,6 @@
 """The page of one trace, and what a person says of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -12,7 +12,8 @@ from journeyman.dashboard.frame import Frame, Refused
 from journeyman.dashboard.names import id_of, local, name
 from journeyman.dashboard.reading import read, worth
 from journeyman.errors import InputError, StoreError
-from journeyman.stores.traces.base import Label, Query, TraceStore
+from journeyman.stores.traces.agreement import said as words_of
+from journeyman.stores.traces.base import Query, TraceStore
 
 STEPS = 200
 """Shown at first."""
@@ -70,7 +71,7 @@ class One:
         said = fields.get("good", fields.get("undo", ""))
         if said not in _WORDS:
             raise InputError("good: a label is yes, no or clear")
-        before = mine(self._store.labels(id), self._who)
+        before = words_of(self._store.labels(id)).get(self._who, {}).get(id)
         try:
             self._store.label(id, _WORDS[said], who=self._who, at=datetime.now(UTC))
         except StoreError:
@@ -83,8 +84,3 @@ class One:
         good, by = (line.label, line.labelled_by) if line is not None else (None, None)
         undo = None if "undo" in fields else {True: "yes", False: "no", None: "clear"}[before]
         return self._frame.page("labelled.html", id=id, good=good, by=by, said=_WORDS[said], undo=undo, typed={})
-
-
-def mine(labels: Sequence[Label], who: str) -> bool | None:
-    """What somebody says of a trace now."""
-    return next((label.good for label in reversed(labels) if label.who == who), None)
