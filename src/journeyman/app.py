@@ -63,8 +63,9 @@ def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
         return
     # Its client takes seconds to load.
     sizes = models.embedded_sizes()
-    if (parsed.rest or "base") not in sizes:
-        raise ModelRefused(f"no embedded model {parsed.rest!r}; there are: {', '.join(sizes) or 'none installed'}")
+    size = models.split_adapter(parsed.rest)[0] or "base"
+    if size not in sizes:
+        raise ModelRefused(f"no embedded model {size!r}; there are: {', '.join(sizes) or 'none installed'}")
     for library in ("torch", "transformers"):
         if find_spec(library) is None:
             raise MissingExtra(f"{library} is missing: pip install 'journeyman[embedded]'")

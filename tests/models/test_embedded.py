@@ -84,7 +84,7 @@ async def test_what_nobody_waits_for_any_more_is_not_decoded(model: Model, monke
         time.sleep(0.05)
         return [Reply(text="", model="")] * len(group)
 
-    monkeypatch.setattr("journeyman.models.embedded.BATCH", 4)
+    monkeypatch.setattr("journeyman.models.local.BATCH", 4)
     monkeypatch.setattr(model, "_decode", decode)
     asking = asyncio.create_task(ask(model, requests(told=False)))
     while not begun:

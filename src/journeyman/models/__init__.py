@@ -1,6 +1,8 @@
 """Model clients by name: the simplest is `scripted`, the smallest real one `embedded`, all others speak over HTTP.
 
 embedded  embedded:small            the model that ships with the package
+local:FOLDER                        a model in this process, from a folder or by its Hugging Face id
+local:FOLDER+ADAPTER                the same with learned weights on it; embedded:base+ADAPTER likewise
 openai:gpt-5-mini                   key in OPENAI_API_KEY; a bare `gpt-5-mini` means the same
 openai:MODEL@http://host:port/v1    any server that speaks chat completions
 ollama:qwen3:4b                     Ollama on this machine
@@ -19,6 +21,7 @@ from journeyman.models.base import Model
 
 _MODELS = {
     "embedded": ("journeyman.models.embedded", "Embedded"),
+    "local": ("journeyman.models.local", "Local"),
     "ollama": ("journeyman.models.openai", "Ollama"),
     "openai": ("journeyman.models.openai", "OpenAI"),
     "recorded": ("journeyman.models.recorded", "Recorded"),
@@ -32,8 +35,9 @@ KEY = "OPENAI_API_KEY"
 """The variable that holds the key for it, and for a server that the user names on the spot."""
 OVER_HTTP = frozenset({"ollama", "openai"})
 """Kinds whose names may end in a server's URL, and whose clients take `timeout` and `max_retries`."""
-_EXTRAS = frozenset({"embedded"})
+_EXTRAS = {"embedded": "embedded", "local": "weights"}
 _NEED_MORE = {
+    "local": "a folder or a Hugging Face id, as in local:models/mine",
     "ollama": "a model, as in ollama:qwen3:4b",
     "openai": "a model, as in openai:gpt-5-mini",
     "recorded": "a file, as in recorded:outputs.jsonl",
@@ -47,6 +51,12 @@ WEIGHTS = Path(__file__).parent / "embedded" / "weights"
 def embedded_sizes() -> tuple[str, ...]:
     """The sizes of the embedded model that are installed."""
     return tuple(sorted(path.parent.name for path in WEIGHTS.glob("*/config.json")))
+
+
+def split_adapter(named: str) -> tuple[str, str]:
+    """A model of this process and the folder of the adapter on it, empty when there is none: `base+runs/1/adapter`."""
+    where, _, adapter = named.partition("+")
+    return where, adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,6 @@ def load(name: str, **options: object) -> Model:
     try:
         client: Model = getattr(import_module(module), cls)(*([parsed.rest] if parsed.rest else []), **options)
     except ModuleNotFoundError as error:
-        extra = f"[{parsed.kind}]" if parsed.kind in _EXTRAS else ""
+        extra = f"[{_EXTRAS[parsed.kind]}]" if parsed.kind in _EXTRAS else ""
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman{extra}'") from error
     return client

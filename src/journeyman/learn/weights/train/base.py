@@ -1,0 +1,45 @@
+"""What a method of training is given, and what judges the completions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.job import Job
+from journeyman.learn.weights.rows import Row, Said
+from journeyman.score import Score
+from journeyman.task import Task
+from journeyman.trace import Trace
+
+
+class Judge(Protocol):
+    """What an attempt was worth. One verdict that cannot be reached is unknown, and no exception."""
+
+    def judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
+        """A score for each, in their order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Work:
+    """All that a method needs. `model` and `tokenizer` are PEFT's and transformers'."""
+
+    config: TrainingConfig
+    """Resolved: nothing that is derived is `None` any more."""
+    job: Job
+    model: Any
+    """The base model with a fresh or an earlier adapter on it (`peft.PeftModel`)."""
+    tokenizer: Any
+    tasks: Sequence[Task]
+    """To train on."""
+    rows: Sequence[Row]
+    put: Callable[[Task], Said]
+    """How a task is put to this model."""
+    judge: Judge | None
+    callbacks: Sequence[Any]
+    """`transformers.TrainerCallback`s: metrics, guards, validation, checkpoints."""
+
+
+class MakeTrainer(Protocol):
+    """A method: a `transformers.Trainer` that is ready to `train()`."""
+
+    def __call__(self, work: Work) -> Any: ...
