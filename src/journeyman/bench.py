@@ -188,6 +188,8 @@ class Examination:
     """The baseline's model, where it is another one."""
     agent: MakeAgent = Answer
     """Who attempts the tasks, on both sides."""
+    weights: Candidate | None = None
+    """What was learned in the weights of `model` and not in the rival's, where that is examined and not the playbook."""
 
     async def sit(
         self, playbook: Playbook, against: Playbook, *, id: str, done: Callable[[int, int], None] = lambda _, __: None
@@ -203,8 +205,8 @@ class Examination:
         """
         held_out = self.dataset.split(Split.HELD_OUT)
         examined = held_out_id(self.dataset)
-        new, old = candidate_of(playbook), candidate_of(against)
-        who = (new.id if new else BASE) + (f"@{self.model.name}" if self.rival else "")
+        new, old = self.weights or candidate_of(playbook), candidate_of(against)
+        who = (new.id if new else BASE) + (f"@{self.model.name}" if self.rival and not self.weights else "")
         look = self._look(held_out, who, old.id if old else BASE)
         finished: list[Attempt] = []
 
@@ -250,7 +252,9 @@ class Examination:
         """
         at = app.now()
         models = (self.model, self.rival) if self.rival else (self.model,)
-        names = (self.embedder.name, *(model.name for model in models))
+        # Learned weights are known by their content, wherever the folder lies that the model's name tells.
+        known = [self.rival] if self.weights else models
+        names = (self.embedder.name, *(model.name for model in known if model))
         same = [against, held_out_id(self.dataset), *names, str(self.trials), str(self.token_budget)]
         again = "/".join(same) if all(model.deterministic for model in models) else at.isoformat()
         return max((self.store.record_look(mark, who, at, again) for mark in landmarks(held_out)), default=1)
@@ -258,6 +262,8 @@ class Examination:
     def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Agent:
         if candidate is None:
             return self.agent(model=model)
+        if not playbook.active:
+            return self.agent(model=model, candidate_id=candidate.id)
         choose = chooser(playbook, self.embedder, budget=self.token_budget)
         return self.agent(model=model, choose=choose, candidate_id=candidate.id)
 

@@ -1,7 +1,7 @@
 """Where tasks come from, and what verifies the answers."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from journeyman.score import Reward
 from journeyman.task import Split, Task
@@ -12,6 +12,14 @@ class Verifier(Protocol):
     """Compares what an attempt gave with what is right. A verdict it cannot reach is a reward of `None`, not an exception."""
 
     async def verify(self, task: Task, trace: Trace) -> Reward: ...
+
+
+@runtime_checkable
+class Grader(Protocol):
+    """A verifier that can also tell how near an attempt came: all there is to learn from while nothing is right yet."""
+
+    async def grade(self, task: Task, trace: Trace) -> Reward:
+        """From 0 to 1, and 1 only for what `verify` finds right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

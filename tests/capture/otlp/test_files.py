@@ -87,7 +87,9 @@ def test_a_protobuf_file_that_was_cut_gives_the_whole_messages_and_says_so(tmp_p
     assert [problem.where for problem in found.problems] == [f"{path} message 2"]
 
 
-@pytest.mark.parametrize("content", [b"\x00\x01\x02 nothing", gzip.compress(b"{}" * 99, mtime=0)[:-9], b'{"a": 1}', b"plain text"])
+@pytest.mark.parametrize(
+    "content", [b"\x00\x01\x02 nothing", gzip.compress(b"{}" * 99, mtime=0)[:-9], b'{"a": 1}', b"plain text"]
+)
 def test_a_file_that_is_no_export_is_a_problem(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "strange"
     path.write_bytes(content)

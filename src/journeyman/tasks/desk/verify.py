@@ -1,7 +1,7 @@
 """The desk's API: it takes a tool call or says what is wrong with it, every wrong field of it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from journeyman.score import Reward
 from journeyman.task import Task
@@ -17,6 +17,19 @@ class Desk:
     async def verify(self, task: Task, trace: Trace) -> Reward:
         wrong = faults(trace.reply, json.loads(task.answer))
         return Reward(name="desk", value=0.0 if wrong else 1.0, evidence="\n".join(wrong))
+
+    async def grade(self, task: Task, trace: Trace) -> Reward:
+        """The share of what had to be right that is: the call's name and each argument, its name and its value."""
+        expected = json.loads(task.answer)
+        wrong = faults(trace.reply, expected)
+        return Reward(name="desk fields", value=_share(wrong, 1 + len(expected["arguments"])), evidence="\n".join(wrong))
+
+
+def _share(wrong: Sequence[str], parts: int) -> float:
+    if any(line.startswith("call:") for line in wrong):
+        return 0.0
+    # An argument under a wrong name and with a wrong value has two lines.
+    return max(0.0, 1 - len(wrong) / (parts + 1))
 
 
 def faults(reply: str, expected: Mapping[str, object]) -> list[str]:
