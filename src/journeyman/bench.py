@@ -22,7 +22,7 @@ from journeyman.learn.playbook.runs import Run
 from journeyman.learn.playbook.trainer import Learned, Tools, Watcher, learn
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
-from journeyman.release import Move, Release, Stage
+from journeyman.release import Release, Stage
 from journeyman.rollout import Agent, Attempt, refusal
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Split, Task
@@ -93,7 +93,8 @@ class Bench:
         if candidate is not None and (passed or result.forced):
             self.store.add_candidate(candidate)
             if self.store.release(candidate.id) is None:
-                self.store.add_release(_release(candidate, result))
+                reason = f"{result.reason} ({result.run_id})"
+                self.store.add_release(Release.begin(candidate.id, result.stage, reason, app.now(), forced=result.forced))
         state = RunState.FINISHED if result.finished else RunState.STOPPED
         self.store.mark_run(self.run.folder.name, state, app.now(), result.json())
 
@@ -134,16 +135,6 @@ class Bench:
         report = await examination.sit(playbook, self.run.initial, id=self.run.folder.name, done=self.watcher.evaluated)
         keep(self.store, self.run.folder.name, (*report.baseline_attempts, *report.candidate_attempts))
         return report
-
-
-def _release(candidate: Candidate, result: TrainingResult) -> Release:
-    """As far as it was to go."""
-    reason, at, forced = f"{result.reason} ({result.run_id})", app.now(), result.forced
-    release = Release(candidate_id=candidate.id, moves=(Move(Stage.SHADOW, reason, at, forced=forced),))
-    if result.stage is Stage.PRODUCTION:
-        release = release.to(Stage.CANARY, "held-out tasks stand in for live traffic", at, forced=forced)
-        release = release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=forced)
-    return release
 
 
 class _Keeping:

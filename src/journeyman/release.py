@@ -45,6 +45,15 @@ class Release:
     moves: tuple[Move, ...]
     """Oldest first, never empty: a release is born in shadow."""
 
+    @classmethod
+    def begin(cls, candidate_id: str, stage: Stage, reason: str, at: datetime, *, forced: bool = False) -> "Release":
+        """A release that goes at once as far as its gate, or a person, let it: to shadow, or through canary to production."""
+        release = cls(candidate_id=candidate_id, moves=(Move(Stage.SHADOW, reason, at, forced),))
+        if stage is Stage.PRODUCTION:
+            release = release.to(Stage.CANARY, "held-out tasks stand in for live traffic", at, forced=forced)
+            release = release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=forced)
+        return release
+
     @property
     def stage(self) -> Stage:
         return self.moves[-1].stage
