@@ -1,0 +1,110 @@
+"""An adapter on the disk: what PEFT writes, made the same for the same weights, and `adapter.json` beside it.
+
+adapter_config.json          PEFT's: rank, alpha, layers
+adapter_model.safetensors    the weights
+adapter.json                 what the words of `journeyman.adapter` say of it
+(and the tokenizer's files, as servers look for them there)
+"""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from journeyman.adapter import Adapter
+from journeyman.errors import InputError
+
+CONTENT = ("adapter_config.json", "adapter_model.safetensors")
+"""The files that make an adapter what it is."""
+ELSEWHERE = "elsewhere"
+"""The method of an adapter that was not trained here."""
+
+
+def packed(folder: Path) -> bytes:
+    """The files in `CONTENT` as one, a tar archive without times and owners: what is kept among artifacts.
+
+    Raises:
+        InputError: One is missing.
+    """
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in CONTENT:
+            path = folder / name
+            if not path.is_file():
+                raise InputError(f"{folder} holds no adapter: it has no {name}")
+            entry = tarfile.TarInfo(name)
+            entry.size = path.stat().st_size
+            with path.open("rb") as file:
+                archive.addfile(entry, file)
+    return out.getvalue()
+
+
+def unpack(content: bytes, folder: Path) -> None:
+    """The files again, in a folder that is there."""
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        for name in CONTENT:
+            member = archive.extractfile(name)
+            if member is None:
+                raise InputError(f"what was kept is no adapter: it has no {name}")
+            (folder / name).write_bytes(member.read())
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over the files in `CONTENT` as `packed`, in hexadecimal."""
+    return hashlib.sha256(packed(folder)).hexdigest()
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """The adapter in a folder. Of one that was not trained here, what PEFT's own files tell.
+
+    Raises:
+        InputError: There is none, or its files are not those that were written.
+    """
+    missing = next((name for name in CONTENT if not (folder / name).is_file()), None)
+    if missing:
+        raise InputError(f"{folder} holds no adapter: it has no {missing}")
+    found, content = _peft(folder), digest(folder)
+    if not (folder / "adapter.json").is_file():
+        return Adapter(digest=content, method=ELSEWHERE, **found)
+    noted = _json(folder / "adapter.json")
+    if noted.get("digest") != content:
+        raise InputError(
+            f"{folder} has changed since it was written: its digest is {content}, adapter.json says {noted.get('digest')}"
+        )
+    known = {field.name for field in fields(Adapter)} - found.keys()
+    try:
+        return Adapter(**{**found, **{name: value for name, value in noted.items() if name in known}})
+    except TypeError as error:
+        raise InputError(f"{folder / 'adapter.json'} is not what was written: {error}") from None
+
+
+def _peft(folder: Path) -> dict[str, Any]:
+    path = folder / "adapter_config.json"
+    config = _json(path)
+    if config.get("peft_type") != "LORA":
+        raise InputError(f"{path} describes no LoRA adapter: its peft_type is {config.get('peft_type')!r}")
+    try:
+        layers = config["target_modules"]
+        return {
+            "base_model": str(config.get("base_model_name_or_path") or ""),
+            "rank": int(config["r"]),
+            "alpha": int(config["lora_alpha"]),
+            # One string is a pattern, and stays what it is.
+            "target_modules": (layers,) if isinstance(layers, str) else tuple(sorted(layers)),
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is not an adapter's configuration: {type(error).__name__} {error}") from None
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return found
