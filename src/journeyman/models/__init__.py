@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
-from journeyman.errors import MissingExtra, ModelError
+from journeyman.errors import MissingExtra, ModelError, ModelRefused
 from journeyman.models.base import Model
 
 _MODELS = {
@@ -51,6 +51,17 @@ WEIGHTS = Path(__file__).parent / "embedded" / "weights"
 def embedded_sizes() -> tuple[str, ...]:
     """The sizes of the embedded model that are installed."""
     return tuple(sorted(path.parent.name for path in WEIGHTS.glob("*/config.json")))
+
+
+def embedded_weights(size: str) -> Path:
+    """The folder of a size of the embedded model.
+
+    Raises:
+        ModelRefused: There is no such size.
+    """
+    if (WEIGHTS / size / "config.json").is_file():
+        return WEIGHTS / size
+    raise ModelRefused(f"no embedded model {size!r}; there are: {', '.join(embedded_sizes()) or 'none installed'}")
 
 
 def split_adapter(named: str) -> tuple[str, str]:

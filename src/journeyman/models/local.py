@@ -5,7 +5,9 @@ It is for proving on this machine what was learned in the weights. For traffic, 
 
 import asyncio
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,25 +158,52 @@ def load(where: str, adapter: str) -> tuple[Any, Any]:
     Raises:
         ModelRefused: There is no such model here, or it may not be had, or the adapter does not fit it.
     """
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left")
-        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation="eager")
-        if adapter:
-            from peft import PeftModel
+    tokenizer, model = pretrained(where, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
+    if adapter:
+        from peft import PeftModel
 
-            model = PeftModel.from_pretrained(model, adapter)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelRefused(_why(where, adapter, error)) from error
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+        try:
+            with peft_as_it_is():
+                model = PeftModel.from_pretrained(model, adapter)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelRefused(why_refused(where, adapter, error)) from error
     return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
-def _why(where: str, adapter: str, error: Exception) -> str:
+def pretrained(where: str, dtype: torch.dtype, attention: str = "eager") -> tuple[Any, Any]:
+    """Tokenizer and model as they lie in a folder or come from Hugging Face. Code that comes with them is not run.
+
+    Raises:
+        ModelRefused: There is no such model here, or it may not be had.
+    """
+    try:
+        # Said outright: where nothing is said, a person at the terminal is asked.
+        tokenizer = AutoTokenizer.from_pretrained(where, padding_side="left", trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, attn_implementation=attention, trust_remote_code=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelRefused(why_refused(where, "", error)) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer, model
+
+
+@contextmanager
+def peft_as_it_is() -> Iterator[None]:
+    """PEFT 0.21 asks transformers by a name that is going out of use: its affair, and no warning of ours."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        yield
+
+
+def why_refused(where: str, adapter: str, error: Exception) -> str:
+    """One sentence for what transformers and PEFT say in many."""
     said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if adapter and not (Path(adapter) / "adapter_config.json").is_file():
         return f"{adapter} holds no adapter: it has no adapter_config.json"
+    if adapter and "size mismatch" in str(error):
+        return f"the adapter {adapter} does not fit the model {where!r}: its weights have other shapes"
+    if Path(where).is_dir() and not (Path(where) / "config.json").is_file():
+        return f"{where} holds no model: it has no config.json"
     if "gated" in str(error).casefold():
         return f"the model {where!r} is gated: accept its licence on its page, and log in with `hf auth login`"
     return f"the model {where!r} could not be loaded: {said}"

@@ -6,8 +6,7 @@ its context and reads the desk's error messages, and knows nothing else.
 
 from pathlib import Path
 
-from journeyman.errors import ModelRefused
-from journeyman.models import WEIGHTS, embedded_sizes, split_adapter
+from journeyman.models import embedded_weights, split_adapter
 from journeyman.models.base import Dialect
 from journeyman.models.local import Local
 
@@ -21,10 +20,7 @@ class Embedded(Local):
     def __init__(self, named: str = "", *, weights: Path | None = None) -> None:
         size, adapter = split_adapter(named)
         self.size = size or "base"
-        folder = weights or WEIGHTS / self.size
-        if not (folder / "config.json").is_file():
-            sizes = ", ".join(embedded_sizes()) or "none installed"
-            raise ModelRefused(f"no embedded model {self.size!r}; there are: {sizes}")
+        folder = weights or embedded_weights(self.size)
         self._open(f"embedded:{self.size}{'+' * bool(adapter)}{adapter}", str(folder), adapter, REPLY_TOKENS)
 
     @property
