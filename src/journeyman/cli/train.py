@@ -13,8 +13,9 @@ def command() -> None:
     """Learn from tasks, and prove on held-out ones that it helps.
 
     \b
-    Example:
+    Examples:
       journeyman train playbook --dataset desk --domain oslo
+      journeyman train weights --method grpo --tasks desk --domain oslo
     """
 
 
@@ -86,4 +87,82 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
     run = _scenarios.run if _scenarios.asked(options, resume) else _training.run
     with options_named():
         result = run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
+    emit(result, as_json=as_json)
+
+
+@command.command("weights")
+@click.option("--method", type=click.Choice(["grpo", "grpo-offline", "kto", "dpo", "rft"]), help="How it learns.  [default: grpo]")
+@click.option("--tasks", "dataset_name", help="Tasks to learn from and to be examined on: desk, gsm8k, custom, humaneval, mbpp.")
+@click.option("--input", "input_path", metavar="FILE", help="The file of the tasks.")
+@click.option("--domain", help="Only tasks of this domain; for the desk, the shop.")
+@click.option("--num-examples", type=int, help="Training tasks.  [default: 400]")
+@click.option("--validation", type=int, help="Tasks to choose the best checkpoint by.  [default: 64]")
+@click.option("--data", metavar="FILE", help="Rows to learn from, JSONL or Parquet: see `journeyman dataset build`.")
+@click.option("--base-model", metavar="MODEL", help="A Hugging Face id, a folder, or embedded:SIZE.")
+@click.option("--start-adapter", metavar="RUN", help="Go on from this adapter: a run, or a folder.")
+@click.option("--playbook", "context", metavar="FILE", help="Show these bullets in every prompt, while learning and examined.")
+@click.option("--reward", "rewards", multiple=True, metavar="NAME", help="A reward that counts beside the verifier.")
+@click.option("--lora-r", type=int, help="Rank of the adapter.  [default: 16]")
+@click.option("--lora-alpha", type=int, help="[default: 32]")
+@click.option("--lora-dropout", type=float, help="[default: 0]")
+@click.option("--target-modules", multiple=True, metavar="LAYER", help="Layers to adapt.  [default: all linear ones]")
+@click.option("--learning-rate", type=float, help="[default: by method and size]")
+@click.option("--num-epochs", "--epochs", type=float, help="Times through the data.  [default: 3]")
+@click.option("--max-steps", type=int, help="Updates, whatever the epochs.")
+@click.option("--batch-size", "per_device_batch_size", type=int, help="Completions in one pass.  [default: what fits]")
+@click.option("--gradient-accumulation-steps", type=int, help="Passes of one update.  [default: by batch size]")
+@click.option("--num-generations", type=int, help="Completions of a prompt that are compared.  [default: by size]")
+@click.option("--temperature", type=float, help="Of the sampling.  [default: 1]")
+@click.option("--max-prompt-tokens", type=int, help="Longer prompts lose their beginning.")
+@click.option("--max-completion-tokens", type=int, help="Longer completions are cut off.")
+@click.option("--beta", type=float, help="How much it counts to stay near the start.  [default: by method]")
+@click.option("--clip", type=float, help="How far a probability ratio may move.  [default: 0.2]")
+@click.option("--no-importance", "importance", flag_value=False, default=None, help="Offline GRPO the wrong way, to see it fail.")
+@click.option("--no-curriculum", "curriculum", flag_value=False, default=None, help="Take the tasks as they come.")
+@click.option("--bf16/--fp32", "use_bf16", default=None, help="[default: bf16 where the hardware does it natively]")
+@click.option("--gradient-checkpointing/--no-gradient-checkpointing", default=None, help="Less memory, a third more time.")
+@click.option("--threads", type=int, help="[default: the cores that this process may use]")
+@click.option("--checkpoint-interval", type=int, help="Updates between checkpoints.  [default: 10]")
+@click.option("--evaluation-interval", type=int, help="Updates between looks at the validation tasks.")
+@click.option("--patience", type=int, help="Looks without progress before it stops early; 0 for never.  [default: 5]")
+@click.option("--no-guards", "guards", flag_value=False, default=None, help="Let a policy collapse.")
+@click.option(
+    "--tracker", type=click.Choice(["tensorboard", "trackio", "wandb", "none"]), help="[default: tensorboard]"
+)
+@click.option("--generation", type=click.Choice(["auto", "transformers", "vllm"]), help="What samples.  [default: auto]")
+@click.option("--seed", type=int, help="[default: 0]")
+@click.option("--profile", help="Hardware to plan for: auto_detect, cpu_only, gpu_enabled, ryzen_optimized.")
+@click.option("--quick", is_flag=True, default=None, help="A short run, to see that everything works.")
+@click.option("--held-out", type=int, help="Held-out tasks to examine on, at most.  [default: 200]")
+@click.option("--trials", type=int, help="Attempts at each held-out task.  [default: 1]")
+@click.option("--no-evaluate", "evaluate", flag_value=False, default=None, help="Do not examine at the end.")
+@click.option("--earlier", multiple=True, metavar="DOMAIN", help="Show what is forgotten of a domain learned before.")
+@click.option(
+    "--target-stage", type=click.Choice(["shadow", "production"]), help="Where it goes if it passes.  [default: shadow]"
+)
+@click.option("--force", is_flag=True, default=None, help="Go there even if it does not pass; this is recorded.")
+@click.option(
+    "--resume", is_flag=False, flag_value="", metavar="[RUN]", help="Go on with a run: the newest unfinished, or RUN."
+)
+@click.option("--dry-run", is_flag=True, default=None, help="Estimate memory, time and cost; train nothing.")
+@json_option
+def weights(as_json: bool, **given: Any) -> None:
+    """Learn in the weights: train a LoRA adapter, and prove it on held-out tasks.
+
+    From tasks, completions are sampled from the model in training and judged; from --data, recorded ones are learned from. The
+    training is a process of its own; a run that was killed goes on with --resume. An adapter that does not pass the gate stays
+    in shadow.
+
+    \b
+    Examples:
+      journeyman train weights --method grpo --tasks desk --domain oslo
+      journeyman train weights --method kto --data kto.jsonl --base-model Qwen/Qwen2.5-1.5B-Instruct --dry-run
+      journeyman train weights --method rft --tasks gsm8k --input train.jsonl --base-model models/mine
+      journeyman train weights --resume
+    """
+    from journeyman.cli import _weights
+
+    options = {name: value for name, value in given.items() if value is not None and value != ()}
+    with options_named():
+        result = _weights.run(options, quiet=as_json)
     emit(result, as_json=as_json)

@@ -23,10 +23,16 @@ class TaskJudge:
     def __init__(self, verifier: Verifier, engine: RewardEngine | None = None) -> None:
         self._verifier = verifier
         self._engine = engine
+        # One loop for all calls: a sandbox that is begun in one is not of use in another.
+        self._runner = asyncio.Runner()
 
     def judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
         """A score for each, in their order. What could not be verified is unknown."""
-        return asyncio.run(self._judge(attempts))
+        return self._runner.run(self._judge(attempts))
+
+    def close(self) -> None:
+        """End the loop. Not used afterwards."""
+        self._runner.close()
 
     async def _judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
         return list(await asyncio.gather(*(self._score(task, trace) for task, trace in attempts)))

@@ -29,6 +29,8 @@ class TrainingConfig:
     """Tasks to train on, at most."""
     validation: int = 64
     """Tasks, apart from those, by which the best checkpoint is chosen and a collapse is noticed; 0 for none."""
+    rewards: tuple[str, ...] = ()
+    """Names of rewards that count beside the verifier of the tasks; see `journeyman rewards list`."""
     context: str = ""
     """A playbook whose bullets stand in every prompt; without one the prompts are bare."""
 
@@ -125,8 +127,8 @@ class TrainingConfig:
             raise InputError(
                 f"there is no setting {strange[0]!r} of a training of weights; there are {', '.join(sorted(known))}"
             )
-        modules = tuple(found.get("target_modules", ()))
-        return cls(**{**found, "target_modules": modules})
+        listed = {name: tuple(found.get(name, ())) for name in ("target_modules", "rewards")}
+        return cls(**{**found, **listed})
 
 
 def _from(value: float | None, least: float) -> bool:

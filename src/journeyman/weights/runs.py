@@ -1,0 +1,213 @@
+"""Runs of a training of weights: begun from settings, and found again by name."""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import InputError, SettingError
+from journeyman.learn.playbook import files
+from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.data import read, write
+from journeyman.learn.weights.hardware import HardwareConfig, detect_hardware
+from journeyman.learn.weights.job import Job, task_lines
+from journeyman.learn.weights.memory import shape_of
+from journeyman.learn.weights.resolve import resolve
+from journeyman.learn.weights.rows import Row
+from journeyman.release import Stage
+from journeyman.task import Split
+from journeyman.tasks.base import Dataset
+from journeyman.weights import tasks
+from journeyman.weights.settings import RunSettings
+
+_ROWS_OF = {"kto": ("Labelled",), "grpo-offline": ("Group",), "dpo": ("Group",), "rft": ("Labelled", "Group")}
+"""What the methods that learn from rows can read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One training, with everything that it was told."""
+
+    folder: Path
+    config: TrainingConfig
+    settings: RunSettings
+    dataset: Dataset | None
+    """Its tasks; `None` when it learns from rows alone."""
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def job(self) -> Job:
+        return Job(self.folder)
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "result.json"
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write that the run is over, and how it ended."""
+        write_json(self.result, result)
+
+
+def begin(
+    config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] | None = None, hardware: HardwareConfig | None = None
+) -> Run:
+    """Make the folder of a new run, with nothing spent yet.
+
+    Args:
+        rows: What is learned from, instead of a file.
+
+    Raises:
+        InputError: A file or setting cannot be used, or the training will not fit into memory; there is no new run then.
+    """
+    found = read(Path(config.data)) if config.data and rows is None else list(rows or ())
+    _check(config, found, given=bool(config.data) or rows is not None)
+    config = _placed(config, settings)
+    if config.context:
+        files.load(config.context)
+    dataset = tasks.load(config, settings.held_out) if config.dataset_name else None
+    config = resolve(config, shape_of(config.base_model), hardware or detect_hardware())
+    name = _named(config, found, dataset)
+    runs = Path(settings.project) / "runs"
+    files.check_writable(runs / "run" / "config.json")
+    folder = _fresh(runs, name)
+    _write(folder, config, settings, found, dataset)
+    return Run(folder=folder, config=config, settings=settings, dataset=dataset)
+
+
+def reopen(named: str | None, settings: RunSettings) -> Run:
+    """A run that was begun: the newest that is not over, when none is named. Its own settings hold, but for the store.
+
+    Raises:
+        InputError: There is no such run, or it is over, or its data set has changed.
+    """
+    folder = find(named, settings) if named else _newest_unfinished(Path(settings.project) / "runs")
+    if folder is None:
+        raise InputError(f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume")
+    if (folder / "result.json").exists():
+        raise InputError(f"the run {folder.name} is over; what it learned is in {folder / 'adapter'}")
+    config = Job(folder).config
+    saved = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    kept = RunSettings(**{**_settings(saved["settings"]), "store": settings.store})
+    dataset = tasks.load(config, kept.held_out) if config.dataset_name else None
+    if saved["tasks"] != _digest(dataset):
+        raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
+    return Run(folder=folder, config=config, settings=kept, dataset=dataset)
+
+
+def find(named: str, settings: RunSettings) -> Path:
+    """The folder of a run, by its id or its path.
+
+    Raises:
+        InputError: There is none.
+    """
+    runs = Path(settings.project) / "runs"
+    for folder in (runs / named, Path(named)):
+        if (folder / "config.json").is_file() and (folder / "run.json").is_file():
+            return folder
+    names = ", ".join(sorted(path.parent.name for path in runs.glob("*/run.json"))) or "none"
+    raise InputError(f"there is no training of weights {named!r} in {runs}; there are: {names}")
+
+
+def adapter_of(named: str, settings: RunSettings) -> Path:
+    """The folder of an adapter, by its path or by the run that made it.
+
+    Raises:
+        InputError: There is none.
+    """
+    if (Path(named) / "adapter_config.json").is_file():
+        return Path(named)
+    found = find(named, settings) / "adapter"
+    if not (found / "adapter_config.json").is_file():
+        raise InputError(f"the run {named} has no adapter: it learned nothing yet, or a guard stopped it before the first step")
+    return found
+
+
+def earlier_domains(config: TrainingConfig, settings: RunSettings) -> tuple[str, ...]:
+    """Domains that the adapter which is gone on with was trained for, as far as its run tells."""
+    if settings.earlier or not config.start_adapter:
+        return settings.earlier
+    run = Path(config.start_adapter).resolve().parent
+    if not (run / "run.json").is_file():
+        return ()
+    before = json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"].get("earlier", ())
+    domains = dict.fromkeys((*before, Job(run).config.domain))
+    return tuple(domain for domain in domains if domain and domain != config.domain)
+
+
+def _check(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> None:
+    if config.method == "grpo" and given:
+        raise SettingError(
+            "data",
+            "{}: grpo judges fresh completions and needs tasks (--tasks); to learn from recorded completions, take --method grpo-offline",
+        )
+    if not given and not config.dataset_name:
+        raise InputError(
+            f"{config.method} needs something to learn from: a file of rows (--data FILE), or tasks (--tasks desk)"
+        )
+    if given and not rows:
+        raise SettingError("data", f"{{}}: there are no rows in {config.data or 'what was given'}")
+    wrong = next((row for row in rows if type(row).__name__ not in _ROWS_OF[config.method]), None)
+    if wrong is not None:
+        wanted = "kto" if "Labelled" in _ROWS_OF[config.method] else "grpo"
+        raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method {wanted}")
+
+
+def _placed(config: TrainingConfig, settings: RunSettings) -> TrainingConfig:
+    """With the adapter to go on from as a folder, whichever way it was named."""
+    if not config.start_adapter:
+        return config
+    return replace(config, start_adapter=str(adapter_of(config.start_adapter, settings).resolve()))
+
+
+def _named(config: TrainingConfig, rows: Sequence[Row], dataset: Dataset | None) -> str:
+    learned = [config.json(), [asdict(row) for row in rows], _digest(dataset)]
+    digest = hashlib.sha256(json.dumps(learned, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    spoken = re.sub(r"[^\w.-]+", "-", config.domain)[:40].strip("-.")
+    return "-".join(filter(None, ("weights", config.method, spoken, digest)))
+
+
+def _fresh(runs: Path, name: str) -> Path:
+    """A folder for a new run; one of the same settings gets a number behind its name."""
+    number, folder = 1, runs / name
+    while folder.exists():
+        number, folder = number + 1, runs / f"{name}-{number + 1}"
+    return folder
+
+
+def _write(folder: Path, config: TrainingConfig, settings: RunSettings, rows: Sequence[Row], dataset: Dataset | None) -> None:
+    """The folder as a whole, or not at all."""
+    new = folder.with_name(f".new-{folder.name}")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    if rows:
+        write(new / "rows.jsonl", rows)
+    if dataset is not None:
+        learnable = [task for task in dataset.tasks if task.split is not Split.HELD_OUT]
+        (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
+    settings = replace(settings, earlier=earlier_domains(config, settings))
+    write_json(new / "config.json", config.json())
+    write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(dataset)})
+    new.rename(folder)
+
+
+def _digest(dataset: Dataset | None) -> str:
+    """Of what is asked and what is right: a run is not gone on with on other tasks."""
+    asked = [[task.id, task.question, task.answer, task.split] for task in dataset.tasks] if dataset else []
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+def _settings(saved: dict[str, Any]) -> dict[str, Any]:
+    return {**saved, "target_stage": Stage(saved["target_stage"]), "earlier": tuple(saved["earlier"])}
+
+
+def _newest_unfinished(runs: Path) -> Path | None:
+    unfinished = [path.parent for path in runs.glob("*/run.json") if not (path.parent / "result.json").exists()]
+    return max(unfinished, key=lambda folder: (folder / "run.json").stat().st_mtime_ns, default=None)

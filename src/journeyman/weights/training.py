@@ -1,0 +1,173 @@
+"""Training weights from beginning to end: train in a process of its own, prove on held-out tasks, write down.
+
+trainer = RLTrainer(TrainingConfig(base_model="embedded:base", dataset_name="desk", domain="oslo"))
+trainer.setup()
+result = trainer.train()
+trainer.save_model(merge_lora=True)
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman import app
+from journeyman.candidate import Candidate
+from journeyman.errors import InputError
+from journeyman.examination import Report as Examined
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.data import parse, read
+from journeyman.learn.weights.job import Report
+from journeyman.learn.weights.program import launch
+from journeyman.learn.weights.rows import Row
+from journeyman.release import Release, Stage
+from journeyman.stores import RunRecord, RunState, Store, open_store
+from journeyman.stores.artifacts import Artifacts
+from journeyman.weights import runs, tasks
+from journeyman.weights.keeping import keep
+from journeyman.weights.proof import Proof, provable
+from journeyman.weights.results import WeightsResult
+from journeyman.weights.runs import Run
+from journeyman.weights.settings import RunSettings
+
+Metrics = Mapping[str, Any]
+Rows = str | Path | Iterable[Row | Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """Who is told how it goes."""
+
+    metrics: Callable[[Metrics], None] = lambda _: None
+    """After each update."""
+    trained: Callable[[Report], None] = lambda _: None
+    examined: Callable[[int, int], None] = lambda _, __: None
+    """After each attempt of the examination: how many are done, of how many."""
+
+
+class RLTrainer:
+    """Trains an adapter, proves it on held-out tasks, and writes it down."""
+
+    def __init__(self, config: TrainingConfig, settings: RunSettings = RunSettings(), *, watcher: Watcher = Watcher()) -> None:
+        self.config = config
+        self.settings = settings
+        self.watcher = watcher
+        self.run: Run | None = None
+        self._rows: Sequence[Row] | None = None
+
+    def setup(self) -> Run:
+        """Check everything and make the folder of the run. Nothing is trained yet.
+
+        Raises:
+            InputError: A file or setting cannot be used, or the training will not fit into memory.
+        """
+        self.run = runs.begin(self.config, self.settings, rows=self._rows)
+        return self.run
+
+    def train(self, dataset: Rows | None = None) -> WeightsResult:
+        """Train to the end, and let the gate look at it.
+
+        Args:
+            dataset: Rows to learn from, or their file, instead of those that the config names.
+        """
+        if dataset is not None:
+            self._rows, self.run = _rows(dataset), None
+        return self.finish(self.run or self.setup())
+
+    def resume(self, run_id: str | None = None) -> WeightsResult:
+        """Go on with a run under its own settings: the newest that is not over, when none is named."""
+        self.run = runs.reopen(run_id, self.settings)
+        return self.finish(self.run)
+
+    def save_model(self, merge_lora: bool = True, path: str | Path | None = None) -> Path:
+        """The trained model as a folder: merged into the base model, or the adapter as it is.
+
+        Raises:
+            InputError: Nothing was trained yet.
+        """
+        if self.run is None or not (self.run.job.adapter / "adapter_config.json").is_file():
+            raise InputError("there is nothing to save: train first")
+        if not merge_lora:
+            return self.run.job.adapter
+        from journeyman.learn.weights.merge import merge
+
+        target = Path(path) if path else self.run.folder / "merged"
+        return target if target.exists() and path is None else merge(self.run.config.base_model, self.run.job.adapter, target)
+
+    def finish(self, run: Run) -> WeightsResult:
+        """Train from where the run is to its end, evaluate, decide, and write everything down."""
+        self.run, self.config = run, run.config
+        with open_store(self.settings.store) as store:
+            store.add_run(RunRecord(id=run.id, kind="train weights", config=run.config.json(), started_at=app.now()))
+            store.mark_run(run.id, RunState.RUNNING, app.now())
+            try:
+                result = self._finish(run, store)
+            except BaseException:
+                store.mark_run(run.id, RunState.STOPPED, app.now())
+                raise
+            store.mark_run(run.id, RunState.FINISHED, app.now(), result.json())
+        # Last: a run that is killed before is gone on with, and records what is not recorded yet.
+        run.finish(result.json())
+        return result
+
+    def _finish(self, run: Run, store: Store) -> WeightsResult:
+        report = run.job.report or launch(run.job, on_metrics=self.watcher.metrics)
+        self.watcher.trained(report)
+        if not report.kept_step:
+            return _result(run, report, reason=f"nothing was learned: {report.reason}")
+        candidate = keep(run.job.adapter, Artifacts(Path(run.settings.artifacts)))
+        if not run.settings.evaluate or run.dataset is None or not provable(run.dataset):
+            why = "not evaluated, so not proven" if run.dataset is not None else "not proven: no tasks were named (--tasks)"
+            return _result(run, report, reason=why, candidate=candidate)
+        return self._judged(run, report, candidate, store)
+
+    def _judged(self, run: Run, report: Report, candidate: Candidate, store: Store) -> WeightsResult:
+        examined = asyncio.run(self._prove(run, candidate, store))
+        now = examined.pop(run.config.domain)
+        forced = run.settings.force and not now.passed and run.settings.target_stage is not Stage.SHADOW
+        stage = run.settings.target_stage if now.passed or forced else Stage.SHADOW
+        result = _result(run, report, reason=now.reason, candidate=candidate)
+        result = replace(result, evaluation=now, earlier=examined, stage=stage, forced=forced)
+        if now.passed or forced:
+            store.add_candidate(candidate)
+            if store.release(candidate.id) is None:
+                reason = f"{result.reason} ({run.id})"
+                store.add_release(Release.begin(candidate.id, stage, reason, app.now(), forced=forced))
+        return result
+
+    async def _prove(self, run: Run, candidate: Candidate, store: Store) -> dict[str, Examined]:
+        """The examination, and by domain those on what was learned before."""
+        proof = Proof(
+            base_model=run.config.base_model,
+            adapter=str(run.job.adapter),
+            start_adapter=run.config.start_adapter,
+            candidate=candidate,
+            context=run.config.context,
+            settings=run.settings,
+        )
+        found = {}
+        for domain in (run.config.domain, *runs.earlier_domains(run.config, run.settings)):
+            dataset = tasks.load(replace(run.config, domain=domain), run.settings.held_out)
+            found[domain] = await proof.examine(dataset, store, id=run.id, done=self.watcher.examined)
+        return found
+
+
+def _result(run: Run, report: Report, *, reason: str, candidate: Candidate | None = None) -> WeightsResult:
+    return WeightsResult(
+        run_id=run.id,
+        folder=run.folder,
+        adapter=run.job.adapter if candidate else None,
+        candidate_id=candidate.id if candidate else None,
+        trained=report,
+        evaluation=None,
+        stage=Stage.SHADOW,
+        forced=False,
+        reason=reason,
+    )
+
+
+def _rows(dataset: Rows) -> list[Row]:
+    if isinstance(dataset, str | Path):
+        return list(read(Path(dataset)))
+    return [parse(row, f"row {number}") if isinstance(row, Mapping) else row for number, row in enumerate(dataset, start=1)]
