@@ -34,5 +34,5 @@ def test_the_same_weights_are_one_candidate_wherever_and_whenever_they_lie(tmp_p
 
 
 def test_a_folder_without_an_adapter_is_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no adapter: it has no adapter_config.json"):
+    with pytest.raises(InputError, match=r"holds no adapter: it has no adapter_config\.json"):
         keep(tmp_path, Artifacts(tmp_path / "artifacts"))
