@@ -63,7 +63,7 @@ def test_weights_from_elsewhere_were_never_before_a_gate(tmp_path: Path) -> None
 
 
 def test_a_name_that_is_nothing_lists_the_runs(runs: Path) -> None:
-    with pytest.raises(InputError, match="runs of weights in .*: weights-grpo-oslo"):
+    with pytest.raises(InputError, match=r"runs of weights in .*: weights-grpo-oslo"):
         find("nonsense", runs)
 
 
@@ -86,5 +86,5 @@ def test_a_run_that_learned_nothing_says_so(runs: Path) -> None:
 
 def test_a_result_that_is_no_json_is_named(runs: Path) -> None:
     (runs / "weights-grpo-oslo" / "result.json").write_text("{")
-    with pytest.raises(InputError, match="result.json is not what was written"):
+    with pytest.raises(InputError, match=r"result\.json is not what was written"):
         assert find("weights-grpo-oslo", runs).proof
