@@ -1,0 +1,284 @@
+"""A training under watch: what it does is written down, looked at and kept, and it stops when it should.
+
+    outcome = callbacks.train(trainer, work)      # goes on from the newest checkpoint where there is one
+    if outcome is None: ...                       # it was interrupted, after a checkpoint
+    report = outcome.report(parameters=…, trained=…)
+    # trainer.model has the adapter that is worth keeping: the best, the last good, or the last
+
+`trainer` is any `transformers.Trainer` on `work.model`. Its arguments for logging and saving are set here. One that has
+`curriculum` with `state_dict()` and `load_state_dict()` gets it kept with each checkpoint.
+
+All that is decided here follows from metrics.jsonl alone, so that a training that was killed decides the same again.
+"""
+
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from journeyman.learn.weights import metrics
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.job import Ended, Report
+from journeyman.learn.weights.metrics import Update
+from journeyman.learn.weights.train import checkpoints, guards
+from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.validation import Look, look
+from journeyman.task import Split
+
+_COLUMNS = {
+    **{name: name for name in ("loss", "reward", "reward_std", "entropy", "kl", "learning_rate", "grad_norm", "ess")},
+    "completions/mean_length": "completion_tokens",
+}
+"""What a method logs under its own name, and the field that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a training ended, and what is kept of it."""
+
+    ended: Ended
+    reason: str
+    kept_step: int
+    updates: tuple[Update, ...]
+
+    def report(self, *, parameters: int, trained: int) -> Report:
+        last = self.updates[-1]
+        looks = {each.step: each.validation for each in self.updates}
+        return Report(
+            ended=self.ended,
+            reason=self.reason,
+            steps=last.step,
+            kept_step=self.kept_step,
+            seconds=last.seconds or 0.0,
+            cpu_seconds=last.cpu_seconds or 0.0,
+            peak_memory=last.peak_memory,
+            peak_gpu_memory=last.peak_gpu_memory,
+            parameters=parameters,
+            trained=trained,
+            tokens=last.tokens or 0,
+            validation_before=looks.get(0),
+            validation_after=looks.get(self.kept_step),
+        )
+
+
+def train(trainer: Any, work: Work) -> Outcome | None:
+    """Train to the end, from the newest checkpoint where there is one; afterwards the model has the adapter to keep.
+
+    SIGINT and SIGTERM end it after the update that is under way, with a checkpoint, and `None` is the answer.
+    """
+    watch = Watch(trainer, work)
+    trainer.add_callback(watch)
+    outcome = watch.outcome
+    if outcome is None:
+        start = checkpoints.newest(work.job)
+        with watch.interruptible():
+            trainer.train(resume_from_checkpoint=str(start) if start else None)
+        outcome = watch.outcome
+    if outcome is not None:
+        checkpoints.put_back(
+            trainer.accelerator.unwrap_model(trainer.model), checkpoints.folder_of(work.job, outcome.kept_step)
+        )
+        checkpoints.clear_unfinished(work.job)
+    return outcome
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Writes metrics.jsonl, looks at the validation tasks, listens to the guards, and says when to save and to stop."""
+
+    def __init__(self, trainer: Any, work: Work) -> None:
+        self._trainer = trainer
+        self._work = work
+        self._tasks = work.job.read_tasks(Split.VALIDATION) if work.judge is not None else []
+        self._looked: Look | None = None
+        self._interrupted = False
+        self._clock = time.monotonic(), _cpu_seconds()
+        self._generation = _updates_a_generation(trainer.args)
+        start = checkpoints.newest(work.job)
+        reached = checkpoints.step_of(start) if start else -1
+        self._updates = [each for each in metrics.read(work.job.metrics) if each.step <= reached]
+        self._before = self._updates[-1] if self._updates else None
+        if trainer.is_world_process_zero():
+            checkpoints.clear_unfinished(work.job)
+            _rewrite(work, self._updates)
+        if start:
+            checkpoints.restore_states(start, trainer)
+        trainer.accelerator.wait_for_everyone()
+        _set_arguments(trainer, str(work.job.checkpoints / checkpoints.UNFINISHED))
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """`None` while it is not over."""
+        verdict = _verdict(self._updates, self._work.config)
+        if verdict is None:
+            return None
+        ended, reason, kept = verdict
+        made = [step for step in checkpoints.steps(self._work.job) if step <= kept]
+        return Outcome(ended, reason, made[-1], tuple(self._updates))
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """A first signal to stop is obeyed after a checkpoint, a second one at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+            signal.signal(number, signal.SIG_DFL)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._before is not None:
+            if self._before.tokens is not None and hasattr(self._trainer, "_total_train_tokens"):
+                self._trainer._total_train_tokens = self._before.tokens
+            return
+        checkpoints.keep_start(self._work.job, self._trainer)
+        found = self._look() if self._tasks else Look(None, None)
+        self._write(self._update(state, {"validation": found.reward, "solved": found.solved}))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        step, last = state.global_step, state.global_step >= state.max_steps
+        config = self._work.config
+        if self._tasks and (last or self._due(step, config.evaluation_interval)):
+            self._looked = self._look()
+        if self._interrupted and self._whole(step) and not last:
+            control.should_save = control.should_training_stop = True
+        if last or self._due(step, config.checkpoint_interval):
+            control.should_save = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        if not logs or "loss" not in logs or (self._updates and self._updates[-1].step >= state.global_step):
+            return
+        found, self._looked = self._looked or Look(None, None), None
+        self._write(self._update(state, {**_named(logs), "validation": found.reward, "solved": found.solved}))
+        verdict = _verdict(self._updates, self._work.config)
+        if verdict is None or verdict[0] is not Ended.GUARDED:
+            best = guards.best(self._updates)
+            control.should_save = control.should_save or (best is not None and best.step == state.global_step)
+        else:
+            control.should_save = False
+        if verdict is not None:
+            control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        job = self._work.job
+        if self._trainer.is_world_process_zero():
+            checkpoints.flush(job.metrics)
+        checkpoints.finish(job, self._trainer, state.global_step)
+        if self._trainer.is_world_process_zero():
+            checkpoints.prune(job, guards.worth_keeping(self._updates, checkpoints.steps(job)))
+
+    def _look(self) -> Look:
+        return look(self._trainer, self._work, self._tasks)
+
+    def _whole(self, step: int) -> bool:
+        """Whether nothing is under way that a checkpoint could not hold: completions that are written and not all used."""
+        return step % self._generation == 0
+
+    def _due(self, step: int, interval: int | None) -> bool:
+        """Whether the interval has passed since the last update at which this could be done."""
+        if interval is None or not self._whole(step):
+            return False
+        return step // interval > (step - self._generation) // interval
+
+    def _update(self, state: Any, values: Mapping[str, Any]) -> Update:
+        before = self._before or Update(step=0, of=0, seconds=0.0, cpu_seconds=0.0)
+        wall, cpu = self._clock
+        found, broken = metrics.finite(values)
+        more, more_broken = metrics.finite(found.pop("more", {}))
+        return Update(
+            step=state.global_step,
+            of=state.max_steps,
+            seconds=round((before.seconds or 0.0) + time.monotonic() - wall, 3),
+            cpu_seconds=round((before.cpu_seconds or 0.0) + _cpu_seconds() - cpu, 3),
+            peak_memory=max(before.peak_memory or 0, _peak_memory()),
+            peak_gpu_memory=torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
+            broken=(*broken, *more_broken),
+            more={name: value for name, value in more.items() if value is not None},
+            **found,
+        )
+
+    def _write(self, update: Update) -> None:
+        self._updates.append(update)
+        if self._trainer.is_world_process_zero():
+            with self._work.job.metrics.open("a", encoding="utf-8") as file:
+                file.write(update.line())
+
+
+def _verdict(updates: list[Update], config: TrainingConfig) -> tuple[Ended, str, int] | None:
+    """How it ended, why, and after which update it was as it should be kept; `None` while it goes on."""
+    if not updates:
+        return None
+    last, best = updates[-1], guards.best(updates)
+    kept = f"the adapter is the one after update {best.step}" if best else ""
+    if config.guards and (stopped := guards.verdict(updates, config)):
+        return Ended.GUARDED, stopped.reason, best.step if best else stopped.good_until
+    if (
+        best
+        and config.patience
+        and (looks := sum(each.validation is not None for each in updates if each.step > best.step)) >= config.patience
+    ):
+        return Ended.EARLY, f"{looks} looks without a better validation reward than {best.validation:.3f}; {kept}", best.step
+    if last.step >= last.of:
+        return (
+            Ended.FINISHED,
+            f"all {last.of} updates were made" + (f"; {kept}" if best else ""),
+            best.step if best else last.step,
+        )
+    return None
+
+
+def _named(logs: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+    tokens = numbers.pop("num_tokens", None)
+    named = {field: numbers.pop(name) for name, field in _COLUMNS.items() if name in numbers}
+    return {**named, "tokens": None if tokens is None else int(tokens), "more": numbers}
+
+
+def _set_arguments(trainer: Any, folder: str) -> None:
+    args = trainer.args
+    args.output_dir = folder
+    args.logging_strategy, args.logging_steps, args.logging_first_step = "steps", 1, False
+    # Otherwise a loss that is no number is replaced by the mean of those before it.
+    args.logging_nan_inf_filter = False
+    args.save_strategy, args.save_total_limit, args.eval_strategy = "no", None, "no"
+    args.save_only_model = False
+
+
+def _updates_a_generation(args: Any) -> int:
+    """GRPO: how many updates are made on completions that were written together."""
+    passes = int(getattr(args, "steps_per_generation", None) or 0)
+    return max(1, passes * int(getattr(args, "num_iterations", 1)) // int(args.gradient_accumulation_steps))
+
+
+def _rewrite(work: Work, updates: list[Update]) -> None:
+    path = work.job.metrics
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_suffix(".new")
+    made.write_text("".join(each.line() for each in updates), encoding="utf-8")
+    made.replace(path)
+
+
+def _cpu_seconds() -> float:
+    found = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in found)
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,166 @@
+"""Looks at the validation tasks: the model in training answers them greedily, and its answers are judged."""
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from transformers import GenerationConfig
+from trl.models.utils import unwrap_model_for_generation
+
+from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.train.base import Work
+from journeyman.score import Score
+from journeyman.task import Task
+from journeyman.trace import Message, ModelCall, Trace, spoken
+
+BATCH = 32
+"""Prompts decoded together, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the model in training is worth on the validation tasks."""
+
+    reward: float | None
+    """Mean of the known scores; `None` when none could be told."""
+    solved: float | None
+    """Share of those tasks whose score is 1."""
+
+
+def look(trainer: Any, work: Work, tasks: Sequence[Task]) -> Look:
+    """Answer the tasks and judge the answers. Training goes on afterwards as though there had been no look.
+
+    With several processes each of them answers, since a sharded model answers only with all its parts; the first one judges,
+    and the others are told.
+    """
+    with _same_chance():
+        answers = _answer(trainer, work, tasks)
+        found: list[Any] = [None]
+        if trainer.is_world_process_zero() and work.judge is not None:
+            attempts = [(task, _trace(work, task, answer)) for task, answer in zip(tasks, answers, strict=True)]
+            found = [_look(work.judge.judge(attempts))]
+    if trainer.args.world_size > 1:
+        torch.distributed.broadcast_object_list(found, src=0)
+    return found[0] or Look(None, None)
+
+
+def _look(scores: Sequence[Score]) -> Look:
+    known = [total for total in (score.total for score in scores) if total is not None]
+    if not known:
+        return Look(None, None)
+    return Look(sum(known) / len(known), sum(total >= 1.0 for total in known) / len(known))
+
+
+def encoded(tokenizer: Any, said: Said) -> list[int]:
+    """A prompt as the model reads it: text as it is, messages through the chat template, up to where the model writes."""
+    if isinstance(said, str):
+        return list(tokenizer(said)["input_ids"])
+    text = tokenizer.apply_chat_template([dict(each) for each in said], tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _answer(trainer: Any, work: Work, tasks: Sequence[Task]) -> list[str]:
+    prompts = [encoded(work.tokenizer, work.put(task)) for task in tasks]
+    # By length, for little padding.
+    order = sorted(range(len(prompts)), key=lambda each: len(prompts[each]))
+    answers = [""] * len(prompts)
+    with _decoding(trainer) as model:
+        settings = _greedy(work, model)
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            for each, answer in zip(batch, _decode(work, model, [prompts[n] for n in batch], settings), strict=True):
+                answers[each] = answer
+    return answers
+
+
+def _decode(work: Work, model: Any, prompts: Sequence[Sequence[int]], settings: GenerationConfig) -> list[str]:
+    width = max(map(len, prompts))
+    pad = settings.pad_token_id
+    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=model.device)
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
+    written = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)[:, width:]
+    answers: list[str] = work.tokenizer.batch_decode(written, skip_special_tokens=True)
+    return answers
+
+
+def _greedy(work: Work, model: Any) -> GenerationConfig:
+    own = model.generation_config
+    tokenizer = work.tokenizer
+    end = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    # What is not named here is taken from the model's own settings, of which several publish a temperature.
+    return GenerationConfig(
+        do_sample=False,
+        temperature=1.0,
+        top_p=1.0,
+        top_k=50,
+        repetition_penalty=1.0,
+        max_new_tokens=work.config.max_completion_tokens,
+        eos_token_id=end,
+        pad_token_id=pad,
+        use_cache=True,
+    )
+
+
+@contextmanager
+def _decoding(trainer: Any) -> Iterator[Any]:
+    """The model as it answers: whole, without dropout, without gradients."""
+    wrapped = trainer.model_wrapped
+    training = wrapped.training
+    with torch.no_grad(), _whole(trainer) as model:
+        model.eval()
+        try:
+            yield model
+        finally:
+            wrapped.train(training)
+
+
+@contextmanager
+def _whole(trainer: Any) -> Iterator[Any]:
+    """The model without what spreads it over several processes."""
+    wrapped, accelerator = trainer.model_wrapped, trainer.accelerator
+    if trainer.is_deepspeed_enabled:
+        with unwrap_model_for_generation(wrapped, accelerator) as model:
+            yield model
+    elif trainer.is_fsdp_enabled:
+        with FullyShardedDataParallel.summon_full_params(wrapped, recurse=False):
+            yield accelerator.unwrap_model(wrapped)
+    else:
+        yield accelerator.unwrap_model(wrapped)
+
+
+@contextmanager
+def _same_chance() -> Iterator[None]:
+    """Random states are afterwards what they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def _trace(work: Work, task: Task, answer: str) -> Trace:
+    said = work.put(task)
+    messages = (
+        (Message(role="user", text=said),)
+        if isinstance(said, str)
+        else tuple(Message(role=str(each["role"]), text=str(each.get("content") or "")) for each in said)
+    )
+    call = ModelCall(model=work.config.base_model, prompt=spoken(messages), reply=answer, messages=messages)
+    return Trace(
+        id=f"validation/{task.id}",
+        task_id=task.id,
+        candidate_id="training",
+        started_at=datetime.now(UTC),
+        steps=(call,),
+        domain=task.domain,
+        source="run",
+    )
