@@ -19,6 +19,16 @@ class Judge(Protocol):
         """A score for each, in their order."""
 
 
+class Environment(Protocol):
+    """A world with tools, in which a model in training acts over several turns. One is made for each attempt, and used again.
+
+    Its public methods are the tools: the model is told their names, types and docstrings (with `Args:` as Google writes them).
+    """
+
+    def reset(self, task: Task) -> str | None:
+        """Begin the task anew; what the model sees first besides the prompt, if anything."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Work:
     """All that a method needs. `model` and `tokenizer` are PEFT's and transformers'."""
@@ -37,6 +47,8 @@ class Work:
     judge: Judge | None
     callbacks: Sequence[Any]
     """`transformers.TrainerCallback`s: metrics, guards, validation, checkpoints."""
+    environment: Callable[[], Environment] | None = None
+    """Makes the world that attempts happen in, where tasks have one (GRPO)."""
 
 
 class MakeTrainer(Protocol):
