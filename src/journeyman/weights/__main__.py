@@ -1,6 +1,7 @@
 """The training program: `python -m journeyman.weights RUN`, in a process of its own, also under `accelerate launch`.
 
-Exit codes: 0 it went well, 2 the input cannot be used, 3 a guard stopped it and the last good checkpoint was kept.
+Exit codes: 0 it went well, 2 the input cannot be used, 3 a guard stopped it and the last good checkpoint was kept, 130 it was
+interrupted, after a checkpoint.
 """
 
 import sys
@@ -52,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     except JourneymanError as error:
         sys.stderr.write(f"journeyman: {error}\n")
         return 2
+    if report is None:
+        return 130
     return 3 if report.ended is Ended.GUARDED else 0
 
 

@@ -7,7 +7,6 @@ its context and reads the desk's error messages, and knows nothing else.
 from pathlib import Path
 
 from journeyman.models import embedded_weights, split_adapter
-from journeyman.models.base import Dialect
 from journeyman.models.local import Local
 
 REPLY_TOKENS = 96
@@ -22,10 +21,6 @@ class Embedded(Local):
         self.size = size or "base"
         folder = weights or embedded_weights(self.size)
         self._open(f"embedded:{self.size}{'+' * bool(adapter)}{adapter}", str(folder), adapter, REPLY_TOKENS)
-
-    @property
-    def dialect(self) -> Dialect:
-        return "terse"
 
     @property
     def deterministic(self) -> bool:

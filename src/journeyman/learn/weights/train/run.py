@@ -1,0 +1,101 @@
+"""One training from beginning to end, in the process that was started for it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+
+from journeyman.errors import InputError
+from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.weights.adapters import read_adapter
+from journeyman.learn.weights.data import read, write
+from journeyman.learn.weights.job import Job, Report
+from journeyman.learn.weights.rows import Labelled, Row, Said
+from journeyman.learn.weights.train import callbacks, loading, sampling
+from journeyman.learn.weights.train.base import Judge, MakeTrainer, Work
+from journeyman.learn.weights.train.loading import Loaded
+from journeyman.models.base import Dialect
+from journeyman.task import Split, Task
+
+_METHODS = {
+    "grpo": ("online", "grpo"),
+    "grpo-offline": ("offline", "grpo_offline"),
+    "kto": ("preference", "kto"),
+    "dpo": ("preference", "dpo"),
+    "rft": ("preference", "rft"),
+}
+"""Module and builder. Strings, as each module loads a trainer that the others do not need."""
+
+Put = Callable[[Task, Dialect], Said]
+"""How a task is put to a model that reads prompts of that kind."""
+
+
+def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
+    """Train what the folder of the job says, from where it was, and write adapter and report there.
+
+    Args:
+        judge: What judges fresh completions; a training that has rows can do without.
+
+    Returns:
+        `None` when it was interrupted: it goes on when it is run again.
+
+    Raises:
+        InputError: There is nothing that could be learned from.
+    """
+    config = job.config
+    loaded = loading.load(config)
+    dialect: Dialect = "terse" if getattr(loaded.model.config, "dialect", "") == "terse" else "full"
+    work = Work(
+        config=config,
+        job=job,
+        model=loaded.model,
+        tokenizer=loaded.tokenizer,
+        tasks=job.read_tasks(Split.TRAIN),
+        rows=(),
+        put=lambda task: put(task, dialect),
+        judge=judge,
+        callbacks=(),
+    )
+    if config.method != "grpo":
+        work = replace(work, rows=_rows(work))
+    module, builder = _METHODS[config.method]
+    make: MakeTrainer = getattr(import_module(f"{__package__}.{module}"), builder)
+    trainer = make(work)
+    outcome = callbacks.train(trainer, work)
+    if outcome is None:
+        return None
+    report = outcome.report(parameters=loaded.parameters, trained=loaded.trained)
+    if trainer.is_world_process_zero():
+        if report.kept_step:
+            _save(work, loaded)
+        write_json(job.folder / "report.json", report.json())
+    trainer.accelerator.wait_for_everyone()
+    return report
+
+
+def _rows(work: Work) -> Sequence[Row]:
+    """What is learned from: rows that were given, else completions that the model writes now, before it learns."""
+    if not work.job.rows.is_file():
+        if not work.tasks or work.judge is None:
+            raise InputError(f"{work.job.folder} has neither rows nor tasks: there is nothing to learn from")
+        write(work.job.rows, sampled(work))
+    rows = list(read(work.job.rows))
+    if not rows:
+        raise InputError("no completion that the model wrote could be judged: there is nothing to learn from")
+    return rows
+
+
+def sampled(work: Work) -> Sequence[Row]:
+    """Completions of the tasks by the model as it is, judged, in the form that the method learns from."""
+    groups = sampling.groups(work, work.tasks)
+    if work.config.method == "kto":
+        return sampling.labelled(groups)
+    if work.config.method == "rft":
+        return [row for row in sampling.labelled(groups) if isinstance(row, Labelled) and row.label]
+    return groups
+
+
+def _save(work: Work, loaded: Loaded) -> None:
+    config = work.config
+    parent = read_adapter(work.job.folder / config.start_adapter).digest if config.start_adapter else None
+    noted = {"base_model": config.base_model, "method": config.method, "parent": parent, "domain": config.domain}
+    loading.save_adapter(work.model, work.tokenizer, work.job.adapter, noted)
