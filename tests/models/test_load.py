@@ -32,7 +32,7 @@ def test_a_name_is_taken_apart(name: str, parsed: ModelName) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("anthropic:claude", "no model client 'anthropic'; there are embedded, ollama, openai, recorded, scripted"),
+        ("anthropic:claude", "no model client 'anthropic'; there are embedded, local, ollama, openai, recorded, scripted"),
         ("embeded", "no model client 'embeded'"),
         ("qwen3:4b", "ollama:qwen3:4b"),
         ("openai:", "openai needs a model"),
