@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
@@ -43,7 +44,7 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
     losses.add("thoughts that were recorded apart", sum(isinstance(step, Reasoning) for step in trace.steps))
     losses.add("agents' names, inputs and outputs", sum(isinstance(step, AgentCall) for step in trace.steps))
     for thread in threads:
-        messages = _trimmed(_Thread(trace.steps, losses).messages(thread), losses)
+        messages = _trimmed(Transcript(trace.steps, losses).messages(thread), losses)
         if not messages:
             losses.add("conversations without an answer: left out")
             continue
@@ -84,7 +85,18 @@ def _place(call: ModelCall, threads: Sequence[list[ModelCall]]) -> tuple[list[Mo
     return (threads[-1], len(threads[-1])) if threads and goes_on else None
 
 
-class _Thread:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One call of a conversation, as messages."""
+
+    call: ModelCall
+    heard: Sequence[dict[str, Any]]
+    """What was new to the model, answers of tools first."""
+    answer: dict[str, Any] | None
+    """What it wrote; `None` where nothing came."""
+
+
+class Transcript:
     """Writes one conversation. A tool call is answered once: by the message that names it, else by its own result."""
 
     def __init__(self, steps: Sequence[Step], losses: Losses) -> None:
@@ -94,17 +106,24 @@ class _Thread:
         self._numbered = 0
 
     def messages(self, thread: Iterable[ModelCall]) -> list[dict[str, Any]]:
+        """All that was said."""
         written: list[dict[str, Any]] = []
+        for exchange in self.exchanges(thread):
+            written += exchange.heard
+            if exchange.answer is not None:
+                written.append(exchange.answer)
+        return [*written, *self._unanswered()]
+
+    def exchanges(self, thread: Iterable[ModelCall]) -> Iterator[Exchange]:
+        """The same, call by call: what the model wrote is told from what it was sent."""
         for call in thread:
-            written += self._new(call)
+            heard = self._new(call)
             answer: dict[str, Any] = {"role": "assistant", "content": call.reply}
             if tools := self._asked.get(id(call), ()):
                 answer["tool_calls"] = [self._tool_call(tool) for tool in tools]
-            if call.reply or tools:
-                written.append(answer)
-            else:
+            if not call.reply and not tools:
                 self._losses.add("calls without an answer")
-        return [*written, *self._unanswered()]
+            yield Exchange(call=call, heard=heard, answer=answer if call.reply or tools else None)
 
     def _new(self, call: ModelCall) -> list[dict[str, Any]]:
         if not call.messages and call.prompt:
