@@ -13,6 +13,7 @@
     ├── StoreError     the store refused, or holds what it should not
     │   └── Unkeepable     one record is such that no store takes it: what stands beside it can be kept
     ├── ReleaseError   a step the release table does not allow
+    ├── TrainingError  the program that trains weights failed, or was killed
     └── MissingExtra   an optional dependency is not installed
 
 Plug-ins raise whatever they like; `boundary` gives it a name on the way out. Every command ends with exit code 2 on any of
@@ -84,6 +85,10 @@ class Unkeepable(StoreError):
 
 class ReleaseError(JourneymanError):
     """A step the release table does not allow."""
+
+
+class TrainingError(JourneymanError):
+    """The program that trains weights failed, or was killed. What it had kept stays."""
 
 
 class MissingExtra(JourneymanError):

@@ -17,6 +17,7 @@ from journeyman.learn.playbook import files
 from journeyman.learn.playbook.choose import chooser
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import Ended, Job
+from journeyman.learn.weights.program import INTERRUPTED, end_with_parent
 from journeyman.learn.weights.rows import Said
 from journeyman.learn.weights.train.run import run
 from journeyman.models.base import Dialect
@@ -40,6 +41,7 @@ class Prompts:
 
 
 def main(arguments: Sequence[str]) -> int:
+    end_with_parent()
     try:
         job = Job(Path(arguments[0]))
         config = job.config
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"journeyman: {error}\n")
         return 2
     if report is None:
-        return 130
+        return INTERRUPTED
     return 3 if report.ended is Ended.GUARDED else 0
 
 

@@ -156,7 +156,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         config = self._work.config
         if self._tasks and (last or self._due(step, config.evaluation_interval)):
             self._looked = self._look()
-        if self._interrupted and self._whole(step) and not last:
+        if self._whole(step) and not last and self._told_to_stop():
             control.should_save = control.should_training_stop = True
         if last or self._due(step, config.checkpoint_interval):
             control.should_save = True
@@ -182,6 +182,14 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         checkpoints.finish(job, self._trainer, state.global_step)
         if self._trainer.is_world_process_zero():
             checkpoints.prune(job, guards.worth_keeping(self._updates, checkpoints.steps(job)))
+
+    def _told_to_stop(self) -> bool:
+        """Whether any process was: they must stop after the same update."""
+        if self._trainer.args.world_size == 1:
+            return self._interrupted
+        told = torch.tensor(int(self._interrupted), device=self._trainer.args.device)
+        torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
+        return bool(told.item())
 
     def _look(self) -> Look:
         return look(self._trainer, self._work, self._tasks)
