@@ -26,8 +26,10 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     settings = settings_of(options)
     if resume is not None:
         return _trained(RLTrainer(TrainingConfig(), settings), quiet=quiet, resume=resume)
-    plan = planned(training_of(options), settings, profile=options.get("profile", ""), quick=options.get("quick", False))
-    if options.get("dry_run"):
+    dry = options.get("dry_run", False)
+    given = {"profile": options.get("profile", ""), "short": options.get("quick", False)}
+    plan = planned(training_of(options), **given, fitting=not dry)
+    if dry:
         return _estimated(plan, quiet=quiet)
     return _trained(RLTrainer(plan.config, settings), quiet=quiet)
 

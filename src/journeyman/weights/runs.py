@@ -14,15 +14,13 @@ from journeyman.learn.playbook import files
 from journeyman.learn.playbook.runs import write_json
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import read, write
-from journeyman.learn.weights.hardware import HardwareConfig, detect_hardware
 from journeyman.learn.weights.job import Job, task_lines
-from journeyman.learn.weights.memory import shape_of
-from journeyman.learn.weights.resolve import resolve
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
 from journeyman.weights import tasks
+from journeyman.weights.planning import planned
 from journeyman.weights.settings import RunSettings
 
 _ROWS_OF = {"kto": ("Labelled",), "grpo-offline": ("Group",), "dpo": ("Group",), "rft": ("Labelled", "Group")}
@@ -56,9 +54,7 @@ class Run:
         write_json(self.result, result)
 
 
-def begin(
-    config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] | None = None, hardware: HardwareConfig | None = None
-) -> Run:
+def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] | None = None) -> Run:
     """Make the folder of a new run, with nothing spent yet.
 
     Args:
@@ -67,13 +63,13 @@ def begin(
     Raises:
         InputError: A file or setting cannot be used, or the training will not fit into memory; there is no new run then.
     """
-    found = read(Path(config.data)) if config.data and rows is None else list(rows or ())
+    found = list(read(config.data)) if config.data and rows is None else list(rows or ())
     _check(config, found, given=bool(config.data) or rows is not None)
     config = _placed(config, settings)
     if config.context:
         files.load(config.context)
     dataset = tasks.load(config, settings.held_out) if config.dataset_name else None
-    config = resolve(config, shape_of(config.base_model), hardware or detect_hardware())
+    config = planned(config).config
     name = _named(config, found, dataset)
     runs = Path(settings.project) / "runs"
     files.check_writable(runs / "run" / "config.json")
@@ -146,7 +142,7 @@ def _check(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> None:
     if config.method == "grpo" and given:
         raise SettingError(
             "data",
-            "{}: grpo judges fresh completions and needs tasks (--tasks); to learn from recorded completions, take --method grpo-offline",
+            "{}: grpo judges fresh completions, of tasks (--tasks); from recorded ones learns --method grpo-offline",
         )
     if not given and not config.dataset_name:
         raise InputError(

@@ -17,7 +17,8 @@ from journeyman.candidate import Candidate
 from journeyman.errors import InputError
 from journeyman.examination import Report as Examined
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.data import parse, read
+from journeyman.learn.weights.data import read
+from journeyman.learn.weights.data.forms import row_of
 from journeyman.learn.weights.job import Report
 from journeyman.learn.weights.program import launch
 from journeyman.learn.weights.rows import Row
@@ -49,10 +50,10 @@ class Watcher:
 class RLTrainer:
     """Trains an adapter, proves it on held-out tasks, and writes it down."""
 
-    def __init__(self, config: TrainingConfig, settings: RunSettings = RunSettings(), *, watcher: Watcher = Watcher()) -> None:
+    def __init__(self, config: TrainingConfig, settings: RunSettings | None = None, *, watcher: Watcher | None = None) -> None:
         self.config = config
-        self.settings = settings
-        self.watcher = watcher
+        self.settings = settings or RunSettings()
+        self.watcher = watcher or Watcher()
         self.run: Run | None = None
         self._rows: Sequence[Row] | None = None
 
@@ -93,7 +94,9 @@ class RLTrainer:
         from journeyman.learn.weights.merge import merge
 
         target = Path(path) if path else self.run.folder / "merged"
-        return target if target.exists() and path is None else merge(self.run.config.base_model, self.run.job.adapter, target)
+        if path is not None or not target.exists():
+            merge(self.run.job.adapter, target, base=self.run.config.base_model)
+        return target
 
     def finish(self, run: Run) -> WeightsResult:
         """Train from where the run is to its end, evaluate, decide, and write everything down."""
@@ -168,6 +171,17 @@ def _result(run: Run, report: Report, *, reason: str, candidate: Candidate | Non
 
 
 def _rows(dataset: Rows) -> list[Row]:
+    """Rows of any of the forms that a program may have them in.
+
+    Raises:
+        InputError: One is no row.
+    """
     if isinstance(dataset, str | Path):
-        return list(read(Path(dataset)))
-    return [parse(row, f"row {number}") if isinstance(row, Mapping) else row for number, row in enumerate(dataset, start=1)]
+        return list(read(dataset))
+    found: list[Row] = []
+    for number, row in enumerate(dataset, start=1):
+        try:
+            found.append(row_of(row) if isinstance(row, Mapping) else row)
+        except ValueError as error:
+            raise InputError(f"row {number} {error}") from None
+    return found
