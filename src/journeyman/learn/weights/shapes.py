@@ -1,0 +1,235 @@
+"""The shape of a model, from its config.json and the headers of its weights: nothing is loaded, and torch is not needed."""
+
+import json
+import math
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman.models import WEIGHTS, embedded_sizes
+
+_HEADER_MOST = 100_000_000
+"""Bytes of a header, as the safetensors format itself has it."""
+_PLAIN_MLP = frozenset(
+    {"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "opt", "phi", "starcoder2"}
+)
+"""Architectures whose feed-forward part has two matrices; all others have a gate as a third (Shazeer 2020, "GLU Variants")."""
+_BIASED = frozenset({"qwen2", "qwen2_moe"})
+"""Architectures that add a bias to queries, keys and values although their configuration does not say so."""
+_NORMED = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
+"""Architectures that normalise queries and keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A decoder of text, as far as memory and time depend on it."""
+
+    name: str
+    """As a user typed it."""
+    parameters: int
+    """Counted in the files where they are here, else from the numbers below."""
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    intermediate: int
+    """Width of the feed-forward part; of all experts that a token goes through."""
+    vocabulary: int
+    context: int | None
+    """Tokens that it was made for."""
+    file_bytes: int | None = None
+    """Of its weights as they lie on the disk."""
+
+    @property
+    def attention(self) -> int:
+        """Width of queries, and of what attention gives."""
+        return self.heads * self.head_size
+
+    @property
+    def kv(self) -> int:
+        """Width of keys, and of values."""
+        return self.kv_heads * self.head_size
+
+    @property
+    def tiny(self) -> bool:
+        """Below 20 million parameters: it learns with other settings than those that people use for real models."""
+        return self.parameters < 20_000_000
+
+    def adapter(self, rank: int) -> int:
+        """Parameters of a LoRA on all linear layers but the last: rank × (in + out) for each (Hu et al. 2021)."""
+        widths = 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.kv) + 3 * (self.hidden + self.intermediate)
+        return self.layers * rank * widths
+
+
+def find(named: str, environment: Mapping[str, str] = os.environ) -> tuple[Shape | None, str]:
+    """The shape of a model by the name that a user gives it, or `None` and one sentence why it is not known.
+
+    `named` is a folder, `embedded:SIZE`, or a Hugging Face id: that of one that is on this machine, or one of `LADDER`.
+    """
+    folder = folder_of(named, environment)
+    if folder is not None:
+        return _read(named, folder)
+    typical = next((shape for shape in LADDER.values() if shape.name == named), None)
+    if typical is not None:
+        return typical, ""
+    if named.startswith("embedded"):
+        return None, f"there is no model {named!r}; there are {', '.join(f'embedded:{size}' for size in embedded_sizes())}"
+    return (
+        None,
+        f"the shape of {named!r} is not known before it is on this machine; `hf download {named} config.json` is enough",
+    )
+
+
+def folder_of(named: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where that model lies on this machine; `None` when it does not."""
+    kind, _, size = named.partition(":")
+    if kind == "embedded":
+        return WEIGHTS / (size or "base") if (size or "base") in embedded_sizes() else None
+    if kind == "local":
+        named = size
+    if (Path(named) / "config.json").is_file():
+        return Path(named)
+    return _cached(named, environment)
+
+
+def _cached(named: str, environment: Mapping[str, str]) -> Path | None:
+    """The folder of the newest known revision in the cache of `huggingface_hub`, found as that finds it."""
+    home = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or "~").expanduser() / ".cache")
+    hub = environment.get("HF_HUB_CACHE") or str(Path(environment.get("HF_HOME") or f"{home}/huggingface") / "hub")
+    model = Path(hub).expanduser() / f"models--{named.replace('/', '--')}"
+    try:
+        revision = (model / "refs" / "main").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return None
+    folder = model / "snapshots" / revision
+    return folder if (folder / "config.json").is_file() else None
+
+
+def _read(named: str, folder: Path) -> tuple[Shape | None, str]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        shape = parse(named, config)
+    except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
+        return None, f"the shape of {named!r} is not known: {path} lacks {error}" if isinstance(error, KeyError) else (
+            f"the shape of {named!r} is not known: {path} could not be read: {error}"
+        )
+    counted = [_count(file) for file in sorted(folder.glob("*.safetensors"))]
+    if not counted or None in counted:
+        return shape, ""
+    tensors = sum(found[0] for found in counted if found)
+    return replace(shape, parameters=tensors, file_bytes=sum(found[1] for found in counted if found)), ""
+
+
+def parse(named: str, config: Mapping[str, Any]) -> Shape:
+    """From what a config.json holds.
+
+    Raises:
+        KeyError: A number is missing, which it names.
+        ValueError, TypeError: One is no number above 0.
+    """
+    text = config.get("text_config") or config
+    number = _Numbers(text)
+    hidden, layers, heads = (
+        number("hidden_size", "n_embd"),
+        number("num_hidden_layers", "n_layer"),
+        number("num_attention_heads", "n_head"),
+    )
+    # A null is how some configurations say that a number is as usual.
+    kv_heads = number("num_key_value_heads", usual=heads)
+    head_size = number("head_dim", usual=hidden // heads)
+    experts = number("num_experts_per_tok", usual=1)
+    dense = number("intermediate_size", "n_inner", usual=4 * hidden)
+    intermediate = experts * number("moe_intermediate_size", usual=dense) if experts > 1 else dense
+    shape = Shape(
+        name=named,
+        parameters=0,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        intermediate=intermediate,
+        vocabulary=number("vocab_size"),
+        context=number("max_position_embeddings", "n_positions", usual=0) or None,
+    )
+    return replace(shape, parameters=_parameters(shape, text, number))
+
+
+def _parameters(shape: Shape, text: Mapping[str, Any], number: "_Numbers") -> int:
+    """Matrices, norms and biases as transformers makes them; exact for Llama, Mistral, Qwen 2 and 3, close for others."""
+    kind = str(text.get("model_type", ""))
+    h, width = shape.hidden, shape.attention + 2 * shape.kv
+    biases = width if kind in _BIASED or text.get("attention_bias") else 0
+    if text.get("attention_bias"):
+        biases += h
+    attention = h * width + shape.attention * h + biases + (2 * shape.head_size if kind in _NORMED else 0)
+    matrices = 2 if kind in _PLAIN_MLP else 3
+    experts, used = (
+        number("num_experts", "num_local_experts", "n_routed_experts", usual=1),
+        number("num_experts_per_tok", usual=1),
+    )
+    feed_forward = matrices * h * shape.intermediate // used * experts + (h * experts if experts > 1 else 0)
+    tied = text.get("tie_word_embeddings", True)
+    return shape.vocabulary * h * (1 if tied else 2) + shape.layers * (attention + feed_forward + 2 * h) + h
+
+
+class _Numbers:
+    """Reads whole numbers above 0 by whichever of their names is there."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    def __call__(self, *names: str, usual: int | None = None) -> int:
+        found = next((self._config[name] for name in names if self._config.get(name) is not None), usual)
+        if found is None:
+            raise KeyError(names[0])
+        if isinstance(found, bool) or not isinstance(found, int) or (found < 1 and found != usual):
+            raise ValueError(f"{names[0]} is {found!r}")
+        return found
+
+
+def _count(file: Path) -> tuple[int, int] | None:
+    """Parameters and bytes of a safetensors file, from its header: 8 bytes of length, then JSON; `None` when it is none."""
+    try:
+        with file.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            if length > _HEADER_MOST:
+                return None
+            header = json.loads(stream.read(length))
+        return sum(_sizes(header)), file.stat().st_size
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, struct.error):
+        return None
+
+
+def _sizes(header: Mapping[str, Any]) -> Iterator[int]:
+    return (math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def _rung(name: str, widths: tuple[int, int, int, int, int], vocabulary: int, **more: object) -> Shape:
+    """A shape by hidden size, layers, heads, heads of keys and values, and width of the feed-forward part."""
+    keys = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size")
+    config = {"model_type": "qwen2", "max_position_embeddings": 32_768, **more, "vocab_size": vocabulary}
+    return parse(name, {**config, **dict(zip(keys, widths, strict=True))})
+
+
+LADDER: dict[str, Shape] = {
+    "135M": _rung(
+        "HuggingFaceTB/SmolLM2-135M-Instruct", (576, 30, 9, 3, 1536), 49_152, model_type="llama", max_position_embeddings=8192
+    ),
+    "360M": _rung(
+        "HuggingFaceTB/SmolLM2-360M-Instruct", (960, 32, 15, 5, 2560), 49_152, model_type="llama", max_position_embeddings=8192
+    ),
+    "0.5B": _rung("Qwen/Qwen2.5-0.5B-Instruct", (896, 24, 14, 2, 4864), 151_936),
+    "1.5B": _rung("Qwen/Qwen2.5-1.5B-Instruct", (1536, 28, 12, 2, 8960), 151_936),
+    "3B": _rung("Qwen/Qwen2.5-3B-Instruct", (2048, 36, 16, 2, 11_008), 151_936),
+    "7B": _rung("Qwen/Qwen2.5-7B-Instruct", (3584, 28, 28, 4, 18_944), 152_064, tie_word_embeddings=False),
+    "14B": _rung("Qwen/Qwen2.5-14B-Instruct", (5120, 48, 40, 8, 13_824), 152_064, tie_word_embeddings=False),
+    "32B": _rung("Qwen/Qwen2.5-32B-Instruct", (5120, 64, 40, 8, 27_648), 152_064, tie_word_embeddings=False),
+    "72B": _rung("Qwen/Qwen2.5-72B-Instruct", (8192, 80, 64, 8, 29_568), 152_064, tie_word_embeddings=False),
+}
+"""Models that anybody may have, a size each, by which a size is recommended; their published configurations."""
