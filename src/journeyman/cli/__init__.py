@@ -28,6 +28,7 @@ COMMANDS = {
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
     "sandbox": "Run code behind walls, and try to break out of them.",
+    "hardware": "Say what this machine can train, and which settings follow from it.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""

@@ -193,8 +193,9 @@ class HardwareConfig:
         native = [name for name in ("amx_bf16", "avx512_bf16", "bf16") if name in self.instruction_sets]
         if native:
             return True, f"the processor multiplies in bf16 by itself ({native[0]})"
-        has = " AVX2 alone does not: it would be emulated, and slower than fp32" if "avx2" in self.instruction_sets else ""
-        return False, f"fp32: the processor has no instructions for bf16 (avx512_bf16, amx_bf16).{has}"
+        lacks = "fp32: the processor has no instructions for bf16, as avx512_bf16 and amx_bf16"
+        emulated = "; AVX2 alone would emulate it, slower than fp32" if "avx2" in self.instruction_sets else ""
+        return False, lacks + emulated
 
     @property
     def _size(self) -> tuple[str | None, str]:

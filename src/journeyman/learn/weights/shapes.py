@@ -115,14 +115,25 @@ def _read(named: str, folder: Path) -> tuple[Shape | None, str]:
         config = json.loads(path.read_text(encoding="utf-8"))
         shape = parse(named, config)
     except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
-        return None, f"the shape of {named!r} is not known: {path} lacks {error}" if isinstance(error, KeyError) else (
-            f"the shape of {named!r} is not known: {path} could not be read: {error}"
-        )
-    counted = [_count(file) for file in sorted(folder.glob("*.safetensors"))]
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"could not be read: {error}"
+        return None, f"the shape of {named!r} is not known: {path} {what}"
+    counted = [_count(file) for file in _files(folder)]
     if not counted or None in counted:
         return shape, ""
     tensors = sum(found[0] for found in counted if found)
     return replace(shape, parameters=tensors, file_bytes=sum(found[1] for found in counted if found)), ""
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files of the weights, as the index names them where there are several."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return [path for path in [folder / "model.safetensors"] if path.is_file()]
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [folder / Path(name).name for name in sorted(names)]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []
 
 
 def parse(named: str, config: Mapping[str, Any]) -> Shape:
