@@ -1,0 +1,105 @@
+"""A config in the words of TRL's GRPO, online and offline alike."""
+
+import math
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from trl import GRPOConfig
+
+from journeyman.errors import InputError, MissingExtra
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.masks import Encoder
+
+CLIP_HIGH = 0.28
+"""How far a ratio may rise where `clip` is 0.2: what is unlikely may become likelier a little faster (DAPO, "clip-higher")."""
+
+
+def online(work: Work, tasks: int) -> GRPOConfig:
+    """Settings of GRPO on fresh completions of so many tasks."""
+    config = work.config
+    passes = _passes(config)
+    prompts = _batch(config) * passes // _generations(config)
+    steps = config.max_steps or max(1, math.ceil(config.num_epochs * tasks / prompts)) * passes
+    return GRPOConfig(**common(work, steps), steps_per_generation=passes * _accumulation(config), **_generation(config))
+
+
+def common(work: Work, steps: int) -> dict[str, Any]:
+    """What is the same for recorded completions."""
+    config = work.config
+    cpu = not torch.cuda.is_available()
+    return {
+        "output_dir": str(work.job.checkpoints),
+        "per_device_train_batch_size": _each(config),
+        "gradient_accumulation_steps": _accumulation(config),
+        "num_generations": _generations(config),
+        "max_completion_length": config.max_completion_tokens,
+        "temperature": config.temperature,
+        "beta": config.beta or 0.0,
+        "epsilon": config.clip,
+        "epsilon_high": config.clip * CLIP_HIGH / 0.2,
+        "loss_type": "dapo",
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": "constant",
+        "max_steps": steps,
+        "seed": config.seed,
+        "bf16": bool(config.use_bf16),
+        "activation_checkpointing": bool(config.gradient_checkpointing),
+        "use_cpu": cpu,
+        "dataloader_pin_memory": not cpu,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
+
+
+def repeats(settings: GRPOConfig, tasks: int) -> int:
+    """How often tasks must stand in a data set for at least one batch."""
+    return math.ceil(int(settings.generation_batch_size) / int(settings.num_generations) / tasks)
+
+
+def encoder(work: Work) -> Callable[[Said], list[int]]:
+    return Encoder(work.tokenizer).prompt
+
+
+def _generation(config: TrainingConfig) -> dict[str, Any]:
+    """Who writes: vLLM beside the training on a GPU, or transformers.
+
+    Raises:
+        InputError: vLLM is asked for where there is no GPU.
+        MissingExtra: It is not installed.
+    """
+    gpu, installed = torch.cuda.is_available(), find_spec("vllm") is not None
+    if config.generation == "vllm" and not gpu:
+        raise InputError("vLLM writes completions on a GPU, and there is none here: leave generation at auto")
+    if config.generation == "vllm" and not installed:
+        raise MissingExtra("vllm is missing: pip install vllm, or leave generation at auto")
+    if config.generation == "transformers" or not (gpu and installed):
+        return {}
+    room = (config.max_prompt_tokens or 0) + (config.max_completion_tokens or 0)
+    return {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": room if config.max_prompt_tokens else None}
+
+
+def _passes(config: TrainingConfig) -> int:
+    """Updates made on completions that were written together: as few as hold whole groups."""
+    return _generations(config) // math.gcd(_batch(config), _generations(config))
+
+
+def _batch(config: TrainingConfig) -> int:
+    return _each(config) * _accumulation(config)
+
+
+def _each(config: TrainingConfig) -> int:
+    return config.per_device_batch_size or _generations(config)
+
+
+def _accumulation(config: TrainingConfig) -> int:
+    return config.gradient_accumulation_steps or 1
+
+
+def _generations(config: TrainingConfig) -> int:
+    return config.num_generations or 8

@@ -1,0 +1,239 @@
+"""GRPO on fresh completions: the model in training writes, a judge tells what that was worth, and the better half is likelier.
+
+Shao et al. 2024 (arXiv 2402.03300, "DeepSeekMath"), with the loss of Yu et al. 2025 (arXiv 2503.14476, "DAPO"): every token
+counts alike, whatever the length of its completion. The machinery is TRL's. What is ours: who judges, which tasks are drawn,
+and that nothing is computed which teaches nothing.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import fmean
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from trl import GRPOTrainer
+
+from journeyman.errors import InputError
+from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.train import arguments, worlds
+from journeyman.learn.weights.train.base import Judge, Work
+from journeyman.learn.weights.train.curriculum import Curriculum
+from journeyman.learn.weights.train.merged import merged
+from journeyman.learn.weights.train.sampling import attempt
+from journeyman.task import Task
+
+SPREAD = 1e-6
+"""Rewards nearer to each other than that are alike."""
+_COMPLETIONS, _EXTRA = 3, 5
+"""Where they stand in what TRL's `_generate` returns: a tuple of a list for each kind, an entry for each completion."""
+
+
+def grpo(work: Work) -> "Online":
+    """A trainer on `work.tasks`.
+
+    With the curriculum, tasks are drawn by `Curriculum`, and a prompt whose completions all score alike is replaced, once, by
+    another. Without it, they come in TRL's own order, each once in an epoch.
+
+    Raises:
+        InputError: There is nothing to train on, nobody to judge, or the model cannot do what is asked.
+    """
+    if work.judge is None:
+        raise InputError("GRPO needs a judge of fresh completions: name a data set, or take recorded ones with grpo-offline")
+    rows = _rows(work)
+    settings = arguments.online(work, len(rows))
+    return Online(
+        asked=_Asked({task.id: task for task in work.tasks}, work.judge, work.config.base_model),
+        drawn=Curriculum([row["task"] for row in rows], seed=work.config.seed) if work.config.curriculum else None,
+        model=work.model,
+        processing_class=worlds.ready(work),
+        reward_funcs=judge,
+        args=settings,
+        train_dataset=Dataset.from_list(rows * arguments.repeats(settings, len(rows))),
+        environment_factory=worlds.factory(work),
+        callbacks=list(work.callbacks),
+    )
+
+
+def judge(completions: Sequence[Any], reward: Sequence[float | None], **_: Any) -> list[float | None]:
+    """What TRL asks for the rewards: they are known since the completions were written."""
+    return list(reward)
+
+
+def _rows(work: Work) -> list[dict[str, Any]]:
+    encode = arguments.encoder(work)
+    rows = [{"prompt": _listed(work.put(task)), "task": task.id} for task in work.tasks]
+    limit = work.config.max_prompt_tokens
+    fitting = [row for row in rows if limit is None or len(encode(row["prompt"])) <= limit]
+    if not rows:
+        raise InputError("there are no tasks to train on")
+    if not fitting:
+        raise InputError(f"no task has a prompt of at most {limit} tokens: raise max_prompt_tokens")
+    return fitting
+
+
+def _listed(said: Said) -> Any:
+    return said if isinstance(said, str) else [dict(message) for message in said]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """The judge, as TRL's trainer can ask it: about completions of rows of its data set."""
+
+    tasks: Mapping[str, Task]
+    who: Judge
+    model: str
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def rewards(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[Said]) -> list[float | None]:
+        """What each is worth, from 0 to 1; `None` where that cannot be told."""
+        attempts = [
+            (task, attempt(task, row["prompt"], completion, id=f"training/{task.id}/{next(self.numbers)}", model=self.model))
+            for task, row, completion in zip((self.tasks[row["task"]] for row in rows), rows, completions, strict=True)
+        ]
+        return [score.total for score in self.who.judge(attempts)]
+
+
+class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    """TRL's trainer, with a judge, a curriculum, and less to compute."""
+
+    def __init__(self, *, asked: _Asked, drawn: Curriculum | None, **settings: Any) -> None:
+        with _quiet():
+            super().__init__(**settings)
+        self.curriculum = drawn
+        """Kept with each checkpoint."""
+        self._asked = asked
+        self._prompts = {row["task"]: row["prompt"] for row in self.train_dataset} if drawn else {}
+        self._rows: list[dict[str, Any]] = []
+        """Those of the completions that are being written."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self._rows = self._next(inputs)
+        with _quiet():
+            return super()._generate_and_score_completions(self._rows)
+
+    def _next(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The rows to write completions for: those of the data loader, or what the curriculum draws in their place."""
+        if self.curriculum is None or not self.model.training:
+            return [dict(row) for row in inputs]
+        # All processes draw the same, and each takes its part.
+        drawn = self._rows_of(self.curriculum.draw(len(inputs) * self.accelerator.num_processes // self.num_generations))
+        start = self.accelerator.process_index * len(inputs)
+        return drawn[start : start + len(inputs)]
+
+    def _rows_of(self, tasks: Sequence[str]) -> list[dict[str, Any]]:
+        return [{"prompt": self._prompts[task], "task": task} for task in tasks for _ in range(self.num_generations)]
+
+    def _generate(self, prompts: Any) -> Any:
+        made = super()._generate(prompts)
+        rewards = self._judged(self._rows, made)
+        if self.curriculum is not None and self.model.training:
+            self._learn(self.curriculum, self._rows, rewards)
+            self._draw_again(self.curriculum, made, rewards)
+            self._note("curriculum/pass_rate", self.curriculum.pass_rate)
+        made[_EXTRA]["reward"] = rewards
+        return made
+
+    def _judged(self, rows: Sequence[Mapping[str, Any]], made: Any) -> list[float | None]:
+        rewards = self._asked.rewards(rows, made[_COMPLETIONS])
+        known = [reward for reward in rewards if reward is not None]
+        self._note("solved", fmean(reward >= 1.0 for reward in known) if known else None)
+        self._note("unknown", 1 - len(known) / len(rewards))
+        return rewards
+
+    def _learn(self, drawn: Curriculum, rows: Sequence[Mapping[str, Any]], rewards: Sequence[float | None]) -> None:
+        seen = list(zip((row["task"] for row in rows), rewards, strict=True))
+        if self.accelerator.num_processes > 1:
+            seen = gather_object(seen)
+        by_task: dict[str, list[float | None]] = {}
+        for task, reward in seen:
+            by_task.setdefault(task, []).append(reward)
+        for task, found in by_task.items():
+            drawn.saw(task, found)
+
+    def _draw_again(self, drawn: Curriculum, made: Any, rewards: list[float | None]) -> None:
+        """Put other prompts in the place of those whose completions are all alike.
+
+        As "dynamic sampling" of DAPO, with one more try. Where several processes train, groups may be spread over them, and
+        a world begins anew with each batch: there the prompts are only drawn less often.
+        """
+        size = self.num_generations
+        dull = [at for at in range(0, len(rewards), size) if not differs(rewards[at : at + size])]
+        self._note("curriculum/dull", len(dull) * size / len(rewards))
+        if not dull or self.accelerator.num_processes > 1 or self.environment_factories is not None:
+            return
+        rows = self._rows_of(drawn.draw(len(dull), without={row["task"] for row in self._rows}))
+        again = super()._generate([row["prompt"] for row in rows])
+        found = self._judged(rows, again)
+        self._learn(drawn, rows, found)
+        for number, at in enumerate(dull):
+            new, old = slice(number * size, (number + 1) * size), slice(at, at + size)
+            if not differs(found[new]):
+                continue
+            self._rows[old], rewards[old] = rows[new], found[new]
+            for column, others in zip(made, again, strict=True):
+                if isinstance(column, list) and column:
+                    column[old] = others[new]
+
+    def _generate_single_turn(self, *told: Any, **named: Any) -> Any:
+        with self._merged():
+            return super()._generate_single_turn(*told, **named)
+
+    @contextmanager
+    def _merged(self) -> Iterator[None]:
+        if self.use_vllm or self.is_fsdp_enabled or self.is_deepspeed_enabled:
+            yield
+        else:
+            with merged(self.accelerator.unwrap_model(self.model_wrapped)):
+                yield
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        if self.beta == 0.0 and self.model.training:
+            inputs = teaching(inputs)
+        return super()._compute_loss(model, inputs)
+
+    def _note(self, name: str, value: float | None) -> None:
+        if value is not None:
+            self._metrics["train" if self.model.training else "eval"][name].append(value)
+
+
+def differs(rewards: Sequence[float | None]) -> bool:
+    """Whether the known ones are not all alike."""
+    known = [reward for reward in rewards if reward is not None]
+    return bool(known) and max(known) - min(known) > SPREAD
+
+
+def teaching(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
+
+    Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
+    one completion stays.
+    """
+    kept = inputs["advantages"] != 0
+    kept[0] |= not kept.any()
+    rows = len(kept)
+    batch = {
+        name: value[kept] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
+        for name, value in inputs.items()
+    }
+    prompt, completion = (batch[name].any(dim=0).nonzero() for name in ("prompt_mask", "completion_mask"))
+    first = int(prompt[0]) if len(prompt) else 0
+    last = int(completion[-1]) + 1 if len(completion) else 1
+    for name, value in batch.items():
+        if name in ("prompt_ids", "prompt_mask"):
+            batch[name] = value[:, first:]
+        elif isinstance(value, torch.Tensor) and value.dim() == 2 and value.size(1) == inputs["completion_ids"].size(1):
+            batch[name] = value[:, :last]
+    return batch
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """TRL asks transformers by a name that will go away."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        yield
