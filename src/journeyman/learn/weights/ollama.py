@@ -1,0 +1,350 @@
+"""A GGUF file becomes a model of Ollama, by its REST API: https://docs.ollama.com/api."""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import InputError, MissingExtra, ModelBusy, ModelError, ModelRefused
+from journeyman.learn.weights.header import Header, read_header
+from journeyman.learn.weights.hosting import OllamaHostingProfile
+from journeyman.learn.weights.modelfile import Modelfile, Value, check_name
+from journeyman.learn.weights.ollama_host import wire_of
+from journeyman.learn.weights.wire import Refused, Unreachable
+
+OLDEST = (0, 5, 5)
+"""The first version that makes a model of blobs, as it is done today."""
+SMOKE = "Say hello."
+SMOKE_TOKENS = 16
+PATIENCE = 600.0
+"""Seconds without a word while a model is made or loaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A step on the way: in Ollama's words, and in bytes where some are sent."""
+
+    status: str
+    completed: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What would be sent."""
+
+    name: str
+    url: str
+    gguf: Path
+    size: int
+    """Bytes."""
+    digest: str
+    """SHA-256 of the file, in hexadecimal."""
+    modelfile: Modelfile
+    profile: OllamaHostingProfile
+    notes: tuple[str, ...]
+    """What of the model's chat template Ollama's will not do."""
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The body of POST /api/create."""
+        return self.modelfile.request(self.name, self.digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """A model that Ollama has, and what it said first."""
+
+    plan: Plan
+    version: str
+    """Ollama's."""
+    uploaded: bool
+    """Whether the weights were sent; they were there already otherwise."""
+    modelfile: Path
+    """Where the Modelfile was written."""
+    prompt: str
+    reply: str
+    tokens: int | None
+    seconds: float
+    """Of the first answer, loading included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """A model as Ollama lists it."""
+
+    name: str
+    size: int | None
+    digest: str
+    modified_at: str
+
+
+class OllamaDeployer:
+    """Puts models on one Ollama server, asks them, and takes them off again.
+
+    OllamaDeployer().create_model("toolbox-agent", "model-Q4_K_M.gguf")
+    """
+
+    def __init__(
+        self,
+        host: str | None = None,
+        *,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`host` as OLLAMA_HOST has it, which is what counts where none is given."""
+        self._wire = wire_of(host, environment)
+        self._on_progress = on_progress
+
+    @property
+    def url(self) -> str:
+        """Without secrets."""
+        return self._wire.url
+
+    def version(self) -> str:
+        """Of the server.
+
+        Raises:
+            ModelBusy: Nobody answers.
+            ModelRefused: It is too old, or no Ollama.
+        """
+        with self._named("asking for its version"):
+            try:
+                found = self._wire.call("GET", "/api/version")
+            except Refused as error:
+                if error.status in (401, 403):
+                    raise
+                found = None
+        version = str(found.get("version", "")) if isinstance(found, dict) else ""
+        if not version:
+            raise ModelRefused(f"what answers at {self.url} is no Ollama: name another with --host, or OLLAMA_HOST")
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0])[:3])
+        # Whoever builds it from its source has 0.0.0.
+        if any(numbers) and numbers < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            raise ModelRefused(f"the Ollama at {self.url} is {version}, and {oldest} or newer is needed: update it")
+        return version
+
+    def plan(
+        self,
+        name: str,
+        gguf: str | Path,
+        *,
+        profile: OllamaHostingProfile | None = None,
+        system: str = "",
+        licence: str = "",
+        parameters: Mapping[str, Value | tuple[str, ...]] | None = None,
+    ) -> Plan:
+        """What `create_model` would send. Nothing is sent, and no server need be there.
+
+        Raises:
+            InputError: Ollama takes no such name, or the file is no GGUF.
+        """
+        path = Path(gguf)
+        if not path.is_file():
+            raise InputError(f"there is no file {path}: export one with journeyman export gguf")
+        header, profile = read_header(path), profile or OllamaHostingProfile.ryzen()
+        template, stop, notes = _template(header)
+        told = {**profile.parameters, **({"stop": stop} if stop else {}), **(parameters or {})}
+        modelfile = Modelfile(
+            weights=path.name, template=template, system=system, licence=licence or header.licence, parameters=told
+        )
+        return Plan(
+            name=check_name(name),
+            url=self.url,
+            gguf=path,
+            size=header.size,
+            digest=digest_of(path),
+            modelfile=modelfile,
+            profile=profile,
+            notes=notes,
+        )
+
+    def create_model(
+        self,
+        name: str,
+        gguf: str | Path,
+        *,
+        profile: OllamaHostingProfile | None = None,
+        system: str = "",
+        licence: str = "",
+        parameters: Mapping[str, Value | tuple[str, ...]] | None = None,
+    ) -> Deployed:
+        """Make the model, or replace the one of that name, and ask it something. The Modelfile is left beside the weights.
+
+        Weights that the server has are not sent again, so a call that broke off goes on where it can.
+
+        Raises:
+            InputError: Ollama takes no such name, or the file is no GGUF.
+            ModelBusy: Nobody answers, or the connection broke.
+            ModelRefused: The server does not take it.
+            ModelError: The model was made, and does not answer.
+        """
+        plan = self.plan(name, gguf, profile=profile, system=system, licence=licence, parameters=parameters)
+        return self.carry_out(plan)
+
+    def carry_out(self, plan: Plan) -> Deployed:
+        """What `plan` said. Raises like `create_model`."""
+        version = self.version()
+        written = _written(plan)
+        uploaded = self._upload(plan)
+        with self._named(f"making {plan.name}", plan):
+            for line in self._wire.lines("POST", "/api/create", plan.request, timeout=PATIENCE):
+                if "error" in line:
+                    raise Refused(int(line.get("status") or 200), str(line["error"]))
+                self._on_progress(_progress(line))
+        self._on_progress(Progress(status="asking it"))
+        started = time.perf_counter()
+        reply, tokens = self._asked(plan.name)
+        return Deployed(
+            plan=plan,
+            version=version,
+            uploaded=uploaded,
+            modelfile=written,
+            prompt=SMOKE,
+            reply=reply,
+            tokens=tokens,
+            seconds=time.perf_counter() - started,
+        )
+
+    def chat(self, name: str, prompt: str, *, tokens: int = SMOKE_TOKENS) -> str:
+        """What a model says, greedily, in at most so many tokens. Raises like `version`."""
+        with self._named(f"asking {name}"):
+            return _spoken(self._wire.call("POST", "/api/chat", _question(name, prompt, tokens), timeout=PATIENCE))[0]
+
+    def list(self) -> list[Installed]:
+        """The models that the server has. Raises like `version`."""
+        with self._named("listing its models"):
+            found = self._wire.call("GET", "/api/tags")
+        models = found.get("models") if isinstance(found, dict) else None
+        return [
+            Installed(
+                name=str(model.get("name") or model.get("model")),
+                size=model.get("size"),
+                digest=str(model.get("digest", "")),
+                modified_at=str(model.get("modified_at", "")),
+            )
+            for model in models or ()
+        ]
+
+    def delete(self, name: str) -> None:
+        """Take a model off the server.
+
+        Raises:
+            ModelRefused: There is none of that name.
+        """
+        with self._named(f"deleting {name}"):
+            self._wire.call("DELETE", "/api/delete", {"model": name})
+
+    def _upload(self, plan: Plan) -> bool:
+        """Whether the weights had to be sent."""
+        path = f"/api/blobs/sha256:{plan.digest}"
+        with self._named(f"sending {plan.gguf.name}", plan):
+            try:
+                self._wire.call("HEAD", path)
+            except Refused as error:
+                if error.status != 404:
+                    raise
+            else:
+                self._on_progress(Progress(status="the weights are there already", completed=plan.size, total=plan.size))
+                return False
+
+            def sent(count: int) -> None:
+                self._on_progress(Progress(status="sending the weights", completed=count, total=plan.size))
+
+            self._wire.send(path, plan.gguf, sent, timeout=PATIENCE)
+        return True
+
+    def _asked(self, name: str) -> tuple[str, int | None]:
+        try:
+            found = self._wire.call("POST", "/api/chat", _question(name, SMOKE, SMOKE_TOKENS), timeout=PATIENCE)
+        except (Refused, Unreachable) as error:
+            raise ModelError(
+                f"{name} was made at {self.url}, and does not answer ({error}); its server's log says more, as does `ollama ps`"
+            ) from None
+        return _spoken(found)
+
+    @contextmanager
+    def _named(self, doing: str, plan: Plan | None = None) -> Iterator[None]:
+        """What goes wrong with the server, as one sentence."""
+        try:
+            yield
+        except Unreachable as error:
+            raise ModelBusy(
+                f"the Ollama at {self.url} could not be reached while {doing} ({error}): "
+                "start it with `ollama serve`, or name another with --host or OLLAMA_HOST"
+            ) from None
+        except Refused as error:
+            raise ModelRefused(f"the Ollama at {self.url} refused {doing}: {_advised(error, plan)}") from None
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The chat template for Ollama, what ends a turn, and what is not as it should be."""
+    if not header.chat_template:
+        return "", (), (f"{header.path.name} has no chat template: Ollama will send the model the bare words",)
+    try:
+        from journeyman.learn.weights.chat_template import translate
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[gguf]'") from error
+    found = translate(header.chat_template, bos="" if header.adds_bos else header.token("bos"), eos=header.token("eos"))
+    if found is None:
+        note = "the chat template is of a shape that could not be carried over; Ollama takes it only if it knows it by heart"
+        return "", (), (note,)
+    return found.text, found.stop, found.notes
+
+
+def _written(plan: Plan) -> Path:
+    """The Modelfile beside the weights: whole, or not at all."""
+    path = plan.gguf.with_name(f"{plan.gguf.stem}.Modelfile")
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(plan.modelfile.text, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); copy the GGUF file to a folder of your own") from None
+    return path
+
+
+def _question(name: str, prompt: str, tokens: int) -> dict[str, Any]:
+    options = {"num_predict": tokens, "temperature": 0}
+    return {"model": name, "messages": [{"role": "user", "content": prompt}], "stream": False, "options": options}
+
+
+def _spoken(found: Any) -> tuple[str, int | None]:
+    """The words of an answer, and how many tokens they are."""
+    message = found.get("message") if isinstance(found, dict) else None
+    if not isinstance(message, dict):
+        raise ModelError("Ollama's answer has no message in it: is something else between?")
+    tokens = found.get("eval_count")
+    return str(message.get("content", "")), tokens if isinstance(tokens, int) else None
+
+
+def _progress(line: Mapping[str, Any]) -> Progress:
+    return Progress(status=str(line.get("status", "")), completed=line.get("completed"), total=line.get("total"))
+
+
+def _advised(error: Refused, plan: Plan | None) -> str:
+    """What the server said, and what to do about it."""
+    said = error.said or f"status {error.status}"
+    if "no space left" in said.casefold() or error.status == 507:
+        needed = f"{plan.size / 1e9:.2f} GB are needed" if plan else "make room"
+        return f"it has no space left ({needed}; OLLAMA_MODELS says where it keeps models)"
+    advice = {
+        401: "set OLLAMA_API_KEY, or put name:password@ before the host",
+        403: "it does not allow this from here; see OLLAMA_ORIGINS",
+        413: "something between takes no files of this size; ask Ollama itself",
+    }.get(error.status)
+    if "digest mismatch" in said:
+        advice = "the file changed while it was sent; try again"
+    return f"{said}; {advice}" if advice else said
