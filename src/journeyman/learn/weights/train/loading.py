@@ -1,6 +1,7 @@
 """The base model with low-rank layers on it: what is trained, and how it is written down."""
 
 import json
+import os
 import shutil
 import tempfile
 import warnings
@@ -9,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import set_seed
@@ -53,6 +55,8 @@ def load(config: TrainingConfig) -> Loaded:
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # TRL's trainers tell Hugging Face that they were started.
+    huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY = True
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     tokenizer, model = base(config)
@@ -78,7 +82,12 @@ def base(config: TrainingConfig) -> tuple[Any, Any]:
         where = str(embedded_weights(rest or "base")) if kind == "embedded" else rest
     tokenizer, model = pretrained(where, torch.bfloat16 if config.use_bf16 else torch.float32, "sdpa")
     model.config.pad_token_id = tokenizer.pad_token_id
-    return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return tokenizer, model.to(_device())
+
+
+def _device() -> torch.device:
+    """That of this process, of those that train together."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def linear_layers(model: Any) -> tuple[str, ...]:

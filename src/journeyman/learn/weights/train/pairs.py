@@ -1,0 +1,93 @@
+"""What is learned from rows: which completion is preferred to which, and how much a label weighs."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from journeyman.errors import InputError
+from journeyman.learn.weights.rows import Group, Labelled, Row, Said
+
+MARGIN = 0.1
+"""How much more a completion must be worth to be preferred, in scores from 0 to 1."""
+A_GROUP = 1
+"""Pairs that one group gives at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two completions of one prompt, of which one is better."""
+
+    prompt: Said
+    chosen: Said
+    rejected: Said
+    tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+
+
+def pairs(rows: Iterable[Row], *, margin: float = MARGIN, a_group: int = A_GROUP) -> list[Pair]:
+    """Pairs for DPO, in the order of the rows.
+
+    Of a group the best completion is preferred to the worst, then the second best to the second worst and so on, up to
+    `a_group` pairs, as long as they differ by `margin`; where a file tells only rewards that are normalised within the group,
+    any difference will do. Which of two equals comes first does not matter to what is learned: the one that stands first.
+    Of labelled rows, the good and the bad completions of one prompt are paired in their order.
+    """
+    grouped, labelled = _split(rows)
+    found = [pair for group in grouped for pair in _of_group(group, margin, a_group)]
+    return [*found, *_of_labels(labelled)]
+
+
+def weights(good: int, bad: int, *, desirable: float | None = None, undesirable: float | None = None) -> tuple[float, float]:
+    """Weights of desirable and undesirable completions in the loss of KTO, by their numbers.
+
+    What is `None` is chosen so that neither side drowns the other: n_D·w_D : n_U·w_U is to lie between 1:1 and 4:3
+    (Ethayarajh et al. 2024, arXiv 2402.01306, equation 8). Where it does with equal weights, they are 1; otherwise the side
+    with fewer rows is raised to 1:1, and the other stays 1.
+
+    Raises:
+        InputError: One side has no rows: KTO learns from the contrast.
+    """
+    if not good or not bad:
+        which = "good" if not good else "bad"
+        raise InputError(f"KTO learns from good and bad completions alike, and none of {good + bad} rows is labelled {which}")
+    if desirable is not None and undesirable is not None:
+        return desirable, undesirable
+    if desirable is not None:
+        return desirable, desirable * good / bad
+    if undesirable is not None:
+        return undesirable * bad / good, undesirable
+    if bad <= good <= bad * 4 / 3:
+        return 1.0, 1.0
+    return max(1.0, bad / good), max(1.0, good / bad)
+
+
+def _split(rows: Iterable[Row]) -> tuple[list[Group], list[Labelled]]:
+    grouped: list[Group] = []
+    labelled: list[Labelled] = []
+    for row in rows:
+        if isinstance(row, Group):
+            grouped.append(row)
+        else:
+            labelled.append(row)
+    return grouped, labelled
+
+
+def _of_group(group: Group, margin: float, most: int) -> Iterator[Pair]:
+    worth = group.scores or group.rewards
+    least = margin if group.scores else 1e-6
+    # The best first; `sorted` keeps the order of equals.
+    order = sorted(range(len(worth)), key=lambda n: -worth[n])
+    for best, worst in list(zip(order, reversed(order), strict=True))[: min(most, len(order) // 2)]:
+        if worth[best] - worth[worst] < least:
+            return
+        chosen, rejected = group.completions[best], group.completions[worst]
+        yield Pair(prompt=group.prompt, chosen=chosen, rejected=rejected, tools=group.tools)
+
+
+def _of_labels(rows: Sequence[Labelled]) -> Iterator[Pair]:
+    prompts: dict[str, tuple[list[Labelled], list[Labelled]]] = {}
+    for row in rows:
+        good, bad = prompts.setdefault(repr((row.prompt, row.tools)), ([], []))
+        (good if row.label else bad).append(row)
+    for good, bad in prompts.values():
+        for chosen, rejected in zip(good, bad, strict=False):
+            yield Pair(prompt=chosen.prompt, chosen=chosen.completion, rejected=rejected.completion, tools=chosen.tools)
