@@ -10,7 +10,7 @@ from journeyman.learn.weights.adapters import read_adapter
 from journeyman.learn.weights.data import read, write
 from journeyman.learn.weights.job import Job, Report
 from journeyman.learn.weights.rows import Labelled, Row, Said
-from journeyman.learn.weights.train import callbacks, loading, sampling
+from journeyman.learn.weights.train import callbacks, loading, sampling, trackers
 from journeyman.learn.weights.train.base import Judge, MakeTrainer, Work
 from journeyman.learn.weights.train.loading import Loaded
 from journeyman.models.base import Dialect
@@ -53,7 +53,7 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
         rows=(),
         put=lambda task: put(task, dialect),
         judge=judge,
-        callbacks=(),
+        callbacks=trackers.trackers(config, job),
     )
     if config.method != "grpo":
         work = replace(work, rows=_rows(work))
