@@ -37,9 +37,13 @@ def test_the_cache_of_a_token_follows_from_the_models_shape() -> None:
     assert cache_bytes(model(), 4096, "q8_0") == cache_bytes(model(), 4096) * 17 / 32
 
 
-def test_two_cores_answer_one_at_a_time_and_keep_none_back() -> None:
-    derived = OllamaHostingProfile.derive(machine(2, 24 * 10**9), model())
-    assert (derived.num_parallel, derived.num_thread) == (1, 2)
+@pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 1), (4, 3), (8, 6), (16, 14)])
+def test_a_core_is_kept_back_as_soon_as_there_are_two(cores: int, threads: int) -> None:
+    assert OllamaHostingProfile.derive(machine(cores, 24 * 10**9), model()).num_thread == threads
+
+
+def test_two_cores_answer_one_at_a_time() -> None:
+    assert OllamaHostingProfile.derive(machine(2, 24 * 10**9), model()).num_parallel == 1
 
 
 def test_a_gpu_takes_more_at_once_with_flash_attention_whatever_torch_can_use() -> None:

@@ -91,6 +91,11 @@ def test_a_plan_needs_no_server_and_sends_nothing(weights: Path) -> None:
     assert plan.request["files"] == {"tiny-Q8_0.gguf": f"sha256:{plan.digest}"}
 
 
+def test_another_machine_decides_on_its_threads_itself(weights: Path) -> None:
+    assert "num_thread" not in OllamaDeployer("box.example", environment={}).plan("agent", weights).modelfile.parameters
+    assert "num_thread" in OllamaDeployer("localhost", environment={}).plan("agent", weights).modelfile.parameters
+
+
 def test_a_model_can_be_asked_and_deleted(server: ollama.Ollama, weights: Path) -> None:
     deployer(server).create_model("agent", weights)
     server.answer = lambda model, messages: f"{model}: {messages[-1]['content']}"

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra, ModelBusy, ModelError, ModelRefused
+from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.header import Header, read_header
-from journeyman.learn.weights.hosting import OllamaHostingProfile
+from journeyman.learn.weights.hosting import CONTEXT, OllamaHostingProfile
 from journeyman.learn.weights.modelfile import Modelfile, Value, check_name
 from journeyman.learn.weights.ollama_host import wire_of
 from journeyman.learn.weights.wire import Refused, Unreachable
+from journeyman.listening import is_loopback
 
 OLDEST = (0, 5, 5)
 """The first version that makes a model of blobs, as it is done today."""
@@ -148,7 +150,8 @@ class OllamaDeployer:
         path = Path(gguf)
         if not path.is_file():
             raise InputError(f"there is no file {path}: export one with journeyman export gguf")
-        header, profile = read_header(path), profile or OllamaHostingProfile.ryzen()
+        header = read_header(path)
+        profile = profile or self._profile(header)
         template, stop, notes = _template(header)
         told = {**profile.parameters, **({"stop": stop} if stop else {}), **(parameters or {})}
         modelfile = Modelfile(
@@ -240,6 +243,12 @@ class OllamaDeployer:
         """
         with self._named(f"deleting {name}"):
             self._wire.call("DELETE", "/api/delete", {"model": name})
+
+    def _profile(self, header: Header) -> OllamaHostingProfile:
+        """What follows from this machine; of another nothing is known, and it must decide itself."""
+        if is_loopback(self._wire.host):
+            return OllamaHostingProfile.derive(detect_hardware(), header)
+        return OllamaHostingProfile(num_thread=None, num_ctx=min(CONTEXT, header.context_length or CONTEXT))
 
     def _upload(self, plan: Plan) -> bool:
         """Whether the weights had to be sent."""

@@ -1,0 +1,251 @@
+"""llama.cpp's server for a GGUF file, as a child process that speaks OpenAI's protocol.
+
+`llama-server` where it is on the PATH, which answers many at once; else the server of llama-cpp-python, which answers one after
+the other. Where no port is asked for, any that is free is taken.
+"""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import InputError, MissingExtra, ModelError
+from journeyman.learn.weights.hardware import detect_hardware
+from journeyman.learn.weights.header import read_header
+from journeyman.learn.weights.hosting import OllamaHostingProfile
+from journeyman.learn.weights.wire import Refused, Unreachable, Wire
+from journeyman.listening import listen
+
+WAIT = 300.0
+"""Seconds until the model is loaded."""
+GRACE = 10.0
+"""Seconds a server has to end by itself."""
+SMOKE = "Say hello."
+SMOKE_TOKENS = 16
+_PULSE = 0.1
+_SERVERS_OWN = ("HOST", "PORT", "MODEL", "MODEL_ALIAS", "CONFIG_FILE", "API_KEY", "N_CTX", "SEED", "VERBOSE", "CHAT_FORMAT")
+"""Variables of the environment that llama-cpp-python's server would take for its settings."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A model that answers."""
+
+    url: str
+    """What OpenAI's client takes as its base URL."""
+    model: str
+    """The name to ask for."""
+    pid: int
+    program: str
+    """`llama-server` or `llama-cpp-python`."""
+    log: Path
+    prompt: str
+    reply: str
+    """What it said first."""
+    seconds: float
+    """From its start to its first answer."""
+
+
+@contextlib.contextmanager
+def serve(
+    gguf: str | Path, profile: OllamaHostingProfile | None = None, *, model: str = "", port: int = 0, log: Path | None = None
+) -> Iterator[Served]:
+    """Serve a file as long as the block runs; on loopback alone.
+
+    The server ends with it, and on Linux also when this process is killed, or the thread ends that asked for it.
+
+    Args:
+        profile: How; what follows from this machine, without one.
+        model: The name to ask for; the file's, without one.
+        log: Where the server writes what it has to say; beside the file, without one.
+
+    Raises:
+        InputError: The file is no GGUF, or the port is taken.
+        MissingExtra: There is no llama.cpp here.
+        ModelError: The server ended, or did not answer in time; the end of its log says why.
+    """
+    started = launch(gguf, profile, model=model, port=port, log=log)
+    try:
+        yield started.wait()
+    finally:
+        started.stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """A server that was started, and may not answer yet."""
+
+    process: subprocess.Popen[bytes]
+    wire: Wire
+    model: str
+    program: str
+    log: Path
+    began: float
+
+    def wait(self, seconds: float = WAIT) -> Served:
+        """Until it answers, and what it says to a greeting.
+
+        Raises:
+            ModelError: It ended, or did not answer within so many seconds.
+        """
+        until = time.monotonic() + seconds
+        while not self._ready():
+            if self.process.poll() is not None:
+                raise ModelError(f"{self.program} ended ({_ending(self.process.returncode)}) {self._last_words()}")
+            if time.monotonic() > until:
+                raise ModelError(f"{self.program} did not answer within {seconds:g} s {self._last_words()}")
+            time.sleep(_PULSE)
+        try:
+            reply = ask(self.wire, self.model, SMOKE)
+        except (Refused, Unreachable) as error:
+            raise ModelError(
+                f"{self.program} serves {self.model}, which does not answer ({error}) {self._last_words()}"
+            ) from None
+        return Served(
+            url=f"{self.wire.url}/v1",
+            model=self.model,
+            pid=self.process.pid,
+            program=self.program,
+            log=self.log,
+            prompt=SMOKE,
+            reply=reply,
+            seconds=time.monotonic() - self.began,
+        )
+
+    def stop(self) -> None:
+        """End it: politely first."""
+        end(self.process.pid, lambda: self.process.poll() is not None)
+        self.process.wait()
+
+    def _ready(self) -> bool:
+        with contextlib.suppress(Refused, Unreachable):
+            found = self.wire.call("GET", "/v1/models", timeout=5)
+            return self.model in [model.get("id") for model in found["data"]]
+        return False
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            told = [line.strip() for line in lines if "rror" in line or "ailed" in line] or lines
+            return f"(its log, {self.log}: {' '.join(told[-1:])[:300]})"
+        return f"(its log was to be {self.log})"
+
+
+def launch(
+    gguf: str | Path,
+    profile: OllamaHostingProfile | None = None,
+    *,
+    model: str = "",
+    port: int = 0,
+    log: Path | None = None,
+    detached: bool = False,
+) -> Launched:
+    """Start a server, and do not wait for it. `detached` outlives this process. Raises like `serve`."""
+    path = Path(gguf)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: export one with journeyman export gguf")
+    header = read_header(path)
+    profile = profile or OllamaHostingProfile.derive(detect_hardware(), header)
+    program, command = _command()
+    with listen("127.0.0.1", port) as free:
+        port = free.getsockname()[1]
+    model, log = model or path.stem, log or path.with_suffix(".log")
+    command += _arguments(program, path, model, port, profile)
+    with _opened(log) as said:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            env={name: value for name, value in os.environ.items() if name.upper() not in _SERVERS_OWN},
+            # Ctrl-C at the terminal is for us, who then stop it.
+            start_new_session=True,
+            preexec_fn=None if detached else _die_with(os.getpid()),
+        )
+    wire = Wire(host="127.0.0.1", port=port)
+    return Launched(process=process, wire=wire, model=model, program=program, log=log, began=time.monotonic())
+
+
+def ask(wire: Wire, model: str, prompt: str, *, tokens: int = SMOKE_TOKENS) -> str:
+    """What a model says, greedily, by OpenAI's protocol. Raises `Refused` and `Unreachable`."""
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0}
+    found: Any = wire.call("POST", "/v1/chat/completions", body, timeout=WAIT)
+    try:
+        return str(found["choices"][0]["message"]["content"] or "")
+    except (TypeError, LookupError):
+        raise Refused(200, "its answer has no message in it") from None
+
+
+def end(pid: int, gone: Callable[[], bool]) -> None:
+    """End a process and those that it started: by SIGTERM, and after `GRACE` seconds by SIGKILL."""
+    for number, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        until = time.monotonic() + seconds
+        while not gone():
+            if time.monotonic() > until:
+                break
+            time.sleep(_PULSE / 2)
+        else:
+            return
+
+
+def _command() -> tuple[str, list[str]]:
+    """The server that is here, and how it is called."""
+    if found := shutil.which("llama-server"):
+        return "llama-server", [found]
+    missing = [
+        name for name in ("llama_cpp", "fastapi", "uvicorn", "sse_starlette", "starlette_context") if not find_spec(name)
+    ]
+    if missing:
+        raise MissingExtra(
+            f"{missing[0]} is missing: pip install 'journeyman[gguf]', or put llama.cpp's llama-server on the PATH"
+        )
+    return "llama-cpp-python", [sys.executable, "-m", "llama_cpp.server"]
+
+
+def _arguments(program: str, gguf: Path, model: str, port: int, profile: OllamaHostingProfile) -> Sequence[str]:
+    place = ["--model", str(gguf), "--host", "127.0.0.1", "--port", str(port)]
+    if program == "llama-server":
+        return [*place, "--alias", model, "--jinja", *profile.llama_server]
+    return [*place, "--model_alias", model, *profile.python_server]
+
+
+@contextlib.contextmanager
+def _opened(log: Path) -> Iterator[Any]:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as said:
+            yield said
+    except OSError as error:
+        raise InputError(f"{log} cannot be written ({error.strerror}); name another place for the server's log") from None
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """What makes a child end when we are killed, and can no longer stop it. Linux has a word for it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    # Looked up before the fork: behind it nothing may be allocated.
+    prctl = ctypes.CDLL(None).prctl
+    return partial(_ask_to_die, prctl, parent)
+
+
+def _ask_to_die(prctl: Callable[[int, int], int], parent: int) -> None:
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _ending(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"

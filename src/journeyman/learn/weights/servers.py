@@ -1,0 +1,98 @@
+"""Servers that outlive the command that started them: a file for each, in a folder of the project."""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from journeyman.errors import InputError
+from journeyman.learn.weights.llamacpp import Served, end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A server that was left running."""
+
+    model: str
+    url: str
+    pid: int
+    started: str | None
+    """When its process began, in the system's own count: another process may have its number by now. `None` where not told."""
+    gguf: str
+    log: str
+
+    @property
+    def runs(self) -> bool:
+        began = _began(self.pid)
+        return began is not None and self.started in (None, began)
+
+
+def keep(served: Served, gguf: Path, folder: Path) -> Server:
+    """Note a server, so that `stop` finds it.
+
+    Raises:
+        InputError: The folder cannot be written.
+    """
+    server = Server(
+        model=served.model,
+        url=served.url,
+        pid=served.pid,
+        started=_began(served.pid),
+        gguf=str(gguf.resolve()),
+        log=str(served.log),
+    )
+    path = _path(folder, served.model)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f".{path.name}.new")
+        new.write_text(json.dumps(asdict(server)) + "\n", encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    return server
+
+
+def running(folder: Path) -> Iterator[Server]:
+    """The servers of a folder that run, by name. What is left of those that ended is cleared away."""
+    for path in sorted(folder.glob("*.json")):
+        server = _read(path)
+        if server is not None and server.runs:
+            yield server
+        else:
+            path.unlink(missing_ok=True)
+
+
+def stop(folder: Path, model: str) -> Server | None:
+    """End a server; `None` when there is none of that name that runs."""
+    found = next((server for server in running(folder) if server.model == model), None)
+    if found is not None:
+        end(found.pid, lambda: not found.runs)
+        _path(folder, model).unlink(missing_ok=True)
+    return found
+
+
+def _path(folder: Path, model: str) -> Path:
+    return folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', model)}.json"
+
+
+def _read(path: Path) -> Server | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Server(**json.loads(path.read_text(encoding="utf-8")))
+    return None
+
+
+def _began(pid: int) -> str | None:
+    """When a process began; `None` when there is none of that number, or only what its parent has yet to bury."""
+    with contextlib.suppress(OSError):
+        # The name stands in brackets and may hold anything: what follows it is counted from the last one.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if fields[0] == "Z" else fields[19]
+    if Path("/proc/self/stat").exists():
+        return None
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, 0)
+        return "unknown"
+    return None
