@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback
+from trl.trainer.utils import RepeatSampler
 
 from journeyman.learn.weights import metrics
 from journeyman.learn.weights.config import TrainingConfig
@@ -142,8 +143,9 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **loaded: Any) -> None:
         if self._before is not None:
+            _forward(loaded["train_dataloader"], int(state.epoch))
             if self._before.tokens is not None and hasattr(self._trainer, "_total_train_tokens"):
                 self._trainer._total_train_tokens = self._before.tokens
             return
@@ -272,6 +274,14 @@ def _updates_a_generation(args: Any) -> int:
     """GRPO: how many updates are made on completions that were written together."""
     passes = int(getattr(args, "steps_per_generation", None) or 0)
     return max(1, passes * int(getattr(args, "num_iterations", 1)) // int(args.gradient_accumulation_steps))
+
+
+def _forward(loader: Any, epochs: int) -> None:
+    """Bring TRL's sampler to where it was: it shuffles anew in each epoch, with a generator that is not kept."""
+    batches = getattr(loader.batch_sampler, "batch_sampler", loader.batch_sampler)
+    if isinstance(sampler := batches.sampler, RepeatSampler) and sampler.shuffle:
+        for _ in range(epochs):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
 
 
 def _rewrite(work: Work, updates: list[Update]) -> None:

@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,12 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from transformers import GenerationConfig
 from trl.models.utils import unwrap_model_for_generation
 
-from journeyman.learn.weights.rows import Said
 from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.masks import Encoder
+from journeyman.learn.weights.train.merged import merged
+from journeyman.learn.weights.train.sampling import attempt
 from journeyman.score import Score
 from journeyman.task import Task
-from journeyman.trace import Message, ModelCall, Trace, spoken
 
 BATCH = 32
 """Prompts decoded together, at most."""
@@ -43,7 +43,10 @@ def look(trainer: Any, work: Work, tasks: Sequence[Task]) -> Look:
         answers = _answer(trainer, work, tasks)
         found: list[Any] = [None]
         if trainer.is_world_process_zero() and work.judge is not None:
-            attempts = [(task, _trace(work, task, answer)) for task, answer in zip(tasks, answers, strict=True)]
+            attempts = [
+                (task, attempt(task, work.put(task), answer, id=f"validation/{task.id}", model=work.config.base_model))
+                for task, answer in zip(tasks, answers, strict=True)
+            ]
             found = [_look(work.judge.judge(attempts))]
     if trainer.args.world_size > 1:
         torch.distributed.broadcast_object_list(found, src=0)
@@ -57,16 +60,9 @@ def _look(scores: Sequence[Score]) -> Look:
     return Look(sum(known) / len(known), sum(total >= 1.0 for total in known) / len(known))
 
 
-def encoded(tokenizer: Any, said: Said) -> list[int]:
-    """A prompt as the model reads it: text as it is, messages through the chat template, up to where the model writes."""
-    if isinstance(said, str):
-        return list(tokenizer(said)["input_ids"])
-    text = tokenizer.apply_chat_template([dict(each) for each in said], tokenize=False, add_generation_prompt=True)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 def _answer(trainer: Any, work: Work, tasks: Sequence[Task]) -> list[str]:
-    prompts = [encoded(work.tokenizer, work.put(task)) for task in tasks]
+    encode = Encoder(work.tokenizer).prompt
+    prompts = [encode(work.put(task)) for task in tasks]
     # By length, for little padding.
     order = sorted(range(len(prompts)), key=lambda each: len(prompts[each]))
     answers = [""] * len(prompts)
@@ -132,7 +128,9 @@ def _whole(trainer: Any) -> Iterator[Any]:
         with FullyShardedDataParallel.summon_full_params(wrapped, recurse=False):
             yield accelerator.unwrap_model(wrapped)
     else:
-        yield accelerator.unwrap_model(wrapped)
+        model = accelerator.unwrap_model(wrapped)
+        with merged(model):
+            yield model
 
 
 @contextmanager
@@ -145,22 +143,3 @@ def _same_chance() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-
-
-def _trace(work: Work, task: Task, answer: str) -> Trace:
-    said = work.put(task)
-    messages = (
-        (Message(role="user", text=said),)
-        if isinstance(said, str)
-        else tuple(Message(role=str(each["role"]), text=str(each.get("content") or "")) for each in said)
-    )
-    call = ModelCall(model=work.config.base_model, prompt=spoken(messages), reply=answer, messages=messages)
-    return Trace(
-        id=f"validation/{task.id}",
-        task_id=task.id,
-        candidate_id="training",
-        started_at=datetime.now(UTC),
-        steps=(call,),
-        domain=task.domain,
-        source="run",
-    )
