@@ -25,6 +25,7 @@ COMMANDS = {
     "traces": "Find, read, label, export and forget what agents did.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
+    "dataset": "Build, look at and check sets of rows to train weights on.",
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
     "sandbox": "Run code behind walls, and try to break out of them.",

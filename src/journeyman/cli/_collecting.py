@@ -1,8 +1,7 @@
 """The work behind `journeyman collect`, apart from its options."""
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.text import Text
 from journeyman import config
 from journeyman.capture import files
 from journeyman.capture.base import Recorded
-from journeyman.capture.files import Problem
+from journeyman.capture.files import Problem, folders
 from journeyman.capture.redact import Redactor
 from journeyman.capture.shapes import shapes_only
 from journeyman.cli._bar import bar
@@ -33,7 +32,6 @@ _TOLD = 20
 """Broken places that are named on the screen; `--json` names all."""
 _PAUSE = 2.0
 """Seconds between two lines that say how far it is, where there is no bar."""
-_SPANS = "otlp"
 
 Prepare = Callable[[Trace], Trace]
 
@@ -83,7 +81,7 @@ class _Tally:
 def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
     """Bring in what the options name; the summary, and the exit code. A table goes to stdout, words to stderr."""
     name, paths = _named(given["format_name"], given["files"])
-    found = list(_walked(paths))
+    found = list(folders.walked(paths))
     tallies = []
     with ExitStack() as stack:
         url = _url(given["store"])
@@ -91,9 +89,9 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
         keep = _Keeper(store, _prepared(given))
         size = sum(path.stat().st_size for path, _ in found)
         done = stack.enter_context(bar("kB", max(size >> 10, 1), quiet=quiet, pause=_PAUSE))
-        for paths, is_named in _grouped(found, name):
+        for paths, is_named in folders.grouped(found, name):
             tally = _Tally(file=str(paths[0]) if len(paths) == 1 else f"{len(paths)} files of spans")
-            keep.all(_read(paths, name, _kilobytes(done)), tally, is_named=is_named)
+            keep.all(folders.read(paths, name, _kilobytes(done)), tally, is_named=is_named)
             tallies.append(tally)
         keep.flush()
     summed = _summed(tallies)
@@ -116,46 +114,6 @@ def _named(format: str | None, paths: Sequence[Path]) -> tuple[str | None, Seque
     if format is not None and format not in files.NAMES:
         raise InputError(f"there is no format {format!r}; --format is one of {', '.join(files.NAMES)}")
     return format, paths
-
-
-def _walked(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
-    """The files, those of folders included; whether a file was named itself.
-
-    Raises:
-        InputError: There is no such file.
-    """
-    for path in paths:
-        if not path.exists():
-            raise InputError(f"there is no file {path}")
-        if not path.is_dir():
-            yield path, True
-            continue
-        for folder, inner, names in os.walk(path):
-            inner[:] = sorted(each for each in inner if not each.startswith("."))
-            found = (Path(folder, each) for each in sorted(names) if not each.startswith("."))
-            yield from ((each, False) for each in found if each.is_file())
-
-
-def _grouped(found: Sequence[tuple[Path, bool]], name: str | None) -> Iterator[tuple[list[Path], bool]]:
-    """Each file alone, but those of spans together: a trace's spans may stand in several."""
-    spans: list[Path] = []
-    named = False
-    for path, is_named in found:
-        if len(found) > 1 and (name == _SPANS or (name is None and files.holds_spans(path))):
-            spans.append(path)
-            named |= is_named
-        else:
-            yield [path], is_named
-    if spans:
-        yield spans, named
-
-
-def _read(paths: list[Path], name: str | None, done: Callable[[int], None]) -> Iterator[Recorded | Problem]:
-    if len(paths) == 1:
-        yield from files.read(paths[0], name, done)
-    else:
-        yield from files.read_spans(paths)
-        done(sum(path.stat().st_size for path in paths))
 
 
 def _prepared(given: Mapping[str, Any]) -> Prepare:

@@ -34,7 +34,8 @@ _FILTERS = (
 )
 
 
-def _filters(made: _Command) -> _Command:
+def filters(made: _Command) -> _Command:
+    """Gives a command the options that say which traces are meant; `_traces.query` reads them."""
     for option in reversed(_FILTERS):
         made = option(made)
     return made
@@ -54,12 +55,12 @@ def command() -> None:
 
 
 @command.command("list")
-@_filters
+@filters
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Show so many at most.")
 @click.option("--after", metavar="MARK", help="Go on where the list before ended: the `next` of its --json.")
 @_STORE
 @json_option
-def list_(store: str | None, limit: int, after: str | None, as_json: bool, **filters: Any) -> None:
+def list_(store: str | None, limit: int, after: str | None, as_json: bool, **wanted: Any) -> None:
     """List traces, newest first.
 
     \b
@@ -69,17 +70,17 @@ def list_(store: str | None, limit: int, after: str | None, as_json: bool, **fil
     """
     from journeyman.cli import _traces
 
-    emit(_traces.listed(store, filters, limit=limit, after=after, quiet=as_json), as_json=as_json)
+    emit(_traces.listed(store, wanted, limit=limit, after=after, quiet=as_json), as_json=as_json)
 
 
 @command.command()
 @click.argument("words", nargs=-1, required=True)
-@_filters
+@filters
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="Show so many at most.")
 @click.option("--after", metavar="MARK", help="Go on where the list before ended: the `next` of its --json.")
 @_STORE
 @json_option
-def search(words: tuple[str, ...], store: str | None, as_json: bool, **filters: Any) -> None:
+def search(words: tuple[str, ...], store: str | None, as_json: bool, **wanted: Any) -> None:
     """Find traces by words that stand in them, newest first.
 
     All the words must be there, in any order and case; "in quotes" is a phrase, and the last word may be a beginning.
@@ -91,9 +92,9 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **filters: 
     """
     from journeyman.cli import _traces
 
-    filters["text"] = " ".join((filters["text"] or "", *words)).lstrip()
-    limit, after = filters.pop("limit"), filters.pop("after")
-    emit(_traces.listed(store, filters, limit=limit, after=after, quiet=as_json), as_json=as_json)
+    wanted["text"] = " ".join((wanted["text"] or "", *words)).lstrip()
+    limit, after = wanted.pop("limit"), wanted.pop("after")
+    emit(_traces.listed(store, wanted, limit=limit, after=after, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -117,7 +118,7 @@ def show(trace_id: str, full: bool, store: str | None, as_json: bool) -> None:
 
 
 @command.command()
-@_filters
+@filters
 @click.option(
     "--format", "name", type=click.Choice(("jsonl", "chat")), default="jsonl", show_default=True, help="See the text above."
 )
@@ -125,7 +126,7 @@ def show(trace_id: str, full: bool, store: str | None, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="So many at most.")
 @_STORE
 @json_option
-def export(name: str, out: Path | None, limit: int | None, store: str | None, as_json: bool, **filters: Any) -> None:
+def export(name: str, out: Path | None, limit: int | None, store: str | None, as_json: bool, **wanted: Any) -> None:
     """Write traces to a file, oldest first.
 
     jsonl is ours: a trace a line, whole, and `journeyman collect` reads it again. chat is what OpenAI's fine-tuning takes:
@@ -138,15 +139,15 @@ def export(name: str, out: Path | None, limit: int | None, store: str | None, as
     """
     from journeyman.cli import _traces_export
 
-    emit(_traces_export.export(store, filters, name, out, limit=limit, quiet=as_json), as_json=as_json)
+    emit(_traces_export.export(store, wanted, name, out, limit=limit, quiet=as_json), as_json=as_json)
 
 
 @command.command()
-@_filters
+@filters
 @click.option("--agreement", is_flag=True, help="How far the people who labelled agree, too.")
 @_STORE
 @json_option
-def stats(store: str | None, agreement: bool, as_json: bool, **filters: Any) -> None:
+def stats(store: str | None, agreement: bool, as_json: bool, **wanted: Any) -> None:
     """Say what went well, what it cost and how long it took, by agent, model, day and tool.
 
     \b
@@ -156,7 +157,7 @@ def stats(store: str | None, agreement: bool, as_json: bool, **filters: Any) -> 
     """
     from journeyman.cli import _traces_stats
 
-    emit(_traces_stats.statistics(store, filters, agreement=agreement, quiet=as_json), as_json=as_json)
+    emit(_traces_stats.statistics(store, wanted, agreement=agreement, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -166,7 +167,7 @@ def stats(store: str | None, agreement: bool, as_json: bool, **filters: Any) -> 
 @click.option("--others", is_flag=True, help="The ones, too, that others have labelled and WHO has not: to see if you agree.")
 @click.option("--agreement", is_flag=True, help="Say how far the people who labelled agree, and ask nothing.")
 @click.option("--telling", is_flag=True, help="Ask first for the labels that an auto-labeler would learn most from.")
-@_filters
+@filters
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, metavar="N", help="Ask about so many at most.")
 @_STORE
 @json_option

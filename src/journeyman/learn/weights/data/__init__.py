@@ -4,6 +4,10 @@ for row in read("kto.jsonl"):
     print(row.label)
 """
 
+from journeyman.learn.weights.data.build import build
+from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.files import read, write
+from journeyman.learn.weights.data.judged import Judged
+from journeyman.learn.weights.data.sheet import Sheet
 
-__all__ = ["read", "write"]
+__all__ = ["DatasetConfig", "Judged", "Sheet", "build", "read", "write"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra
-from journeyman.learn.weights.data.forms import is_plain, json_of, row_of
+from journeyman.learn.weights.data.forms import is_plain, json_of, loads, row_of
 from journeyman.learn.weights.data.whole import whole
 from journeyman.learn.weights.rows import Labelled, Row
 
@@ -104,7 +104,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _value(text: bytes, where: str) -> Any:
     try:
-        value = json.loads(text)
+        value = loads(text)
         if b"\\ud" in text.lower():
             # Half a surrogate pair can be escaped in JSON, and no tokenizer takes it.
             json.dumps(value, ensure_ascii=False).encode()

@@ -171,7 +171,7 @@ def arguments_of(told: Any) -> Mapping[str, Any] | None:
     """The arguments of a tool call as an object; `None` where they are none, whatever they were meant to be."""
     if isinstance(told, str) and told.strip():
         try:
-            told = json.loads(told)
+            told = loads(told)
         except (ValueError, RecursionError):
             return None
     if told is None or told == "":
@@ -180,13 +180,35 @@ def arguments_of(told: Any) -> Mapping[str, Any] | None:
 
 
 def _numbers(told: Any, name: str, wanted: int) -> tuple[float, ...]:
-    found = tuple(float(each) for each in told if _is_number(each)) if isinstance(told, list | tuple) else ()
+    found = tuple(float(each) for each in told if is_number(each)) if isinstance(told, list | tuple) else ()
     if len(found) != wanted or len(told) != wanted:
         raise ValueError(f'needs a finite number in "{name}" for each of its {wanted} completions')
     return found
 
 
-def _is_number(value: Any) -> bool:
+def loads(text: str | bytes) -> Any:
+    """What a text of JSON holds.
+
+    Raises:
+        ValueError: It is none. A number that is none, as Python would read and JSON does not have, is none either.
+        RecursionError: It is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text} is too large for a number")
+    return value
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -200,7 +222,7 @@ def _logprobs(told: Any, wanted: int) -> tuple[tuple[float, ...] | None, ...]:
         raise ValueError(f'needs a list of log-probabilities, or null, in "logprobs" for each of its {wanted} completions')
     found = []
     for at, each in enumerate(told):
-        if each is not None and (not isinstance(each, list | tuple) or not all(_is_number(one) for one in each)):
+        if each is not None and (not isinstance(each, list | tuple) or not all(is_number(one) for one in each)):
             raise ValueError(f"has logprobs[{at}], which is no list of finite numbers")
         found.append(None if each is None else tuple(float(one) for one in each))
     return tuple(found)
@@ -211,7 +233,7 @@ def _tools(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     if isinstance(told, str):
         # TRL takes a text of JSON, too.
         try:
-            told = json.loads(told) or ()
+            told = loads(told) or ()
         except (ValueError, RecursionError):
             told = None
     if not isinstance(told, list | tuple) or not all(isinstance(each, Mapping) for each in told):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.data.forms import is_plain, json_of
+from journeyman.learn.weights.data.forms import is_plain, json_of, loads
 from journeyman.learn.weights.rows import Labelled, Row
 
 _AT_ONCE = 1000
@@ -133,7 +133,7 @@ def _object(value: Any) -> Any:
     if not isinstance(value, str):
         return _without_nothing(value)
     try:
-        return json.loads(value)
+        return loads(value)
     except (ValueError, RecursionError):
         return value
 

@@ -1,0 +1,131 @@
+"""Traces become candidates for rows. What they say waits in a file: a store of any size fits into memory."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from journeyman.capture.finetuning import Losses
+from journeyman.learn.weights.data.config import DatasetConfig
+from journeyman.learn.weights.data.judged import Judged, Verdict, refusal, verdict
+from journeyman.learn.weights.data.limits import fitted, length, most
+from journeyman.learn.weights.data.talks import Talk, talks
+
+UNKNOWN = "traces of which nobody knows what they were worth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is known in memory of a candidate for a row."""
+
+    key: tuple[datetime, str, int, bytes]
+    """By which they are put in order, whatever the order in which they came: time, id of the trace, number in it, content."""
+    place: int
+    """In the spool."""
+    content: bytes
+    """Digest of prompt, completion and tools."""
+    prompt: bytes
+    """Digest of prompt and tools."""
+    task: bytes
+    """Digest of the task's domain and id, and of the agent's instructions and tools: of two sets of tasks with the same ids,
+    that tells them apart."""
+    verdict: Verdict | None
+    reward: float | None
+    agent: str
+    domain: str
+    source: str
+    task_id: str
+    prompt_length: int
+    completion_length: int
+
+    @property
+    def trace(self) -> str:
+        return self.key[1]
+
+
+class Spool:
+    """What the candidates say, in a file without a name that ends with this process."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - `close` closes it
+
+    def add(self, told: Mapping[str, Any]) -> int:
+        """Where it stands. Half a surrogate pair, which is no text, becomes a question mark."""
+        place = self._file.seek(0, 2)
+        self._file.write(json.dumps(told, ensure_ascii=False, default=str).encode(errors="replace") + b"\n")
+        return place
+
+    def get(self, place: int) -> dict[str, Any]:
+        self._file.seek(place)
+        found: dict[str, Any] = json.loads(self._file.readline())
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def gather(
+    judged: Iterable[Judged],
+    config: DatasetConfig,
+    spool: Spool,
+    losses: Losses,
+    done: Callable[[int], None] = lambda _: None,
+) -> list[Found]:
+    """The candidates that traces give, in the order of their keys; what is left out is counted.
+
+    Args:
+        done: Told after each trace that it is one more.
+    """
+    found: list[Found] = []
+    for one in judged:
+        found += _of(one, config, spool, losses)
+        done(1)
+    return sorted(found, key=lambda each: each.key)
+
+
+def _of(judged: Judged, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterable[Found]:
+    if why := refusal(judged):
+        losses.add(f"{why}: left out")
+        return
+    label = verdict(judged, config.threshold, proposals=config.auto_labels)
+    if (label if config.method == "kto" else judged.reward) is None:
+        losses.add(f"{UNKNOWN}: left out")
+        return
+    task: bytes | None = None
+    for number, talk in enumerate(talks(judged.trace, config, losses)):
+        task = task or _task(judged, talk)
+        fit = fitted(talk, most(config), lambda what: losses.add(f"rows {what}"))
+        if fit is not None:
+            yield _found(judged, fit, number, (task, label), spool)
+
+
+def _found(judged: Judged, talk: Talk, number: int, known: tuple[bytes, Verdict | None], spool: Spool) -> Found:
+    trace, (task, label) = judged.trace, known
+    content = _digest([talk.prompt, talk.completion, talk.tools])
+    told = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
+    return Found(
+        key=(trace.started_at, trace.id, number, content),
+        place=spool.add(told),
+        content=content,
+        prompt=_digest([talk.prompt, talk.tools]),
+        task=task,
+        verdict=label,
+        reward=judged.reward,
+        agent=trace.agent or "",
+        domain=trace.domain,
+        source=trace.source,
+        task_id=trace.task_id,
+        prompt_length=length(talk.prompt),
+        completion_length=length(talk.completion),
+    )
+
+
+def _task(judged: Judged, talk: Talk) -> bytes:
+    return _digest([judged.trace.domain, judged.trace.task_id, talk.instructions, talk.tools])
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=16).digest()

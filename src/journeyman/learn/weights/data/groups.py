@@ -1,0 +1,69 @@
+"""Attempts at one task as groups, with rewards normalised among them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from journeyman.capture.finetuning import Losses
+from journeyman.learn.weights.data.forms import SPREAD, normalised
+from journeyman.learn.weights.data.gather import Found
+
+
+@dataclass(frozen=True, slots=True)
+class Bunch:
+    """The completions of one prompt, of attempts at one task."""
+
+    found: tuple[Found, ...]
+    rewards: tuple[float, ...]
+    """Normalised among all attempts at the task, those with other prompts included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouped:
+    """All groups of a set."""
+
+    bunches: tuple[Bunch, ...]
+    tasks: int
+    """Groups of attempts: there are more rows where attempts at one task had several prompts."""
+    flat: int
+    """Groups whose attempts were all worth the same."""
+
+
+def grouped(found: Sequence[Found], losses: Losses) -> Grouped:
+    """Attempts at the same task together, else those with the same prompt. One that stands alone has nothing to be compared
+    with, and is left out.
+
+    The prompts of attempts at one task may differ, as where another user is simulated each time. Each prompt then is a row of
+    its own, and the mean over all attempts is still a baseline that does not depend on what was done.
+    """
+    several, alone = _apart(found, lambda one: one.task)
+    more, single = _apart(alone, lambda one: one.prompt)
+    losses.add("attempts that no other can be compared with: left out", len({one.trace for one in single}))
+    groups = sorted([*several, *more], key=lambda group: group[0].key)
+    bunches, flat = [], 0
+    for group in groups:
+        rewards = {one.trace: one.reward for one in group if one.reward is not None}
+        scaled = dict(zip(rewards, normalised(list(rewards.values())), strict=True))
+        flat += all(abs(value) < SPREAD for value in scaled.values())
+        bunches += list(_bunches(group, scaled))
+    return Grouped(bunches=tuple(bunches), tasks=len(groups), flat=flat)
+
+
+def _apart(found: Sequence[Found], by: Callable[[Found], bytes]) -> tuple[list[list[Found]], list[Found]]:
+    """Groups of several attempts, and the attempts that are alone."""
+    groups: defaultdict[bytes, list[Found]] = defaultdict(list)
+    first: dict[str, bytes] = {}
+    for one in found:
+        # The conversations of one trace are one attempt.
+        groups[first.setdefault(one.trace, by(one))].append(one)
+    several = [group for group in groups.values() if len({one.trace for one in group}) > 1]
+    together = {one.trace for group in several for one in group}
+    return several, [one for one in found if one.trace not in together]
+
+
+def _bunches(group: Sequence[Found], scaled: dict[str, float]) -> Iterator[Bunch]:
+    prompts: defaultdict[bytes, list[Found]] = defaultdict(list)
+    for one in group:
+        prompts[one.prompt].append(one)
+    for same in prompts.values():
+        yield Bunch(tuple(same), tuple(scaled[one.trace] for one in same))

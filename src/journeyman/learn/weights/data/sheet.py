@@ -1,0 +1,215 @@
+"""The datasheet of a set: what is in it, where that came from, and what was left out and why. Neither time nor machine is in
+it: the same set has the same sheet."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from journeyman.capture.finetuning import Losses
+from journeyman.learn.weights.data.config import DatasetConfig
+from journeyman.learn.weights.data.gather import Found
+from journeyman.learn.weights.data.whole import whole
+
+_BINS = 10
+_LISTED = 20
+"""Agents, domains and sources that are named, the most frequent first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What stands in a set."""
+
+    rows: int
+    found: Sequence[Found]
+    """Of each completion, as often as it stands there."""
+    groups: int | None = None
+    """Of attempts that were compared."""
+    flat: int | None = None
+    """Of these, the ones whose attempts were all worth the same: they teach GRPO nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """What a set holds."""
+
+    rows: int
+    completions: int
+    tasks: int
+    traces: int
+    good: int
+    bad: int
+    """Completions by label; of groups, by whether their reward reaches the threshold."""
+    groups: int | None
+    flat_groups: int | None
+    labelled_by: Mapping[str, int]
+    """How many labels came by which rule."""
+    weights: Mapping[str, float] | None
+    """By which KTO makes up for the balance of its labels, where they were to be weighed."""
+    rewards: Mapping[str, Any]
+    """Mean reward of an attempt: how many are known, their mean, and how many lie in each tenth from 0 to 1."""
+    lengths: Mapping[str, Mapping[str, int]]
+    """Characters of prompts and completions: least, median, of 95 in 100 at most, most."""
+    agents: Mapping[str, int]
+    domains: Mapping[str, int]
+    sources: Mapping[str, int]
+    """Completions by how their trace came in."""
+    left_out: Mapping[str, int]
+    """What was left out, cut or lost, and how often."""
+    config: Mapping[str, Any]
+    sha256: str | None
+    """Of the file; `None` where none was written."""
+
+    def json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def of(told: Told, config: DatasetConfig, losses: Losses, path: Path | None) -> Sheet:
+    """The sheet of a set that was written to `path`."""
+    found = told.found
+    labels = Counter(_good(one, config) for one in found)
+    ranks = Counter(_RULES[one.verdict.rank] for one in found if one.verdict is not None)
+    return Sheet(
+        rows=told.rows,
+        completions=len(found),
+        tasks=len({(one.domain, one.task_id) for one in found}),
+        traces=len({one.trace for one in found}),
+        good=labels[True],
+        bad=labels[False],
+        groups=told.groups,
+        flat_groups=told.flat,
+        labelled_by=dict(sorted(ranks.items())) if config.method == "kto" else {},
+        weights=_weights(labels[True], labels[False]) if config.balance == "weights" else None,
+        rewards=_rewards([one.reward for one in found if one.reward is not None]),
+        lengths={
+            "prompt": _lengths([one.prompt_length for one in found]),
+            "completion": _lengths([one.completion_length for one in found]),
+        },
+        agents=_most(one.agent for one in found),
+        domains=_most(one.domain for one in found),
+        sources=_most(one.source for one in found),
+        left_out=dict(sorted(losses.counts.items())),
+        config=config.json(),
+        sha256=None if path is None else digest(path),
+    )
+
+
+def save(sheet: Sheet, path: Path) -> None:
+    """Write it beside its set."""
+    for beside, text in (
+        (json_path(path), _dumped(sheet)),
+        (path.with_name(f"{path.name}.sheet.md"), markdown(sheet, path.name)),
+    ):
+        with whole(beside) as part:
+            part.write_text(text, encoding="utf-8")
+
+
+def json_path(path: Path) -> Path:
+    """Where the sheet of a set stands."""
+    return path.with_name(f"{path.name}.sheet.json")
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def markdown(sheet: Sheet, name: str) -> str:
+    """The sheet for people."""
+    parts = [f"# {name}", _summary(sheet)]
+    parts += [_table("Rewards of attempts", _bins(sheet.rewards))] if sheet.rewards["known"] else []
+    parts.append(_lengths_table(sheet.lengths))
+    for title, counts in (
+        ("Labels came from", sheet.labelled_by),
+        ("Agents", sheet.agents),
+        ("Domains", sheet.domains),
+        ("Sources", sheet.sources),
+        ("Left out, cut or lost", sheet.left_out),
+    ):
+        parts += [_table(title, counts)] if counts else []
+    settings = {name: value for name, value in sheet.config.items() if value not in (None, {})}
+    parts.append(_table("Settings", settings))
+    return "\n\n".join(parts) + "\n"
+
+
+def _good(found: Found, config: DatasetConfig) -> bool | None:
+    if config.method == "kto":
+        return None if found.verdict is None else found.verdict.good
+    return None if found.reward is None else found.reward >= config.threshold
+
+
+_RULES = ("a word that was said", "the mean reward", "the auto-labeler")
+
+
+def _weights(good: int, bad: int) -> Mapping[str, float] | None:
+    """The larger side has the weight 1, the smaller the ratio of the two: then both count the same (KTO, Ethayarajh et al.,
+    arXiv 2402.01306, section 4.3, asks for 1 to 4/3 between them)."""
+    if not good or not bad:
+        return None
+    return {"desirable_weight": max(1.0, bad / good), "undesirable_weight": max(1.0, good / bad)}
+
+
+def _rewards(values: Sequence[float]) -> Mapping[str, Any]:
+    bins = Counter(min(int(max(value, 0.0) * _BINS), _BINS - 1) for value in values)
+    mean = sum(sorted(values)) / len(values) if values else None
+    return {"known": len(values), "mean": mean, "histogram": [bins[at] for at in range(_BINS)]}
+
+
+def _bins(rewards: Mapping[str, Any]) -> Mapping[str, int]:
+    return {f"{at / _BINS:.1f} to {(at + 1) / _BINS:.1f}": count for at, count in enumerate(rewards["histogram"]) if count}
+
+
+def _lengths(values: Sequence[int]) -> Mapping[str, int]:
+    ordered = sorted(values)
+    if not ordered:
+        return {}
+    at = {"least": 0.0, "median": 0.5, "of 95 in 100 at most": 0.95, "most": 1.0}
+    return {name: ordered[round(part * (len(ordered) - 1))] for name, part in at.items()}
+
+
+def _most(names: Iterable[str]) -> Mapping[str, int]:
+    counts = sorted(Counter(names).items(), key=lambda each: (-each[1], each[0]))
+    rest = sum(count for _, count in counts[_LISTED:])
+    return {name or "(without a name)": count for name, count in counts[:_LISTED]} | ({"(others)": rest} if rest else {})
+
+
+def _dumped(sheet: Sheet) -> str:
+    return json.dumps(sheet.json(), ensure_ascii=False, indent=1).encode(errors="replace").decode() + "\n"
+
+
+def _summary(sheet: Sheet) -> str:
+    what = f"{sheet.rows} rows, {sheet.completions} completions of {sheet.traces} traces at {sheet.tasks} tasks; "
+    what += f"{sheet.good} good, {sheet.bad} bad."
+    if sheet.groups is not None:
+        what += f"\n{sheet.groups} groups of attempts were compared; in {sheet.flat_groups} of them all were worth the same."
+    if sheet.weights:
+        what += (
+            "\nTrain with " + " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in sheet.weights.items()) + "."
+        )
+    if sheet.rewards["mean"] is not None:
+        what += f"\nThe mean reward is {sheet.rewards['mean']:.3f}."
+    return f"{what}\nSHA-256 of the file: `{sheet.sha256}`" if sheet.sha256 else what
+
+
+def _table(title: str, rows: Mapping[str, Any]) -> str:
+    lines = (f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items())
+    return "\n".join([f"## {title}", "", "| | |", "|---|---|", *lines])
+
+
+def _lengths_table(lengths: Mapping[str, Mapping[str, int]]) -> str:
+    names = list(lengths["prompt"])
+    if not names:
+        return "## Characters\n\nnone"
+    head = ["## Characters", "", f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    return "\n".join(
+        [*head, *(f"| {what} | {' | '.join(str(row[name]) for name in names)} |" for what, row in lengths.items())]
+    )
+
+
+def _cell(value: Any) -> str:
+    text = str(value).replace("|", "\\|")
+    return " ".join(text.encode(errors="replace").decode().split())
