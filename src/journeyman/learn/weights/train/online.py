@@ -5,7 +5,6 @@ counts alike, whatever the length of its completion. The machinery is TRL's. Wha
 and that nothing is computed which teaches nothing.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from itertools import count
 from statistics import fmean
 from typing import Any
 
-import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from trl import GRPOTrainer
@@ -22,6 +20,7 @@ from journeyman.errors import InputError
 from journeyman.learn.weights.rows import Said
 from journeyman.learn.weights.train import arguments, worlds
 from journeyman.learn.weights.train.base import Judge, Work
+from journeyman.learn.weights.train.batches import quiet, teaching
 from journeyman.learn.weights.train.curriculum import Curriculum
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
@@ -102,7 +101,7 @@ class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
     """TRL's trainer, with a judge, a curriculum, and less to compute."""
 
     def __init__(self, *, asked: _Asked, drawn: Curriculum | None, **settings: Any) -> None:
-        with _quiet():
+        with quiet():
             super().__init__(**settings)
         self.curriculum = drawn
         """Kept with each checkpoint."""
@@ -113,7 +112,7 @@ class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._rows = self._next(inputs)
-        with _quiet():
+        with quiet():
             return super()._generate_and_score_completions(self._rows)
 
     def _next(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -205,35 +204,3 @@ def differs(rewards: Sequence[float | None]) -> bool:
     """Whether the known ones are not all alike."""
     known = [reward for reward in rewards if reward is not None]
     return bool(known) and max(known) - min(known) > SPREAD
-
-
-def teaching(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
-
-    Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
-    one completion stays.
-    """
-    kept = inputs["advantages"] != 0
-    kept[0] |= not kept.any()
-    rows = len(kept)
-    batch = {
-        name: value[kept] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
-        for name, value in inputs.items()
-    }
-    prompt, completion = (batch[name].any(dim=0).nonzero() for name in ("prompt_mask", "completion_mask"))
-    first = int(prompt[0]) if len(prompt) else 0
-    last = int(completion[-1]) + 1 if len(completion) else 1
-    for name, value in batch.items():
-        if name in ("prompt_ids", "prompt_mask"):
-            batch[name] = value[:, first:]
-        elif isinstance(value, torch.Tensor) and value.dim() == 2 and value.size(1) == inputs["completion_ids"].size(1):
-            batch[name] = value[:, :last]
-    return batch
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """TRL asks transformers by a name that will go away."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
-        yield

@@ -1,0 +1,40 @@
+"""Batches of GRPO: what need not be computed, and what need not be said."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+def teaching(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
+
+    Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
+    one completion stays.
+    """
+    kept = inputs["advantages"] != 0
+    kept[0] |= not kept.any()
+    rows = len(kept)
+    batch = {
+        name: value[kept] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
+        for name, value in inputs.items()
+    }
+    prompt, completion = (batch[name].any(dim=0).nonzero() for name in ("prompt_mask", "completion_mask"))
+    first = int(prompt[0]) if len(prompt) else 0
+    last = int(completion[-1]) + 1 if len(completion) else 1
+    for name, value in batch.items():
+        if name in ("prompt_ids", "prompt_mask"):
+            batch[name] = value[:, first:]
+        elif isinstance(value, torch.Tensor) and value.dim() == 2 and value.size(1) == inputs["completion_ids"].size(1):
+            batch[name] = value[:, :last]
+    return batch
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """TRL asks transformers by a name that will go away."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
+        yield
