@@ -70,5 +70,5 @@ def planned(config: TrainingConfig, *, profile: str = "", short: bool = False, f
     config = resolve(config, shape, hardware)
     found = None
     if shape is not None:
-        found = (memory.must_fit if fitting else memory.estimate)(shape, config, hardware, eager=shape.tiny)
+        found = (memory.must_fit if fitting else memory.estimate)(shape, config, hardware)
     return Plan(config=config, hardware=hardware, derived=derived, estimate=found, unknown=unknown)
