@@ -1,6 +1,7 @@
-"""Guards: rules that stop a training which no longer learns what it should. Each reads the last updates, and none has a state.
+"""Guards: rules that stop a training which no longer learns what it should. Each reads the updates, and none has a state.
 
-A guard that stops a run says why in one sentence, and until when the run was good.
+A guard that stops a run says why in one sentence, and until when the run was good. The thresholds stand between recorded
+runs that went well and such that fell apart (tests/learn/weights/train/curves).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,29 @@ from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.metrics import Update
 
 WINDOW = 8
-"""Updates that a rule averages over: one bad batch stops nothing."""
+"""Updates that slow rules average over, and that pass before a checkpoint without a look counts as good."""
+SOON = 3
+"""Updates that rules on a fast collapse average over: one bad batch stops nothing."""
+FALLEN = 2 / 3
+"""Share of the best validation reward below which two looks in a row are a collapse; by `LEAST_FALL` at least."""
+LEAST_FALL = 0.1
+NOISE = 4.0
+"""So many times the entropy that it began with: the policy writes noise."""
+COLLAPSED = 0.02
+"""Share of the entropy that it began with: the policy always writes the same."""
+LEAST_LIKELY = -30.0
+"""Nats by which good completions may become less likely (KTO, DPO). Runs that went well stayed above -5, even where DPO
+lowers chosen and rejected together; those that fell apart went below -100 within a few updates."""
+LARGEST_KL = 2.0
+"""Nats a token from the start (GRPO). Runs that went well stayed below 0.5."""
+REWARD_FALLEN = 0.25
+"""Share of the best windowed reward (GRPO). A curriculum lowers it as well, by going on to what is harder."""
+DULL = 0.99
+"""Share of the groups whose completions all score alike, at and above which there is nothing to learn from."""
+CUT = 0.9
+"""Share of the completions that the limit of tokens cuts."""
+LEAST_ESS = 0.05
+"""Share of the batch that counts after weighing by importance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +58,155 @@ def worth_keeping(updates: Sequence[Update], steps: Sequence[int]) -> set[int]:
     """Which checkpoints a run may still end with: the best, or without looks the newest that a guard would call good."""
     if found := best(updates):
         return {found.step}
-    good = [step for step in steps if step <= updates[-1].step - WINDOW] if updates else []
-    return {*good[-1:], *(step for step in steps if updates and step > updates[-1].step - WINDOW)}
+    reached = updates[-1].step - WINDOW if updates else 0
+    good = [step for step in steps if step <= reached]
+    return {*good[-1:], *(step for step in steps if step > reached)}
 
 
 def verdict(updates: Sequence[Update], config: TrainingConfig) -> Stop | None:
-    """What the first guard says that would stop the run."""
-    for guard in GUARDS:
-        if reason := guard(updates, config):
-            last = updates[-1].step
-            return Stop(reason, last - 1 if guard is not_a_number else max(0, last - WINDOW))
-    return None
+    """What the first guard says that would stop the run.
+
+    A look that is the best so far outweighs all that only hints at a collapse.
+    """
+    last = updates[-1].step
+    if reason := not_a_number(updates, config):
+        return Stop(reason, last - 1)
+    found = best(updates)
+    if found is not None and found.step > 0 and last - found.step < WINDOW:
+        return None
+    reasons = (guard(updates, config) for guard in GUARDS)
+    reason = next((each for each in reasons if each), None)
+    return Stop(reason, max(0, last - WINDOW)) if reason else None
 
 
 def not_a_number(updates: Sequence[Update], config: TrainingConfig) -> str | None:
     last = updates[-1]
-    found = [name for name in last.broken if name in ("loss", "grad_norm")]
-    if not found:
+    found = next((what for name, what in (("loss", "loss"), ("grad_norm", "gradient")) if name in last.broken), None)
+    return (
+        f"the {found} was no number at update {last.step}: the learning rate {config.learning_rate} is too high"
+        if found
+        else None
+    )
+
+
+def validation_fallen(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    found = best(updates)
+    looks = [each.validation for each in updates if each.validation is not None][-2:]
+    if found is None or found.validation is None or len(looks) < 2:
         return None
-    what = {"loss": "the loss", "grad_norm": "the gradient"}[found[0]]
-    return f"{what} was no number at update {last.step}: lower the learning rate from {config.learning_rate:g}"
+    if max(looks) >= min(FALLEN * found.validation, found.validation - LEAST_FALL):
+        return None
+    return (
+        f"the validation reward fell from {found.validation:.3f} after update {found.step} to {looks[0]:.3f} and {looks[1]:.3f}"
+    )
 
 
-GUARDS: tuple[Guard, ...] = (not_a_number,)
-_ = fmean
+def desirable_falls(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    """KTO and DPO reward a completion with beta · (log π − log π at the start), whatever becomes of the loss."""
+    found = _last(updates, SOON, "rewards/chosen")
+    if config.method not in ("kto", "dpo") or found is None or not config.beta:
+        return None
+    nats = found / config.beta
+    if nats >= LEAST_LIKELY:
+        return None
+    return (
+        f"good completions became less likely by {-nats:.0f} nats: the policy falls apart while the loss may look fine; "
+        f"lower the learning rate from {config.learning_rate}"
+    )
+
+
+def noise(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    start, now = _first(updates, SOON, "entropy"), _last(updates, SOON, "entropy")
+    if start is None or now is None or now <= NOISE * start:
+        return None
+    return f"the entropy rose from {start:.2f} to {now:.2f} nats a token: the policy begins to write noise"
+
+
+def entropy_collapsed(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    """Only where nothing was won by it: whoever has learned to do a thing well does it always the same way."""
+    start, now = _first(updates, SOON, "entropy"), _last(updates, WINDOW, "entropy")
+    before, reward = _first(updates, WINDOW, "reward"), _last(updates, WINDOW, "reward")
+    if start is None or now is None or before is None or reward is None:
+        return None
+    if config.method != "grpo" or now >= COLLAPSED * start or reward > before:
+        return None
+    return f"the entropy fell from {start:.3f} to {now:.4f} nats a token, and the reward did not rise"
+
+
+def kl_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    found = _last(updates, SOON, "kl")
+    if not config.method.startswith("grpo") or found is None or found <= LARGEST_KL:
+        return None
+    return f"the policy is {found:.1f} nats a token from where it started: raise beta, or lower the learning rate"
+
+
+def reward_fallen(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    """Of fresh completions. Recorded ones are worth what they are, whatever is learned."""
+    rewards = [each.reward for each in updates if each.reward is not None]
+    if config.method != "grpo" or len(rewards) < 2 * WINDOW:
+        return None
+    means = [fmean(rewards[at : at + WINDOW]) for at in range(len(rewards) - WINDOW + 1)]
+    if means[-1] >= REWARD_FALLEN * max(means) or max(means) < LEAST_FALL:
+        return None
+    return f"the reward fell from {max(means):.3f} to {means[-1]:.3f}, averaged over {WINDOW} updates"
+
+
+def reward_stuck(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    dull, reward = _last(updates, 2 * WINDOW, "frac_reward_zero_std"), _last(updates, 2 * WINDOW, "reward")
+    if config.method != "grpo" or dull is None or reward is None or dull < DULL or reward > 1 - LEAST_FALL:
+        return None
+    return (
+        f"in {2 * WINDOW} updates all completions of each prompt scored alike ({reward:.3f}), so there was nothing to learn: "
+        "the tasks are too hard for this model, or the temperature is too low"
+    )
+
+
+def length_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    start, now = (found(updates, WINDOW, "completions/clipped_ratio") for found in (_first, _last))
+    if config.method != "grpo" or start is None or now is None or now < CUT or start > CUT / 2:
+        return None
+    return (
+        f"{now:.0%} of the completions no longer end within {config.max_completion_tokens} tokens, and {start:.0%} at first: "
+        "the policy has unlearned to stop"
+    )
+
+
+def weights_vanish(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+    found = _last(updates, WINDOW, "ess")
+    if config.method != "grpo-offline" or found is None or found >= LEAST_ESS:
+        return None
+    return (
+        f"only {found:.1%} of a batch still counts after weighing by importance: the policy is too far from the one that wrote "
+        "the completions; record fresh ones"
+    )
+
+
+GUARDS: tuple[Guard, ...] = (
+    validation_fallen,
+    desirable_falls,
+    noise,
+    entropy_collapsed,
+    kl_runs_away,
+    reward_fallen,
+    reward_stuck,
+    length_runs_away,
+    weights_vanish,
+)
+"""Asked in this order, after whether the numbers are numbers."""
+
+
+def _values(updates: Sequence[Update], name: str) -> list[float]:
+    values = (getattr(each, name) if hasattr(each, name) else each.more.get(name) for each in updates)
+    return [value for value in values if value is not None]
+
+
+def _last(updates: Sequence[Update], count: int, name: str) -> float | None:
+    """Mean of the newest values; `None` while there are fewer."""
+    found = _values(updates, name)[-count:]
+    return fmean(found) if len(found) == count else None
+
+
+def _first(updates: Sequence[Update], count: int, name: str) -> float | None:
+    """Mean of the oldest values; `None` while there are not as many again since."""
+    found = _values(updates, name)
+    return fmean(found[:count]) if len(found) >= 2 * count else None
