@@ -1,6 +1,6 @@
 """The work behind `journeyman train weights`, apart from its options."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -80,26 +80,34 @@ def _trained(trainer: RLTrainer, *, quiet: bool, resume: str | None = None) -> d
 def _tell(result: WeightsResult) -> None:
     """The end of a run, in words."""
     out = Console(highlight=False, soft_wrap=True, markup=False)
-    trained = result.trained
-    out.print(f"{trained.steps} updates in {trained.seconds:.0f} s ({trained.cpu_seconds:.0f} s CPU); {trained.reason}")
+    for line in describe(result):
+        out.print(line)
     if result.adapter is None:
-        out.print(result.reason)
         return
-    out.print(f"adapter: {result.adapter} ({result.stage.value}), {trained.trained:,} of {trained.parameters:,} parameters")
-    found = result.evaluation
-    if found is None or found.baseline is None or found.candidate is None:
-        out.print(result.reason)
-    else:
-        out.print(f"held-out tasks: {found.baseline:.1%} before, {found.candidate:.1%} with the adapter")
-        out.print(f"{'passed' if found.passed else 'not passed'}: {found.reason}")
-    for domain, report in result.earlier.items():
-        if report.gain is not None and report.low is not None:
-            out.print(f"learned before, {domain}: {report.gain:+.1%} ({report.low:+.1%} to {report.high:+.1%})")
-    if trained.ended is Ended.GUARDED:
-        out.print("A guard stopped it: try a lower --learning-rate, or a higher --beta.")
     if result.passed and result.stage is Stage.SHADOW:
         out.print("It stays in shadow; --target-stage production lets what passes go there.")
     out.print(f"Serve it: journeyman deploy llamacpp {result.run_id}   (or deploy ollama, or export gguf)")
+
+
+def describe(result: WeightsResult) -> Iterator[str]:
+    """What was trained, and what the gate says."""
+    trained = result.trained
+    yield f"{trained.steps} updates in {trained.seconds:.0f} s ({trained.cpu_seconds:.0f} s CPU): {trained.reason}"
+    if trained.ended is Ended.GUARDED:
+        yield "A guard stopped it: try a lower --learning-rate, or a higher --beta."
+    if result.adapter is None:
+        yield result.reason
+        return
+    yield f"adapter: {result.adapter} ({result.stage.value}), {trained.trained:,} beside {trained.parameters:,} parameters"
+    found = result.evaluation
+    if found is None or found.baseline is None or found.candidate is None:
+        yield result.reason
+    else:
+        yield f"held-out tasks: {found.baseline:.1%} before, {found.candidate:.1%} with the adapter"
+        yield f"{'passed' if found.passed else 'not passed'}: {found.reason}"
+    for domain, report in result.earlier.items():
+        if report.gain is not None and report.low is not None:
+            yield f"learned before, {domain}: {report.gain:+.1%} ({report.low:+.1%} to {report.high:+.1%})"
 
 
 def _estimated(plan: Plan, *, quiet: bool) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class Watcher:
     trained: Callable[[Report], None] = lambda _: None
     examined: Callable[[int, int], None] = lambda _, __: None
     """After each attempt of the examination: how many are done, of how many."""
+    said: Callable[[str], None] = lambda _: None
+    """Each step of a pipeline, in a line."""
 
 
 class RLTrainer:
