@@ -1,0 +1,107 @@
+"""What a type costs: how far a quantised model's predictions are from those of the original, token by token.
+
+For each text and each position the probabilities of all tokens are compared: P of the original, Q of the file.
+    perplexity   exp of the mean of -ln Q(the token that follows)
+    divergence   the mean of KL(P || Q) = sum of P ln(P / Q), in nats (Kullback & Leibler 1951)
+    agreement    the share of positions at which both think the same token the likeliest
+as llama.cpp's own perplexity tool has them, here on the texts that the model is for.
+"""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from journeyman.errors import InputError
+from journeyman.learn.weights.gguf.engine import CONTEXT, running
+from journeyman.learn.weights.gguf.report import Cost
+
+TOTAL = 2048
+"""Tokens of all texts: with a vocabulary of 150,000 the original's predictions are a file of 1.2 GB for that time."""
+
+
+class Yardstick:
+    """What the original predicts on some texts. A file is held against it with `cost`.
+
+    The predictions lie in a temporary file, so that two models need not be in memory at once. Use it as a context.
+    """
+
+    def __init__(self, original: Path, texts: Sequence[str], *, threads: int | None = None, context: int = CONTEXT) -> None:
+        """`context` is the longest text that the model can take; of a longer one the beginning counts.
+
+        Raises:
+            InputError: No text has two tokens, or llama.cpp does not load the original.
+        """
+        self._threads, self._context = threads, min(context, CONTEXT)
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        with running(original, threads=threads, context=self._context) as model:
+            self._vocabulary: int = model.n_vocab()
+            self._texts = _tokens(model, texts, self._context)
+            for text in self._texts:
+                self._file.write(_log_probabilities(model, text).tobytes())
+        if not self._texts:
+            raise InputError("there is nothing to measure on: every text has fewer than two tokens")
+
+    def __enter__(self) -> "Yardstick":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def cost(self, path: Path) -> Cost:
+        """The cost of a file of the same model and vocabulary."""
+        self._file.seek(0)
+        with running(path, threads=self._threads, context=self._context) as model:
+            parts = [self._compared(model, text) for text in self._texts]
+        divergence, surprise, before, agreed = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Cost(
+            tokens=divergence.size,
+            perplexity=_exp(surprise),
+            original=_exp(before),
+            divergence=float(divergence.mean()),
+            worst=float(np.quantile(divergence, 0.99)),
+            agreement=float(agreed.mean()),
+        )
+
+    def _compared(self, model: Any, text: Sequence[int]) -> tuple[np.ndarray, ...]:
+        p = np.frombuffer(self._file.read(len(text) * self._vocabulary * 4), dtype=np.float32).reshape(len(text), -1)
+        q = _log_probabilities(model, text)
+        # The last position predicts what is not there to be compared with.
+        nexts = (np.arange(len(text) - 1), np.asarray(text[1:]))
+        divergence = np.array([_divergence(a, b) for a, b in zip(p[:-1], q[:-1], strict=True)])
+        return divergence, -q[nexts], -p[nexts], p[:-1].argmax(axis=1) == q[:-1].argmax(axis=1)
+
+
+def _tokens(model: Any, texts: Sequence[str], most: int) -> list[list[int]]:
+    """The texts' tokens, cut, until there are enough."""
+    found: list[list[int]] = []
+    for text in texts:
+        ids = model.tokenize(text.encode(), add_bos=True, special=True)[:most]
+        if sum(map(len, found)) + len(ids) > TOTAL:
+            break
+        if len(ids) > 1:
+            found.append(ids)
+    return found
+
+
+def _log_probabilities(model: Any, text: Sequence[int]) -> np.ndarray:
+    """Positions x vocabulary, float32."""
+    model.reset()
+    model.eval(text)
+    found: np.ndarray = np.array(model.scores[: len(text)])
+    for row in found:
+        exact = row.astype(np.float64) - row.max()
+        row[:] = exact - np.log(np.exp(exact).sum())
+    return found
+
+
+def _divergence(p: np.ndarray, q: np.ndarray) -> float:
+    p, q = p.astype(np.float64), q.astype(np.float64)
+    return max(0.0, float((np.exp(p) * (p - q)).sum()))
+
+
+def _exp(surprise: np.ndarray) -> float:
+    return math.exp(float(surprise.astype(np.float64).mean()))
