@@ -88,3 +88,14 @@ def test_a_result_that_is_no_json_is_named(runs: Path) -> None:
     (runs / "weights-grpo-oslo" / "result.json").write_text("{")
     with pytest.raises(InputError, match=r"result\.json is not what was written"):
         assert find("weights-grpo-oslo", runs).proof
+
+
+def test_what_a_run_learned_has_one_place_for_each_type_it_is_exported_as(runs: Path) -> None:
+    run = runs / "weights-grpo-oslo"
+    assert find(run.name, runs).gguf("Q8_0") == run / "gguf" / "weights-grpo-oslo-Q8_0.gguf"
+
+
+def test_a_gguf_file_is_itself_whatever_the_type(tmp_path: Path) -> None:
+    (tmp_path / "mine.v2.gguf").write_bytes(b"GGUF")
+    found = find(str(tmp_path / "mine.v2.gguf"), tmp_path)
+    assert (found.gguf("Q8_0"), found.name) == (tmp_path / "mine.v2.gguf", "mine.v2")

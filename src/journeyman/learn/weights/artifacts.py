@@ -58,6 +58,18 @@ class Artifact:
         found = _json(path)
         return Proof(passed=found.get("passed") is True, reason=str(found.get("reason") or "the gate gave no reason"))
 
+    @property
+    def name(self) -> str:
+        """What a model made of them is called, where nobody says: as the run, the folder or the file."""
+        return self.run.name if self.run is not None and self.form is not Form.GGUF else self.path.resolve().stem
+
+    def gguf(self, quantization: str) -> Path:
+        """Where they lie as a GGUF file of that type, once they are exported; themselves, when they are one."""
+        if self.form is Form.GGUF:
+            return self.path
+        folder = self.path if self.run is None else self.run / "gguf"
+        return folder / f"{self.name}-{quantization}.gguf"
+
 
 def find(named: str, runs: Path) -> Artifact:
     """The weights that `named` means: a path, or the id of a run in the folder `runs`.

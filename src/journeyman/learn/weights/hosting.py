@@ -180,8 +180,8 @@ def _why_parallel(fitting: int | None, busy: int, each: float, room: float | Non
     if fitting is None or room is None:
         return "one, as the memory or the model's shape is not known"
     held = f"{_size(room)} beside the weights hold {fitting} caches of {_size(each)}"
-    kept = "a GPU" if threads is None else f"{threads} threads"
-    return f"{held}; {kept} keep{'s' if threads is None else ''} {busy} going"
+    what = "a GPU" if threads is None else "one thread" if threads == 1 else f"{threads} threads"
+    return f"{held}; {what} can keep {busy} going"
 
 
 def _why_threads(cores: int, threads: int) -> str:

@@ -102,7 +102,7 @@ class Launched:
         until = time.monotonic() + seconds
         while not self._ready():
             if self.process.poll() is not None:
-                raise ModelError(f"{self.program} ended ({_ending(self.process.returncode)}) {self._last_words()}")
+                raise ModelError(f"{self.program} ended {_ending(self.process.returncode)} {self._last_words()}")
             if time.monotonic() > until:
                 raise ModelError(f"{self.program} did not answer within {seconds:g} s {self._last_words()}")
             time.sleep(_PULSE)

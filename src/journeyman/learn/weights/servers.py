@@ -80,7 +80,9 @@ def _path(folder: Path, model: str) -> Path:
 
 def _read(path: Path) -> Server | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return Server(**json.loads(path.read_text(encoding="utf-8")))
+        found = Server(**json.loads(path.read_text(encoding="utf-8")))
+        # 0 and below mean groups of processes, ours among them.
+        return found if isinstance(found.pid, int) and found.pid > 1 else None
     return None
 
 

@@ -1,0 +1,296 @@
+"""The work behind `journeyman deploy`, apart from its options."""
+
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from journeyman import config
+from journeyman.cli._shared import console, emit
+from journeyman.errors import InputError
+from journeyman.learn.weights import servers
+from journeyman.learn.weights.artifacts import Artifact, Form, find
+from journeyman.learn.weights.gguf import GGUFExporter
+from journeyman.learn.weights.hardware import detect_hardware
+from journeyman.learn.weights.header import read_header
+from journeyman.learn.weights.hosting import OllamaHostingProfile
+from journeyman.learn.weights.llamacpp import Launched, Served, launch
+from journeyman.learn.weights.ollama import Deployed, OllamaDeployer, Plan, Progress
+
+COMMON = ("name", "quantization", "base_model", "num_ctx", "num_parallel", "profile", "force")
+"""Options of both ways to serve."""
+_LINES = 10
+"""How often an upload is told of, where there is no terminal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be served, and how, as it was typed."""
+
+    run: str
+    name: str
+    """Of the model that is served; empty is that of the run."""
+    quantization: str
+    base_model: str
+    num_ctx: int | None
+    num_parallel: int | None
+    profile: str
+    force: bool
+    as_json: bool
+
+    def artifact(self) -> Artifact:
+        return find(self.run, _project() / "runs")
+
+    def hosting(self, gguf: Path) -> OllamaHostingProfile:
+        """The settings of the server, with what was asked for in place of what follows from the machine."""
+        if self.profile == "ryzen":
+            usual = OllamaHostingProfile.ryzen()
+            return OllamaHostingProfile(
+                num_parallel=self.num_parallel or usual.num_parallel,
+                num_ctx=self.num_ctx or usual.num_ctx,
+                reasons=() if self.num_parallel or self.num_ctx else usual.reasons,
+            )
+        return OllamaHostingProfile.derive(
+            detect_hardware(), read_header(gguf), context=self.num_ctx, parallel=self.num_parallel
+        )
+
+
+def to_ollama(wish: Wish, *, host: str | None, system: str, licence: Path | None, dry_run: bool) -> bool:
+    """Deploy, or say what would be; whether all is well."""
+    artifact = wish.artifact()
+    if not (allowed := _allowed(wish, artifact)) and not dry_run:
+        return _turned_down(wish, artifact)
+    deployer = OllamaDeployer(host, on_progress=_teller())
+    gguf = _exported(wish, artifact)
+    plan = deployer.plan(
+        wish.name or artifact.name,
+        gguf,
+        profile=wish.hosting(gguf),
+        system=system,
+        licence=licence.read_text(encoding="utf-8", errors="replace") if licence else "",
+    )
+    _show_plan(plan)
+    if dry_run:
+        if not wish.as_json:
+            click.echo(plan.modelfile.text, nl=False)
+        emit({**_planned(plan), "dry_run": True}, as_json=wish.as_json)
+        return allowed
+    made = deployer.carry_out(plan)
+    _note(artifact, wish, {"to": "ollama", "name": plan.name, "url": plan.url, "gguf": str(gguf), "digest": plan.digest})
+    _show_deployed(made)
+    emit({**_planned(plan), **_done(made)}, as_json=wish.as_json)
+    return bool(made.reply.strip())
+
+
+def to_llamacpp(wish: Wish, *, port: int, log: Path | None, detach: bool) -> bool:
+    """Serve until told to stop, or leave it running; whether all is well."""
+    artifact = wish.artifact()
+    if not _allowed(wish, artifact):
+        return _turned_down(wish, artifact)
+    gguf, model = _exported(wish, artifact), wish.name or artifact.name
+    if any(server.model == model for server in servers.running(_servers())):
+        raise InputError(f"a server of {model} runs already: end it with --stop, or give this one another --name")
+    profile = wish.hosting(gguf)
+    started = launch(gguf, profile, model=model, port=port, log=log, detached=detach)
+    kept = False
+    try:
+        _say(f"{started.program} loads {gguf} (its log: {started.log})")
+        served = started.wait()
+        if detach:
+            servers.keep(served, gguf, _servers())
+            kept = True
+        _note(artifact, wish, {"to": "llamacpp", "name": model, "url": served.url, "gguf": str(gguf)})
+        _say(f"{model} answers at {served.url}: asked {served.prompt!r}, it said {served.reply!r}")
+        emit({**_serving(served), "gguf": str(gguf), "profile": _settings(profile)}, as_json=wish.as_json)
+        sys.stdout.flush()
+        if detach:
+            _say(f"to end it: journeyman deploy llamacpp {shlex.quote(wish.run)} --name {shlex.quote(model)} --stop")
+        return True if detach else _until_told(started)
+    finally:
+        if not kept:
+            started.stop()
+
+
+def stop(wish: Wish) -> bool:
+    """End a server that was left running. What it served need not be there any more."""
+    model = wish.name or _name(wish)
+    found = servers.stop(_servers(), model)
+    if found is None:
+        known = ", ".join(server.model for server in servers.running(_servers())) or "none"
+        raise InputError(f"no server of {model} was left running here; there are: {known}")
+    _say(f"{model} is no longer served at {found.url}")
+    emit({"model": model, "url": found.url, "pid": found.pid}, as_json=wish.as_json)
+    return True
+
+
+def _name(wish: Wish) -> str:
+    try:
+        return wish.artifact().name
+    except InputError:
+        return Path(wish.run).stem if wish.run.endswith(".gguf") else wish.run
+
+
+def _allowed(wish: Wish, artifact: Artifact) -> bool:
+    """Whether its gate passed, or somebody insists; weights from elsewhere never stood before one."""
+    proof = artifact.proof
+    if proof is None:
+        _say(f"{artifact.path} is of no run here: no gate was asked about it")
+        return True
+    if not proof.passed and wish.force:
+        _say(f"deployed by force, though its gate did not pass: {proof.reason}")
+    elif not proof.passed:
+        _say(f"not deployed, as its gate did not pass: {proof.reason}", "--force deploys it all the same, and writes that down")
+    return proof.passed or wish.force
+
+
+def _turned_down(wish: Wish, artifact: Artifact) -> bool:
+    reason = artifact.proof.reason if artifact.proof else None
+    emit({"deployed": False, "passed": False, "reason": reason}, as_json=wish.as_json)
+    return False
+
+
+def _exported(wish: Wish, artifact: Artifact) -> Path:
+    """The GGUF file, made if it is not there, or older than the weights."""
+    gguf = artifact.gguf(wish.quantization)
+    if artifact.form is Form.GGUF or _is_newer(gguf, artifact.path):
+        return gguf
+    _say(f"exporting {artifact.path} as {wish.quantization}")
+    gguf.parent.mkdir(parents=True, exist_ok=True)
+    return GGUFExporter(artifact.path, base_model=wish.base_model).convert(wish.quantization, gguf)
+
+
+def _is_newer(gguf: Path, weights: Path) -> bool:
+    if not gguf.is_file():
+        return False
+    return all(gguf.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in weights.glob("*.safetensors"))
+
+
+def _note(artifact: Artifact, wish: Wish, what: dict[str, Any]) -> None:
+    """Write down in the run what became of it, and whether somebody insisted."""
+    if artifact.run is None or (proof := artifact.proof) is None:
+        return
+    line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **what, "passed": proof.passed, "reason": proof.reason}
+    line["forced"] = wish.force and not proof.passed
+    with (artifact.run / "deployments.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _until_told(started: Launched) -> bool:
+    """Wait for Ctrl-C or SIGTERM, which is well; or for the server to end by itself, which is not."""
+
+    def told(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, told)
+    try:
+        code = started.process.wait()
+    except KeyboardInterrupt:
+        _say("stopping")
+        return True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _say(f"the server ended by itself, with exit code {code}; its log: {started.log}")
+    return False
+
+
+def _teller() -> Callable[[Progress], None]:
+    """Something to tell of each step: a line that changes on a terminal, some lines elsewhere."""
+    screen, last = console(), ""
+
+    def tell(progress: Progress) -> None:
+        nonlocal last
+        line = progress.status
+        if progress.total and progress.completed is not None:
+            steps = 1000 if screen.is_terminal else _LINES
+            share = progress.completed * steps // progress.total / steps
+            line += f" {share:.0%} of {progress.total / 1e6:.1f} MB"
+        if line != last:
+            screen.print(line, end="\r" if screen.is_terminal and "%" in line else "\n", markup=False, soft_wrap=True)
+            last = line
+
+    return tell
+
+
+def _planned(plan: Plan) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "url": plan.url,
+        "gguf": str(plan.gguf),
+        "size": plan.size,
+        "digest": f"sha256:{plan.digest}",
+        "modelfile": plan.modelfile.text,
+        "request": plan.request,
+        "environment": plan.profile.environment,
+        "profile": _settings(plan.profile),
+        "notes": list(plan.notes),
+    }
+
+
+def _done(made: Deployed) -> dict[str, Any]:
+    return {
+        "version": made.version,
+        "uploaded": made.uploaded,
+        "modelfile_path": str(made.modelfile),
+        "prompt": made.prompt,
+        "reply": made.reply,
+        "tokens": made.tokens,
+        "seconds": made.seconds,
+    }
+
+
+def _serving(served: Served) -> dict[str, Any]:
+    return {
+        "url": served.url,
+        "model": served.model,
+        "pid": served.pid,
+        "program": served.program,
+        "log": str(served.log),
+        "prompt": served.prompt,
+        "reply": served.reply,
+        "seconds": served.seconds,
+    }
+
+
+def _settings(profile: OllamaHostingProfile) -> dict[str, Any]:
+    return {
+        "num_parallel": profile.num_parallel,
+        "num_ctx": profile.num_ctx,
+        "num_thread": profile.num_thread,
+        "flash_attention": profile.flash_attention,
+        "reasons": {reason.name: reason.why for reason in profile.reasons},
+    }
+
+
+def _show_plan(plan: Plan) -> None:
+    _say(f"{plan.gguf} ({plan.size / 1e6:.1f} MB, sha256:{plan.digest}) to {plan.url} as {plan.name}")
+    _say(*(f"  {reason.name} {reason.value}: {reason.why}" for reason in plan.profile.reasons))
+    _say(*(f"  not carried over: {note}" for note in plan.notes))
+
+
+def _show_deployed(made: Deployed) -> None:
+    name, told = made.plan.name, " ".join(f"{key}={value}" for key, value in made.plan.profile.environment.items())
+    _say(
+        f"{name} was asked {made.prompt!r} and said {made.reply!r} within {made.seconds:.1f} s",
+        f"the server's own settings are given where it is started: {told} ollama serve",
+        f"ollama run {name}",
+    )
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        console().print(line, markup=False, soft_wrap=True)
+
+
+def _project() -> Path:
+    return config.load().folder
+
+
+def _servers() -> Path:
+    return _project() / "servers"
