@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from journeyman.capture.bracketed import parts
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(system|developer|user|assistant|tool|function): ")
 _ROLES = {"developer": "system", "function": "tool"}
+
+UNASKED = "answers of tools that no call asked for: left out"
 
 
 class Losses:
@@ -25,6 +28,9 @@ class Losses:
     def add(self, what: str, count: int = 1) -> None:
         if count:
             self.counts[what] += count
+
+    def update(self, other: "Losses") -> None:
+        self.counts.update(other.counts)
 
     def __iter__(self) -> Iterator[str]:
         """A line for each kind, as a person would say it."""
@@ -129,6 +135,15 @@ class Transcript:
         if not call.messages and call.prompt:
             self._losses.add("prompts that were recorded as one text: taken apart at their roles")
         said = call.messages or tuple(_taken_apart(call.prompt))
+        written: list[dict[str, Any]] = []
+        for part in parts(said):
+            if part.calls:
+                calls = [self._tool_call(tool) for tool in part.calls]
+                written.append({"role": "assistant", "content": part.text, "tool_calls": calls})
+            written += self._heard(part.rest)
+        return written
+
+    def _heard(self, said: Sequence[Message]) -> list[dict[str, Any]]:
         answers = [self._answer(message) for message in said if message.role == "tool"]
         others = (message for message in said if message.role != "tool")
         rest = [{"role": _ROLES.get(message.role, message.role), "content": message.text} for message in others]
@@ -146,7 +161,7 @@ class Transcript:
     def _answer(self, message: Message) -> dict[str, Any] | None:
         id = message.answers if message.answers in self._open else next(iter(self._open), None)
         if id is None:
-            self._losses.add("answers of tools that no call asked for: left out")
+            self._losses.add(UNASKED)
             return None
         del self._open[id]
         return {"role": "tool", "tool_call_id": id, "content": message.text}

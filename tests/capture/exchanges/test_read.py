@@ -197,7 +197,7 @@ def test_tokens_of_the_cache_are_part_of_the_input() -> None:
     assert reading(Dialect.CHAT, {}, {"usage": {"prompt_tokens": -1}}).usage == Usage()
 
 
-def test_parameters_are_kept_and_logprobs_are_not() -> None:
+def test_parameters_are_kept_and_of_logprobs_the_numbers() -> None:
     request = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
@@ -206,7 +206,8 @@ def test_parameters_are_kept_and_logprobs_are_not() -> None:
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}],
         "logprobs": True,
     }
-    answer = {"choices": [{"message": {"content": "ok"}, "logprobs": {"content": [{"token": "ok", "logprob": -0.1}]}}]}
+    tokens = [{"token": "o", "logprob": -0.1, "top_logprobs": [{"token": "p", "logprob": -7.5}]}, {"token": "k", "logprob": -2}]
+    answer = {"choices": [{"message": {"content": "ok"}, "logprobs": {"content": tokens}}]}
     raw = reading(Dialect.CHAT, request, answer).raw
     assert raw["request"] == {
         "temperature": 0.5,
@@ -214,7 +215,23 @@ def test_parameters_are_kept_and_logprobs_are_not() -> None:
         "tools": ["look"],
         "logprobs": True,
     }
-    assert "-0.1" not in json.dumps(raw)
+    assert raw["logprobs"] == [-0.1, -2.0]
+    assert "-7.5" not in json.dumps(raw)
+
+
+@pytest.mark.parametrize(
+    "told", [None, {}, {"content": None}, {"content": [{"token": "ok"}]}, {"content": [{"logprob": "-1"}]}]
+)
+def test_logprobs_that_are_not_all_told_are_none(told: object) -> None:
+    assert "logprobs" not in reading(Dialect.CHAT, {}, {"choices": [{"message": {"content": "ok"}, "logprobs": told}]}).raw
+
+
+def test_the_logprobs_of_a_stream_are_put_together() -> None:
+    chunks = [
+        {"choices": [{"index": 0, "delta": {"content": each}, "logprobs": {"content": [{"token": each, "logprob": value}]}}]}
+        for each, value in (("o", -0.1), ("k", -0.2))
+    ]
+    assert reading(Dialect.CHAT, {"stream": True}, stream(*chunks)).raw["logprobs"] == [-0.1, -0.2]
 
 
 def test_what_the_server_did_itself_is_a_tool_call_with_its_result() -> None:

@@ -19,6 +19,8 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
     replies = [_turn(message, "assistant") for _, message in said]
     usage = mapping(answer.get("usage")) or mapping(mapping(answer.get("x_groq")).get("usage"))
     raw = beside(request, usage, "messages", "model")
+    if logprobs := _logprobs(choices):
+        raw["logprobs"] = logprobs
     if len(choices) > 1:
         raw["choices"] = [
             {"text": reply.text, "tool_calls": [call._asdict() for call in reply.calls], "finish": choice.get("finish_reason")}
@@ -36,6 +38,14 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         error=error,
         raw=raw,
     )
+
+
+def _logprobs(choices: list[dict[str, Any]]) -> list[float]:
+    """Of each token of the first answer, where the provider was asked for them and told them all. Numbers alone: the tokens
+    stand in the reply, and training weights on recorded answers needs what they were worth to the policy that wrote them."""
+    told = objects(mapping(choices[0].get("logprobs")).get("content")) if choices else []
+    values = [float(value) for each in told if isinstance(value := each.get("logprob"), int | float)]
+    return values if len(values) == len(told) else []
 
 
 def tokens(usage: dict[str, Any]) -> Usage:
@@ -105,6 +115,8 @@ def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
             index = count(piece.get("index")) or 0
             choice = choices.setdefault(index, {"index": index, "message": {}})
             _grow(choice["message"], mapping(piece.get("delta")) or mapping(piece.get("message")))
+            if told := objects(mapping(piece.get("logprobs")).get("content")):
+                choice.setdefault("logprobs", {"content": []})["content"] += told
             if piece.get("finish_reason"):
                 choice["finish_reason"] = piece["finish_reason"]
     for choice in choices.values():

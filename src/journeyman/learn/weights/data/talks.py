@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.agents.prompts import without_bullets, without_citation
-from journeyman.capture.finetuning import Exchange, Losses, Transcript, conversations
+from journeyman.capture.finetuning import UNASKED, Exchange, Losses, Transcript, conversations
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.forms import ROLES, arguments_of, is_number
 from journeyman.learn.weights.rows import Said
@@ -39,7 +39,13 @@ def talks(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Talk]
 
 
 def _talk(trace: Trace, thread: Sequence[ModelCall], config: DatasetConfig, losses: Losses) -> Talk | None:
-    exchanges = _to_last_answer(list(Transcript(trace.steps, losses).exchanges(thread)))
+    lost = Losses()
+    exchanges = _to_last_answer(list(Transcript(trace.steps, lost).exchanges(thread)))
+    if lost.counts[UNASKED]:
+        # An answer without what it rests on teaches to make things up.
+        losses.add("conversations with an answer of a tool whose call was not recorded: left out")
+        return None
+    losses.update(lost)
     first = _first_own(exchanges)
     if first is None:
         losses.add("conversations without an answer: left out")
