@@ -1,13 +1,19 @@
 """Traces as lines for fine-tuning: what is read again says the same, and what is held out never gets there."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from journeyman.capture import chat, jsonl
+from journeyman.capture.bracketed import parts
 from journeyman.capture.finetuning import Losses, lines
 from journeyman.capture.shapes import shapes_only
-from journeyman.trace import ModelCall, ToolCall, Trace
+from journeyman.trace import Message, ModelCall, ToolCall, Trace
 
 SAID = [
     {"role": "system", "content": "Be brief."},
@@ -48,3 +54,44 @@ def test_what_is_held_out_stays_so_without_its_content_and_in_a_file() -> None:
     kept = trace(raw={"split": "held_out"})
     assert shapes_only(kept).held_out
     assert jsonl.parse(json.loads(jsonl.line(kept)), name="").trace.held_out
+
+
+@pytest.mark.parametrize("mark", ["", "calls "])
+def test_a_tool_call_that_the_record_has_in_brackets_is_told_as_one_where_it_is_answered(mark: str) -> None:
+    heard = (
+        Message(role="user", text="Where is order 7?"),
+        Message(role="assistant", text=f'I look.\n[{mark}find {{"id": [7]}}]\n[{mark}ping ]'),
+        Message(role="tool", text="Oslo", answers="c1"),
+        Message(role="tool", text="pong", answers="c2"),
+        Message(role="user", text="Sure?"),
+    )
+    losses = Losses()
+    call = ModelCall(model="m", prompt="", reply="Yes.", messages=heard)
+    (line,) = lines(replace(trace(), steps=(call,)), losses)
+    asked, found, pong, sure, yes = json.loads(line)["messages"][1:]
+    assert asked["content"] == "I look."
+    assert [(each["id"], each["function"]) for each in asked["tool_calls"]] == [
+        ("c1", {"name": "find", "arguments": '{"id": [7]}'}),
+        ("c2", {"name": "ping", "arguments": ""}),
+    ]
+    assert (found["content"], pong["tool_call_id"], sure["content"], yes["content"]) == ("Oslo", "c2", "Sure?", "Yes.")
+
+
+def test_brackets_that_nothing_answers_or_that_are_no_call_stay_text() -> None:
+    for text in ('[find {"id": 7}]', "[find {no json}]", 'see [find {"id": 7}] there', '[find {"id": 7}] and more'):
+        answers = (Message(role="tool", text="x", answers="c"),) if text != '[find {"id": 7}]' else ()
+        heard = (
+            Message(role="user", text="hi"),
+            Message(role="assistant", text=text),
+            *answers,
+            Message(role="user", text="ok"),
+        )
+        (line,) = lines(replace(trace(), steps=(ModelCall(model="m", prompt="", reply="y", messages=heard),)), Losses())
+        assert json.loads(line)["messages"][1] == {"role": "assistant", "content": text}
+
+
+@given(text=st.text(alphabet='[]{}"ab: \n1', max_size=30))
+def test_whatever_an_assistant_said_can_be_told(text: str) -> None:
+    heard = (Message(role="assistant", text=text), Message(role="tool", text="x", answers="c"))
+    for part in parts(heard):
+        assert part.calls or not part.text
