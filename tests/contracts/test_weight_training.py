@@ -42,7 +42,7 @@ class Trained:
         config = TrainingConfig(
             base_model="embedded:small",
             method=method,
-            per_device_batch_size=4,
+            per_device_batch_size=2,
             gradient_accumulation_steps=2,
             num_generations=4,
             learning_rate=1e-3,
@@ -103,7 +103,7 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.slow if name == "grpo" else ()) for name in METHODS]
+    scope="module", params=[pytest.param(name, marks=() if name in ("kto", "rft") else pytest.mark.slow) for name in METHODS]
 )
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(request.param, tmp_path_factory.mktemp("job"))

@@ -1,0 +1,75 @@
+"""Which completion is preferred to which, and how much a label weighs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journeyman.errors import InputError
+from journeyman.learn.weights.rows import Group, Labelled
+from journeyman.learn.weights.train.pairs import MARGIN, Pair, pairs, weights
+
+SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
+
+
+def group(*scores: float, told: bool = True) -> Group:
+    said = tuple(f"{n}" for n in range(len(scores)))
+    return Group(prompt="p", completions=said, rewards=scores, scores=scores if told else ())
+
+
+def between(pair: Pair) -> tuple[str, str]:
+    assert isinstance(pair.chosen, str)
+    assert isinstance(pair.rejected, str)
+    return pair.chosen, pair.rejected
+
+
+def test_the_best_is_preferred_to_the_worst() -> None:
+    assert [between(pair) for pair in pairs([group(0.2, 1.0, 0.5, 0.0)])] == [("1", "3")]
+
+
+def test_more_pairs_of_a_group_go_inwards_from_the_ends() -> None:
+    assert [between(pair) for pair in pairs([group(0.2, 1.0, 0.5, 0.0)], a_group=5)] == [("1", "3"), ("2", "0")]
+
+
+@given(SCORES, st.integers(1, 5))
+def test_a_pair_differs_by_the_margin_and_nothing_is_in_two_pairs(scores: list[float], most: int) -> None:
+    found = [between(pair) for pair in pairs([group(*scores)], a_group=most)]
+    assert len(found) <= most
+    assert all(scores[int(chosen)] - scores[int(rejected)] >= MARGIN for chosen, rejected in found)
+    used = [name for pair in found for name in pair]
+    assert len(used) == len(set(used))
+    assert bool(found) == (max(scores) - min(scores) >= MARGIN)
+
+
+def test_where_only_normalised_rewards_are_told_any_difference_counts() -> None:
+    assert len(pairs([group(0.01, -0.01, told=False), group(0.0, 0.0, told=False)])) == 1
+
+
+def test_good_and_bad_completions_of_one_prompt_are_paired() -> None:
+    rows = [
+        Labelled(prompt=p, completion=c, label=good) for p, c, good in [("p", "a", True), ("q", "b", False), ("p", "c", False)]
+    ]
+    assert [between(pair) for pair in pairs(rows)] == [("a", "c")]
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_neither_side_drowns_the_other(good: int, bad: int) -> None:
+    desirable, undesirable = weights(good, bad)
+    assert 1 - 1e-9 <= desirable * good / (undesirable * bad) <= 4 / 3 + 1e-9
+    assert min(desirable, undesirable) == 1.0
+
+
+@given(st.integers(1, 100), st.integers(1, 100), st.floats(0.1, 10))
+def test_a_weight_that_is_given_stays_and_the_other_follows(good: int, bad: int, given: float) -> None:
+    desirable, undesirable = weights(good, bad, desirable=given)
+    assert desirable == given
+    assert desirable * good == pytest.approx(undesirable * bad)
+    desirable, undesirable = weights(good, bad, undesirable=given)
+    assert undesirable == given
+    assert desirable * good == pytest.approx(undesirable * bad)
+    assert weights(good, bad, desirable=given, undesirable=2.0) == (given, 2.0)
+
+
+@pytest.mark.parametrize(("good", "bad", "which"), [(0, 5, "good"), (5, 0, "bad")])
+def test_labels_of_one_kind_are_refused(good: int, bad: int, which: str) -> None:
+    with pytest.raises(InputError, match=f"none of 5 rows is labelled {which}"):
+        weights(good, bad)
