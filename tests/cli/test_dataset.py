@@ -1,0 +1,138 @@
+"""`journeyman dataset`: sets of rows are built, shown and checked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman.capture.jsonl import line
+from journeyman.cli import main
+from journeyman.stores.traces import open_traces
+from tests.learn.weights.data.attempts import answered, attempt
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    with open_traces(".journeyman/journeyman.db") as traces:
+        traces.add(answered(f"desk{at}", f"{at}", agent="desk", reward=at / 3) for at in range(4))
+        traces.add(answered(f"coder{at}", f"c{at}", agent="coder", task_id="u", reward=1.0) for at in range(2))
+    return tmp_path
+
+
+def built(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["dataset", "build", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["dataset", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    return told.err
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_store_becomes_rows_with_a_sheet_beside_them(capsys: pytest.CaptureFixture[str], here: Path, suffix: str) -> None:
+    found = built(capsys, "--method", "kto", "--out", f"kto.{suffix}", "--from-traces")
+    assert (found["rows"], found["good"], found["bad"], found["agents"]) == (6, 4, 2, {"desk": 4, "coder": 2})
+    assert sorted(path.name for path in here.glob("kto*")) == [
+        f"kto.{suffix}",
+        f"kto.{suffix}.sheet.json",
+        f"kto.{suffix}.sheet.md",
+    ]
+    assert main(["dataset", "check", f"kto.{suffix}", "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (checked["kind"], checked["form"], checked["good"], checked["faults"]) == ("kto", "conversational", 4, [])
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        ("--agent", "desk", "--min-reward", "0.5"),
+        ("--from-traces", "agent=desk,min-reward=0.5"),
+        ("--from-traces", "agent=desk", "--from-traces", "min_reward=0.5"),
+    ],
+)
+def test_filters_are_those_of_traces_list_in_either_form(
+    capsys: pytest.CaptureFixture[str], here: Path, filters: tuple[str, ...]
+) -> None:
+    found = built(capsys, "--method", "kto", "--out", "kto.jsonl", *filters)
+    assert (found["rows"], found["agents"]) == (2, {"desk": 2})
+
+
+def test_groups_from_a_file_of_traces(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "traces.jsonl").write_text("\n".join(line(attempt(id, reward=float(id == "a"))) for id in "ab"))
+    found = built(capsys, "--method", "grpo", "--out", "grpo.jsonl", "--from-traces", "traces.jsonl")
+    assert (found["rows"], found["completions"], found["groups"]) == (1, 2, 1)
+    assert main(["dataset", "show", "grpo.jsonl"]) == 0
+    out = capsys.readouterr().out
+    for told in ("user: Where is order 7?", 'assistant calls find {"id": 7}', "→ +1.000 (from 1.000)", "→ -1.000"):
+        assert told in out
+
+
+def test_a_dry_run_says_what_would_be_and_writes_nothing(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    found = built(capsys, "--method", "kto", "--out", "kto.jsonl", "--balance", "undersample", "--dry-run")
+    assert (found["rows"], found["good"], found["bad"], found["out"], found["sha256"]) == (4, 2, 2, None, None)
+    assert list(here.glob("kto*")) == []
+
+
+def test_words_for_people_go_to_stderr(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    assert (
+        main(["dataset", "build", "--method", "kto", "--out", "kto.jsonl", "--agent-weight", "coder=2", "--balance", "weights"])
+        == 0
+    )
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "8 rows, 8 completions of 6 traces: 6 good, 2 bad in kto.jsonl" in told.err
+    assert "train with --desirable-weight 1 --undesirable-weight 3" in told.err
+
+
+def test_what_cannot_be_trained_on_is_said_and_the_answer_is_no(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    built(capsys, "--method", "kto", "--out", "good.jsonl", "--agent", "coder")
+    built(capsys, "--method", "grpo", "--out", "flat.jsonl", "--agent", "coder")
+    (here / "empty.jsonl").write_text("")
+    built(capsys, "--method", "kto", "--out", "changed.jsonl")
+    (here / "changed.jsonl").write_bytes((here / "changed.jsonl").read_bytes() * 2)
+    said = {
+        "good": "all its labels are good",
+        "flat": "no group has any spread",
+        "empty": "it has no rows",
+        "changed": "not the file that changed.jsonl.sheet.json speaks of",
+    }
+    for name, why in said.items():
+        assert main(["dataset", "check", f"{name}.jsonl"]) == 1
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--from-traces", "agnt=desk"), "'agnt=desk' is no filter"),
+        (("--from-traces", "label=fine"), "a label is one of good, bad, none, some"),
+        (("--from-traces", "min-reward=much"), "'much' is no number"),
+        (("--from-traces", "missing.jsonl"), "there is no file missing.jsonl"),
+        (("--from-traces", "rows.jsonl", "--tool", "find"), "--tool is for traces of a store"),
+        (("--from-traces", "rows.jsonl", "--store", "x.db"), "--store is for traces of a store"),
+        (("--agent-weight", "coder"), "write NAME=NUMBER"),
+        (("--agent-weight", "codr=2"), "there is no trace of an agent 'codr' to weigh"),
+        (("--threshold", "2"), "--threshold is 2.0, and must lie above 0"),
+        (("--max-tokens", "0"), "--max-tokens is 0, and must be at least 1"),
+        (("--agent", "nobody"), "there is nothing to learn from: there were no traces"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    told = refused(capsys, "build", "--method", "kto", "--out", "kto.jsonl", *arguments)
+    assert why in told
+    assert list(here.glob("kto*")) == []
+
+
+def test_a_bad_row_is_named_by_its_line(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "rows.jsonl").write_text('{"prompt": "x", "completion": "y", "label": true}\n{"prompt": "x"}\n')
+    for command in ("check", "show"):
+        assert "rows.jsonl:2 has neither" in refused(capsys, command, "rows.jsonl")
+    assert "is not there" in refused(capsys, "check", "missing.jsonl")
