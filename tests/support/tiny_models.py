@@ -33,7 +33,7 @@ def corpus() -> Iterator[str]:
     things = ("blue mugs", "green plates", "red bowls", "Oslo", "Straße", "été", "東京", "def total(prices):", "can't", "I'll")
     for number in range(400):
         yield f"Send {number} {things[number % 10]} to {things[number * 7 % 10]} by {number % 28 + 1} March, please."
-        yield f'{{"sku": "MUG-{number:03}", "quantity": {number % 9}, "to": "{things[number * 3 % 10]}"}}\n  return {number * 1.5}'
+        yield f'{{"sku": "MUG-{number:03}", "count": {number % 9}, "to": "{things[number * 3 % 10]}"}}\nreturn {number * 1.5}'
 
 
 def byte_level(expression: str | None = QWEN2, *, bos: bool = False, ignore_merges: bool = False) -> PreTrainedTokenizerFast:

@@ -29,6 +29,7 @@ COMMANDS = {
     "playbook": "Look at playbooks, compare them, and bring them in and out.",
     "pipeline": "Do all steps from what was recorded to a served model.",
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
+    "export": "Write what was learned in the weights as files that others serve.",
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "hardware": "Say what this machine can train, and which settings follow from it.",

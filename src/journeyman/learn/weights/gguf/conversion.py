@@ -12,12 +12,13 @@ from journeyman.learn.weights.gguf import upstream, writer
 from journeyman.learn.weights.gguf.architectures import ARCHITECTURES, checked
 from journeyman.learn.weights.gguf.probe import TEXTS
 from journeyman.learn.weights.gguf.readback import contents
-from journeyman.learn.weights.gguf.report import WRITTEN, Export, Exported
+from journeyman.learn.weights.gguf.report import WRITTEN, Export, Exported, Text
 from journeyman.learn.weights.gguf.settings import architecture, context_length, read_settings
 from journeyman.learn.weights.gguf.tensors import Tensors, open_tensors
 from journeyman.learn.weights.gguf.vocabulary import open_tokenizer, read_vocabulary
 
 if TYPE_CHECKING:
+    from journeyman.learn.weights.gguf.measure import Sample
     from journeyman.learn.weights.merge import Merged
 
 LARGE = 1_000_000_000
@@ -31,21 +32,22 @@ class Conversion:
     """What is to be converted, and the folder to do it in."""
 
     model: Path
+    name: str
     base_model: str
     pre: str
     threads: int | None
     room: Path
 
-    def export(self, types: Sequence[str], texts: Sequence[str] | None) -> Export:
+    def export(self, types: Sequence[str], texts: Sequence[Text] | None) -> Export:
         """The files, in the room, and what they cost on the texts: on those of `probe` for `None`, unknown for none."""
         folder, merged = self._merged()
-        source = Source(folder=folder, name=self.model.resolve().name, tensors=open_tensors(folder), pre=self.pre)
+        source = Source(folder=folder, name=self.name, tensors=open_tensors(folder), pre=self.pre)
         kind = source.kind if source.tensors.parameters > LARGE else "F32"
         original = self.room / "original.gguf"
         notes = source.write(original, kind)
         agreeing, probed, odd = self._agreement(original, folder, types)
         paths = {each: original if each == kind else self._made(each, original, source) for each in types}
-        asked = TEXTS if texts is None else texts
+        samples = _samples(TEXTS if texts is None else texts, folder) if probed else []
         return Export(
             model=str(self.model),
             architecture=source.architecture,
@@ -56,7 +58,7 @@ class Conversion:
             agreeing=agreeing,
             probed=probed,
             notes=(*notes, *odd),
-            files=tuple(self._measured(paths, original, asked if probed else (), context_length(folder))),
+            files=tuple(self._measured(paths, original, samples, context_length(folder))),
         )
 
     def _merged(self) -> "tuple[Path, Merged | None]":
@@ -96,20 +98,20 @@ class Conversion:
         return path
 
     def _measured(
-        self, paths: Mapping[str, Path], original: Path, texts: Sequence[str], context: int | None
+        self, paths: Mapping[str, Path], original: Path, samples: "Sequence[Sample]", context: int | None
     ) -> Iterator[Exported]:
-        with self._yardstick(original, texts, context) as yardstick:
+        with self._yardstick(original, samples, context) as yardstick:
             for kind, path in paths.items():
                 cost = yardstick.cost(path) if yardstick else None
                 yield Exported(path=path, type=kind, contents=contents(path, kind), cost=cost)
 
-    def _yardstick(self, original: Path, texts: Sequence[str], context: int | None) -> Any:
-        if not texts:
+    def _yardstick(self, original: Path, samples: "Sequence[Sample]", context: int | None) -> Any:
+        if not samples:
             return nullcontext()
         from journeyman.learn.weights.gguf.engine import CONTEXT
         from journeyman.learn.weights.gguf.measure import Yardstick
 
-        return Yardstick(original, texts, threads=self.threads, context=context or CONTEXT)
+        return Yardstick(original, samples, threads=self.threads, context=context or CONTEXT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,11 +143,30 @@ class Source:
         return notes
 
 
+def _samples(texts: Sequence[Text], folder: Path) -> "list[Sample]":
+    """Conversations as the model's chat template writes them."""
+    from journeyman.learn.weights.gguf.measure import Sample
+
+    tokenizer = open_tokenizer(folder)
+    found = []
+    for text in texts:
+        if isinstance(text, str):
+            found.append(Sample(text=text))
+        elif tokenizer.chat_template:
+            is_open = bool(text) and text[-1].get("role") != "assistant"
+            found.append(Sample(text=_rendered(tokenizer, text, is_open), open=is_open))
+    return found
+
+
 def _conversation(tokenizer: Any) -> list[str]:
     """A conversation as the model sees it, for the tokens that stand around messages."""
     if not tokenizer.chat_template:
         return []
     messages = [{"role": "user", "content": TEXTS[0]}, {"role": "assistant", "content": TEXTS[3]}]
-    rendered: str = tokenizer.apply_chat_template(messages, tokenize=False)
+    return [_rendered(tokenizer, messages, False)]
+
+
+def _rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], is_open: bool) -> str:
+    said: str = tokenizer.apply_chat_template([*map(dict, messages)], tokenize=False, add_generation_prompt=is_open)
     # What llama.cpp puts before a text by itself would stand there twice.
-    return [rendered.removeprefix(tokenizer.bos_token or "")]
+    return said.removeprefix(tokenizer.bos_token or "")

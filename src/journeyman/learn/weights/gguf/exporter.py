@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from journeyman.errors import InputError, MissingExtra
-from journeyman.learn.weights.gguf.report import TYPES, Export
+from journeyman.learn.weights.gguf.report import TYPES, Export, Text
 
 
 class GGUFExporter:
@@ -22,8 +22,9 @@ class GGUFExporter:
         self,
         model: str | Path,
         *,
+        name: str = "",
         base_model: str = "",
-        texts: Sequence[str] = (),
+        texts: Sequence[Text] = (),
         pre_tokenizer: str = "",
         threads: int | None = None,
     ) -> None:
@@ -31,12 +32,14 @@ class GGUFExporter:
 
         Args:
             model: The folder of a model of Hugging Face's form, or of an adapter, which is merged first.
+            name: What the model is called in the files and by them; as the folder where it is not said.
             base_model: Where an adapter's base lies, if elsewhere than it says.
-            texts: What the files are held against the original on; texts of several kinds where none are given.
+            texts: What the files are held against the original on, conversations best; texts of several kinds for none.
             pre_tokenizer: llama.cpp's name for the way the tokenizer cuts texts, where it cannot be found out.
             threads: For llama.cpp; where it is not said, all cores to quantise with, and half of them to measure with.
         """
         self._model = Path(model)
+        self._name = name or self._model.resolve().name
         self._base_model = base_model
         self._texts = tuple(texts)
         self._pre = pre_tokenizer
@@ -47,7 +50,7 @@ class GGUFExporter:
     def convert(self, quantization: str = "Q4_K_M", out: str | Path | None = None) -> Path:
         """Write one file without measuring what it costs; its path.
 
-        It is called `FOLDER-TYPE.gguf` and lies in the folder, where `out` says nothing else.
+        It is called `NAME-TYPE.gguf` and lies in the folder, where `out` says nothing else.
         """
         return self.export([quantization], out=out, measure=False).files[0].path
 
@@ -69,7 +72,12 @@ class GGUFExporter:
             from journeyman.learn.weights.gguf.conversion import Conversion
 
             conversion = Conversion(
-                model=self._model, base_model=self._base_model, pre=self._pre, threads=self._threads, room=room
+                model=self._model,
+                name=self._name,
+                base_model=self._base_model,
+                pre=self._pre,
+                threads=self._threads,
+                room=room,
             )
             made = conversion.export(list(paths), (self._texts or None) if measure else ())
             for file in made.files:
@@ -87,7 +95,7 @@ class GGUFExporter:
                 raise InputError(f"{out} is one file, and {len(set(types))} types were asked for: name a folder")
             return {types[0]: Path(out)}
         folder = self._model if out is None else Path(out)
-        return {each: folder / f"{self._model.resolve().name}-{each}.gguf" for each in types}
+        return {each: folder / f"{self._name}-{each}.gguf" for each in types}
 
 
 @contextmanager

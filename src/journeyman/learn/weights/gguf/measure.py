@@ -10,6 +10,7 @@ as llama.cpp's own perplexity tool has them, here on the texts that the model is
 import math
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ from journeyman.learn.weights.gguf.report import Cost
 
 TOTAL = 2048
 """Tokens of all texts: with a vocabulary of 150,000 the original's predictions are a file of 1.2 GB for that time."""
+REPLY = 64
+"""Tokens that the original says at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A text to predict."""
+
+    text: str
+    open: bool = False
+    """It ends where the model is to speak: the original's reply, the likeliest token each time, belongs to the text."""
 
 
 class Yardstick:
@@ -29,7 +41,7 @@ class Yardstick:
     The predictions lie in a temporary file, so that two models need not be in memory at once. Use it as a context.
     """
 
-    def __init__(self, original: Path, texts: Sequence[str], *, threads: int | None = None, context: int = CONTEXT) -> None:
+    def __init__(self, original: Path, texts: Sequence[Sample], *, threads: int | None = None, context: int = CONTEXT) -> None:
         """`context` is the longest text that the model can take; of a longer one the beginning counts.
 
         Raises:
@@ -75,16 +87,28 @@ class Yardstick:
         return divergence, -q[nexts], -p[nexts], p[:-1].argmax(axis=1) == q[:-1].argmax(axis=1)
 
 
-def _tokens(model: Any, texts: Sequence[str], most: int) -> list[list[int]]:
+def _tokens(model: Any, texts: Sequence[Sample], most: int) -> list[list[int]]:
     """The texts' tokens, cut, until there are enough."""
     found: list[list[int]] = []
-    for text in texts:
-        ids = model.tokenize(text.encode(), add_bos=True, special=True)[:most]
+    for sample in texts:
+        ids = model.tokenize(sample.text.encode(), add_bos=True, special=True)[:most]
+        if sample.open:
+            ids += _reply(model, ids, min(REPLY, most - len(ids)))
         if sum(map(len, found)) + len(ids) > TOTAL:
             break
         if len(ids) > 1:
             found.append(ids)
     return found
+
+
+def _reply(model: Any, prompt: Sequence[int], most: int) -> list[int]:
+    said: list[int] = []
+    model.reset()
+    model.eval(prompt)
+    while len(said) < most and model.token_eos() not in said:
+        said.append(int(model.scores[model.n_tokens - 1].argmax()))
+        model.eval(said[-1:])
+    return said
 
 
 def _log_probabilities(model: Any, text: Sequence[int]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What an export tells: the files, what is in them, and what each of them costs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from journeyman.learn.weights.merge import Merged
 
+Text = str | Sequence[Mapping[str, Any]]
+"""A text, or a conversation of messages; where somebody else spoke last, the model's reply is part of what is measured."""
 WRITTEN = ("F32", "F16", "BF16")
 """Types that need no llama.cpp."""
 QUANTISED = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K")
