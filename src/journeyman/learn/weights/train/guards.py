@@ -23,8 +23,10 @@ NOISE = 4.0
 COLLAPSED = 0.02
 """Share of the entropy that it began with: the policy always writes the same."""
 LEAST_LIKELY = -30.0
-"""Nats by which good completions may become less likely (KTO, DPO). Runs that went well stayed above -5, even where DPO
-lowers chosen and rejected together; those that fell apart went below -100 within a few updates."""
+"""Nats by which good completions may become less likely (KTO, DPO), and `SURPRISED` times what they had at the start. Recorded
+runs of KTO that went well stayed above -3, those that fell apart went below -50 within a few updates."""
+SURPRISED = 3.0
+"""DPO often lowers chosen and rejected together, long ones by many nats, and goes well; but not to so many times as much."""
 LARGEST_KL = 2.0
 """Nats a token from the start (GRPO). Runs that went well stayed below 0.5."""
 REWARD_FALLEN = 0.25
@@ -103,11 +105,11 @@ def validation_fallen(updates: Sequence[Update], config: TrainingConfig) -> str 
 
 def desirable_falls(updates: Sequence[Update], config: TrainingConfig) -> str | None:
     """KTO and DPO reward a completion with beta · (log π − log π at the start), whatever becomes of the loss."""
-    found = _last(updates, SOON, "rewards/chosen")
-    if config.method not in ("kto", "dpo") or found is None or not config.beta:
+    reward, now = _last(updates, SOON, "rewards/chosen"), _last(updates, SOON, "logps/chosen")
+    if config.method not in ("kto", "dpo") or reward is None or now is None or not config.beta:
         return None
-    nats = found / config.beta
-    if nats >= LEAST_LIKELY:
+    nats = reward / config.beta
+    if nats >= LEAST_LIKELY or now >= SURPRISED * (now - nats):
         return None
     return (
         f"good completions became less likely by {-nats:.0f} nats: the policy falls apart while the loss may look fine; "
