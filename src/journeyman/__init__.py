@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from journeyman.executor import create_ace_executor as create_ace_executor
     from journeyman.gate import BetterAtAnyTime as BetterAtAnyTime
     from journeyman.gate import BetterOnHeldOut as BetterOnHeldOut
+    from journeyman.learn.weights.gguf import GGUFExporter as GGUFExporter
+    from journeyman.learn.weights.hardware import HardwareConfig as HardwareConfig
+    from journeyman.learn.weights.hardware import detect_hardware as detect_hardware
+    from journeyman.learn.weights.hardware import get_ryzen_optimized_config as get_ryzen_optimized_config
+    from journeyman.learn.weights.hosting import OllamaHostingProfile as OllamaHostingProfile
+    from journeyman.learn.weights.ollama import OllamaDeployer as OllamaDeployer
     from journeyman.offline import OfflineTrainer as OfflineTrainer
     from journeyman.offline import create_offline_trainer as create_offline_trainer
     from journeyman.playbook import Bullet as Bullet
@@ -61,6 +67,9 @@ if TYPE_CHECKING:
     from journeyman.watching import TraceCollector as TraceCollector
     from journeyman.watching import hook_into_agent as hook_into_agent
     from journeyman.watching import traced as traced
+    from journeyman.weights.datasets import DatasetPipeline as DatasetPipeline
+    from journeyman.weights.pipeline import TrainingPipeline as TrainingPipeline
+    from journeyman.weights.training import RLTrainer as RLTrainer
 
     PlaybookStage = Stage
 
@@ -72,6 +81,10 @@ _HOMES = {
     "evaluation": ("Decision", "Evaluation", "Result"),
     "executor": ("Executor", "create_ace_executor"),
     "gate": ("BetterAtAnyTime", "BetterOnHeldOut"),
+    "learn.weights.gguf": ("GGUFExporter",),
+    "learn.weights.hardware": ("HardwareConfig", "detect_hardware", "get_ryzen_optimized_config"),
+    "learn.weights.hosting": ("OllamaHostingProfile",),
+    "learn.weights.ollama": ("OllamaDeployer",),
     "offline": ("OfflineTrainer", "create_offline_trainer"),
     "playbook": ("Bullet", "Insight", "Playbook"),
     "release": ("Release", "Stage"),
@@ -91,6 +104,9 @@ _HOMES = {
     "trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),
     "training": ("TrainingConfig", "TrainingResult"),
     "watching": ("TraceCollector", "hook_into_agent", "traced"),
+    "weights.datasets": ("DatasetPipeline",),
+    "weights.pipeline": ("TrainingPipeline",),
+    "weights.training": ("RLTrainer",),
 }
 """Where each public name lives."""
 

@@ -18,7 +18,6 @@ from journeyman.learn.playbook.choose import chooser
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import Ended, Job
 from journeyman.learn.weights.program import INTERRUPTED, end_with_parent
-from journeyman.learn.weights.program import end_with_parent
 from journeyman.learn.weights.rows import Said
 from journeyman.learn.weights.train.run import run
 from journeyman.models.base import Dialect
