@@ -3,19 +3,24 @@
 For a token t of a completion with advantage A (its score, normalised within the completions of its prompt), with the policy in
 training π and the policy μ that wrote it:
 
-    ρ_t = π(t) / μ(t)        loss = - Σ min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε') A) / number of tokens
+    ρ_t = π(t) / μ(t)        loss = - Σ min(min(ρ_t, δ) A, clip(ρ_t, 1 - ε, 1 + ε') A) / number of tokens
 
 which is the clipped objective of Schulman et al. 2017 (arXiv 1707.06347, "PPO", equation 7) with the advantages of Shao et al.
 2024 (arXiv 2402.03300, "GRPO", equation 3), where μ is not the policy of a moment ago but the one that was recorded: the ratio
-is then an importance weight as well. To treat old completions as fresh, as though ρ were 1 at every update, drives the policy
-away from all that was bad without end, and nothing pulls it back: it falls apart.
+is then an importance weight as well. δ bounds what a bad completion can weigh that has become likelier, where the other clip
+does not reach (Ye et al. 2020, arXiv 1912.09729, "dual-clip"): one such token can otherwise outweigh a whole batch.
+
+To treat old completions as fresh, as though ρ were 1 at every update, drives the policy away from all that was bad without end,
+and nothing pulls it back: it falls apart.
 """
 
 import logging
 import math
 import random
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -37,6 +42,10 @@ log = logging.getLogger(__name__)
 LOW_ESS = 0.5
 """Effective sample size, as a share of the tokens of an update, under which a warning is due: half of what was recorded then
 no longer speaks for the policy in training."""
+WINDOW = 8
+"""Batches whose median it must be: one token that is off tells little."""
+DELTA = 4.0
+"""As in INTELLECT-2 (arXiv 2505.07291)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +80,7 @@ def grpo_offline(work: Work) -> "Offline":
     if each * passes < 2:
         raise InputError("an update of one completion compares nothing: raise per_device_batch_size to at least 2")
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * sum(map(len, groups)) / (each * passes)))
-    told = {**arguments.common(work, steps), "num_generations": each * passes, "beta": 0.0}
+    told = {**arguments.common(work, steps), "num_generations": each * passes, "beta": 0.0, "delta": DELTA}
     trainer = Offline(
         groups=groups,
         importance=config.importance,
@@ -112,6 +121,7 @@ class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
         self._importance = importance
         self._logps: torch.Tensor | None = None
         """Of the batch whose loss is being computed."""
+        self._shares: deque[float] = deque(maxlen=WINDOW)
         self._warned = False
         with quiet():
             super().__init__(**settings)
@@ -195,12 +205,14 @@ class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
         share = ess(log_ratios, mask)
         self._metrics["train"]["ess"].append(share)
         self._metrics["train"]["ess/completions"].append(ess((log_ratios * mask).sum(dim=1), mask.any(dim=1)))
-        if share < LOW_ESS and not self._warned:
+        self._shares.append(share)
+        usual = median(self._shares)
+        if len(self._shares) == WINDOW and usual < LOW_ESS and not self._warned:
             self._warned = True
             log.warning(
                 "the effective sample size fell to %.0f %% of the tokens at update %d: what was recorded no longer speaks for "
                 "the policy in training; train for less long, or record anew",
-                100 * share,
+                100 * usual,
                 self.state.global_step + 1,
             )
 

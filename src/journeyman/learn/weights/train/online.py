@@ -45,7 +45,11 @@ def grpo(work: Work) -> "Online":
         raise InputError("GRPO needs a judge of fresh completions: name a data set, or take recorded ones with grpo-offline")
     rows = _rows(work)
     settings = arguments.online(work, len(rows))
-    return Online(
+    beta = settings.beta
+    if not work.config.start_adapter:
+        # TRL would keep a second adapter as the reference. That of a fresh one is the model without any.
+        settings.beta = 0.0
+    trainer = Online(
         asked=_Asked({task.id: task for task in work.tasks}, work.judge, work.config.base_model),
         drawn=Curriculum([row["task"] for row in rows], seed=work.config.seed) if work.config.curriculum else None,
         model=work.model,
@@ -56,6 +60,8 @@ def grpo(work: Work) -> "Online":
         environment_factory=worlds.factory(work),
         callbacks=list(work.callbacks),
     )
+    trainer.beta = trainer.args.beta = beta
+    return trainer
 
 
 def judge(completions: Sequence[Any], reward: Sequence[float | None], **_: Any) -> list[float | None]:
