@@ -1,7 +1,6 @@
 """A training that is killed and gone on with is the training that was never killed."""
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from journeyman.learn.weights.adapters import digest
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
 from journeyman.learn.weights.job import Ended, Job, task_lines
-from journeyman.learn.weights.program import launch
+from journeyman.learn.weights.program import INTERRUPTED, launch
 from journeyman.learn.weights.rows import Group, Labelled, Row
 from journeyman.task import Split
 from journeyman.tasks import desk
@@ -91,8 +90,8 @@ def job(folder: Path, method: str) -> Job:
     return made
 
 
-def kill_after(made: Job, updates: int, pause: float) -> None:
-    """Run the program until it has made so many updates, and a moment longer."""
+def end_after(made: Job, updates: int, pause: float, number: int) -> int:
+    """Run the program until it has made so many updates, and a moment longer, and send it a signal; its exit code."""
     with made.log.open("ab") as log:
         process = subprocess.Popen([*PROGRAM, str(made.folder)], stdout=log, stderr=log)
     until = time.monotonic() + 300
@@ -101,8 +100,8 @@ def kill_after(made: Job, updates: int, pause: float) -> None:
             break
         time.sleep(0.01)
     time.sleep(pause)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, made.log.read_text()[-2000:]
+    process.send_signal(number)
+    return process.wait(timeout=300)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -112,7 +111,7 @@ def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(tmp_path: Path
     chance = random.Random(method)
     reached = 0
     for updates in (1, 3, 6):
-        kill_after(killed, max(reached, updates), chance.random())
+        assert end_after(killed, max(reached, updates), chance.random(), signal.SIGKILL) == -signal.SIGKILL
         reached = metrics.read(killed.metrics)[-1].step
     again = launch(killed)
     assert (again.ended, again.reason, again.kept_step) == (report.ended, report.reason, report.kept_step)
@@ -125,6 +124,20 @@ def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(tmp_path: Path
         assert one.read_bytes() == other.read_bytes()
     if report.kept_step:
         assert digest(killed.adapter) == digest(whole.adapter)
+
+
+def test_a_training_that_is_told_to_stop_makes_a_checkpoint_first_and_goes_on_from_there(tmp_path: Path) -> None:
+    made = job(tmp_path / "run", "rft")
+    assert end_after(made, 3, 0.0, signal.SIGTERM) == INTERRUPTED
+    reached = metrics.read(made.metrics)[-1].step
+    assert 0 < reached < 8
+    assert checkpoints_of(made)[-1] == f"step-{reached:05}"
+    assert made.report is None
+    assert launch(made).steps == 8
+
+
+def checkpoints_of(made: Job) -> list[str]:
+    return sorted(path.name for path in made.checkpoints.glob("step-*"))
 
 
 def told(update: metrics.Update) -> metrics.Update:

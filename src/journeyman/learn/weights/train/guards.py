@@ -6,7 +6,7 @@ runs that went well and such that fell apart (tests/learn/weights/train/curves).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.metrics import Update
@@ -174,11 +174,12 @@ def length_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str |
 
 
 def weights_vanish(updates: Sequence[Update], config: TrainingConfig) -> str | None:
-    found = _last(updates, WINDOW, "ess")
-    if config.method != "grpo-offline" or found is None or found >= LEAST_ESS:
+    shares = _values(updates, "ess")[-WINDOW:]
+    # The median: one token that is off weighs more than all others of its batch, and tells little.
+    if config.method != "grpo-offline" or len(shares) < WINDOW or (usual := median(shares)) >= LEAST_ESS:
         return None
     return (
-        f"only {found:.1%} of a batch still counts after weighing by importance: the policy is too far from the one that wrote "
+        f"only {usual:.1%} of a batch still counts after weighing by importance: the policy is too far from the one that wrote "
         "the completions; record fresh ones"
     )
 
