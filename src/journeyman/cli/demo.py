@@ -1,5 +1,7 @@
 """`journeyman demo`: the whole loop on the embedded model."""
 
+from typing import Any
+
 import click
 
 from journeyman.cli._shared import emit, json_option, options_named
@@ -10,8 +12,12 @@ from journeyman.cli._shared import emit, json_option, options_named
 @click.option("--model", default="embedded", show_default=True, help="embedded, embedded:small, or any other model.")
 @click.option("--num-examples", default=100, show_default=True, help="Training tasks.")
 @click.option("--held-out", default=200, show_default=True, help="Held-out tasks.")
+@click.option("--weights", is_flag=True, help="Learn in the weights: train, prove, export, serve, and compare the methods.")
+@click.option(
+    "--compare/--no-compare", default=True, show_default=True, help="With --weights: all methods, and forced collapses."
+)
 @json_option
-def command(domain: str, model: str, num_examples: int, held_out: int, as_json: bool) -> int:
+def command(weights: bool, compare: bool, as_json: bool, **given: Any) -> int:
     """See a small real model fail at a job, learn from its failures, and pass.
 
     The model ships with the package and needs no key, no GPU and no network. It works at an order desk whose house conventions
@@ -21,10 +27,17 @@ def command(domain: str, model: str, num_examples: int, held_out: int, as_json: 
     Examples:
       journeyman demo
       journeyman demo --domain cairo --json
+      journeyman demo --weights --no-compare
     """
+    if weights:
+        from journeyman.cli import _demonstrating_weights
+
+        found = _demonstrating_weights.run(given["domain"], given["model"], given["held_out"], compare=compare, quiet=as_json)
+        emit(found, as_json=as_json)
+        return 0 if found["passed"] else 1
     from journeyman.cli import _demonstrating
 
     with options_named():
-        result = _demonstrating.run(domain, model, num_examples, held_out, quiet=as_json)
+        result = _demonstrating.run(**given, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["passed"] else 1

@@ -37,6 +37,8 @@ class Proof:
     candidate: Candidate
     context: str = ""
     """The file of the playbook, where there is one."""
+    bare_baseline: bool = False
+    """Leave the playbook out on the other side: it is examined together with the weights."""
     settings: RunSettings
 
     async def examine(
@@ -62,7 +64,7 @@ class Proof:
             trials=self.settings.trials,
         )
         try:
-            return await examination.sit(playbook, playbook, id=id, done=done)
+            return await examination.sit(playbook, Playbook() if self.bare_baseline else playbook, id=id, done=done)
         finally:
             await _closed((before, after))
 

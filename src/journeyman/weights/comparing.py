@@ -1,0 +1,218 @@
+"""The ways of learning side by side: one shop of the order desk, one model, the same held-out tasks.
+
+What was recorded is the same for all methods that learn from recordings: attempts of an agent with a half-learned playbook in
+its prompts, labelled by the desk. The bullets are taken out of the prompts before the weights learn from them.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
+from typing import Any
+
+from journeyman import app
+from journeyman.agents.answer import Answer
+from journeyman.capture.jsonl import line
+from journeyman.errors import JourneymanError
+from journeyman.examination import Report
+from journeyman.learn.playbook import files
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.data import DatasetConfig
+from journeyman.learn.weights.job import Ended
+from journeyman.offline import OfflineTrainer
+from journeyman.playbook import Bullet
+from journeyman.rollout import Attempt, attempt_all
+from journeyman.stores import open_store
+from journeyman.stores.artifacts import Artifacts
+from journeyman.task import Split, Task
+from journeyman.tasks import desk
+from journeyman.tasks.desk.verify import Desk
+from journeyman.trace import Trace
+from journeyman.training import TrainingConfig as PlaybookConfig
+from journeyman.weights.datasets import DatasetPipeline, Source
+from journeyman.weights.keeping import keep
+from journeyman.weights.proof import Proof
+from journeyman.weights.results import WeightsResult
+from journeyman.weights.settings import RunSettings
+from journeyman.weights.training import RLTrainer, Watcher
+
+TRACES = 500
+"""Recorded attempts that KTO, DPO and rejection sampling learn from."""
+KEPT = 0.8
+"""Of the playbook's bullets, each stands in a recorded prompt that often."""
+AT_EACH = 4
+"""Attempts at one task, for groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One way of learning."""
+
+    name: str
+    right: float | None
+    """Share of the held-out tasks."""
+    gain: float | None
+    low: float | None
+    high: float | None
+    """95 % interval of the gain over the model as it came."""
+    passed: bool
+    seconds: float
+    cpu_seconds: float
+    """Of everything that it took, the examination too."""
+    note: str = ""
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A shop, a model, and where it happens."""
+
+    folder: Path
+    """Of the project that it makes."""
+    domain: str = "oslo"
+    base_model: str = "embedded:base"
+    held_out: int = 200
+    seed: int = 0
+    watcher: Watcher = field(default_factory=Watcher)
+
+    def lines(self) -> Iterator[Line]:
+        """Each as soon as it is done, the cheap ones first."""
+        yield self.timed("playbook", self._playbook)
+        labelled, groups = self._rows()
+        yield self._trained("rejection sampling", "rft", data=str(labelled))
+        yield self._trained("KTO", "kto", data=str(labelled))
+        yield self._trained("DPO", "dpo", data=str(groups))
+        yield self._trained("offline GRPO", "grpo-offline")
+        yield self._trained("GRPO", "grpo")
+        yield self.timed("playbook + GRPO", self._both)
+
+    def collapses(self) -> Iterator[Line]:
+        """Trainings that must go wrong, and are to be stopped with the last good adapter kept."""
+        labelled, _ = self._rows()
+        yield self._trained("KTO, rate too high", "kto", data=str(labelled), learning_rate=5e-2)
+        yield self._trained("GRPO, rate too high", "grpo", learning_rate=1e-1)
+        yield self._trained("offline GRPO without ratios", "grpo-offline", importance=False, learning_rate=2e-2)
+
+    def timed(self, name: str, work: Callable[[], tuple[Report | None, str]]) -> Line:
+        """What a way of learning came to, and what it took."""
+        started, cpu = time.monotonic(), _cpu()
+        try:
+            report, note = work()
+        except JourneymanError as error:
+            report, note = None, str(error)
+        return Line(
+            name=name,
+            right=report.candidate if report else None,
+            gain=report.gain if report else None,
+            low=report.low if report else None,
+            high=report.high if report else None,
+            passed=bool(report and report.passed),
+            seconds=round(time.monotonic() - started, 1),
+            cpu_seconds=round(_cpu() - cpu, 1),
+            note=note,
+        )
+
+    @property
+    def settings(self) -> RunSettings:
+        return RunSettings(
+            held_out=self.held_out,
+            project=str(self.folder),
+            store=str(self.folder / "journeyman.db"),
+            artifacts=str(self.folder / "artifacts"),
+        )
+
+    def train(self, method: str, **more: Any) -> WeightsResult:
+        """Train by a method, with the defaults that anybody gets."""
+        config = TrainingConfig(
+            base_model=self.base_model, method=method, dataset_name="desk", domain=self.domain, seed=self.seed, **more
+        )
+        return RLTrainer(config, self.settings, watcher=self.watcher).train()
+
+    def _trained(self, name: str, method: str, **more: Any) -> Line:
+        def work() -> tuple[Report | None, str]:
+            result = self.train(method, **more)
+            return result.evaluation, result.trained.reason if result.trained.ended is Ended.GUARDED else ""
+
+        return self.timed(name, work)
+
+    @property
+    def _learned(self) -> Path:
+        return self.folder / f"{self.domain}.json"
+
+    def _playbook(self) -> tuple[Report | None, str]:
+        config = PlaybookConfig(
+            dataset_name="desk",
+            domain=self.domain,
+            held_out=self.held_out,
+            generator_model=self.base_model,
+            output_playbook_path=str(self._learned),
+            output_metrics_path=str(self.folder / f"{self.domain}.metrics.json"),
+            project=str(self.folder),
+            store=str(self.folder / "journeyman.db"),
+            seed=self.seed,
+        )
+        return OfflineTrainer(config).train().evaluation, ""
+
+    def _both(self) -> tuple[Report | None, str]:
+        """The playbook and the weights of GRPO together, against the model as it came with neither."""
+        adapter = self._adapter_of("grpo")
+        with open_store(self.settings.store) as store:
+            proof = Proof(
+                base_model=self.base_model,
+                adapter=str(adapter),
+                candidate=keep(adapter, Artifacts(self.folder / "artifacts")),
+                context=str(self._learned),
+                bare_baseline=True,
+                settings=self.settings,
+            )
+            sizes = {Split.HELD_OUT: self.held_out}
+            return asyncio.run(proof.examine(desk.load(self.domain, sizes=sizes, seed=self.seed), store, id="both")), ""
+
+    def _adapter_of(self, method: str) -> Path:
+        found = sorted((self.folder / "runs").glob(f"weights-{method}-{self.domain}-*/adapter/adapter_config.json"))
+        if not found:
+            raise JourneymanError(f"no adapter was learned by {method}")
+        return found[0].parent
+
+    def _rows(self) -> tuple[Path, Path]:
+        """Recorded attempts as rows for KTO, and as groups of attempts at one task."""
+        labelled, groups = self.folder / "kto.jsonl", self.folder / "groups.jsonl"
+        if not labelled.exists():
+            traces = self.folder / "traces.jsonl"
+            traces.write_text("".join(f"{line(trace)}\n" for trace in self._recorded()), encoding="utf-8")
+            pipeline = DatasetPipeline(source=Source(files=(traces,)), config=DatasetConfig(context="drop"))
+            pipeline.build_kto_dataset(labelled)
+            pipeline.build_grpo_dataset(groups)
+        return labelled, groups
+
+    def _recorded(self) -> Iterator[Trace]:
+        """What an agent did whose playbook is half learned."""
+        bullets = files.load(self._learned).active if self._learned.exists() else ()
+        chance = random.Random(self.seed)
+        sizes = {Split.TRAIN: TRACES // AT_EACH}
+        found = desk.load(self.domain, sizes=sizes, seed=self.seed).tasks
+        model = app.connect(self.base_model)
+
+        def some(_: Task) -> Sequence[Bullet]:
+            return tuple(bullet for bullet in bullets if chance.random() < KEPT)
+
+        async def attempts() -> list[Attempt]:
+            done: list[Attempt] = []
+            for number in range(AT_EACH):
+                agent = Answer(model=model, choose=some, temperature=1.0, seed=self.seed * AT_EACH + number)
+                done += await attempt_all(agent, found, Desk(), prefix=f"recorded/{number}", clock=app.now)
+            await model.close()
+            return done
+
+        for attempt in asyncio.run(attempts()):
+            yield replace(attempt.trace, rewards=attempt.score.rewards, agent="clerk", input=attempt.task.question)
+
+
+def _cpu() -> float:
+    used = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
