@@ -69,8 +69,8 @@ class Header:
         layers, heads, width = self._own("block_count"), self._own("attention.head_count"), self._own("embedding_length")
         if layers is None or not heads or width is None:
             return None
-        each = self.values.get(f"{self.architecture}.attention.head_count_kv", heads)
-        kept = sum(each) if isinstance(each, tuple) else each * layers
+        each = self.values.get(f"{self.architecture}.attention.head_count_kv")
+        kept = sum(each) if isinstance(each, tuple) else (self._own("attention.head_count_kv") or heads) * layers
         lengths = [self._own(f"attention.{kind}_length") or width // heads for kind in ("key", "value")]
         return int(kept * sum(lengths))
 
