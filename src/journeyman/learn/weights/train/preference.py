@@ -92,7 +92,7 @@ def _common(work: Work) -> dict[str, Any]:
         "per_device_train_batch_size": config.per_device_batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
         "learning_rate": config.learning_rate,
-        "lr_scheduler_type": "constant",
+        "lr_scheduler_type": "linear",
         "num_train_epochs": config.num_epochs,
         "max_steps": config.max_steps or -1,
         "seed": config.seed,
