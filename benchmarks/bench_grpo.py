@@ -68,7 +68,7 @@ def plain(size: str, steps: int, folder: str) -> Any:
         max_completion_length=TOKENS,
         temperature=TEMPERATURE,
         learning_rate=RATE,
-        lr_scheduler_type="constant",
+        lr_scheduler_type="linear",
         max_steps=steps,
         beta=0.0,
         loss_type="dapo",

@@ -29,6 +29,19 @@ def adapter(trainer: Online) -> dict[str, torch.Tensor]:
     return {name: weight.detach().clone() for name, weight in trainer.model.named_parameters() if "lora_" in name}
 
 
+def watch(trainer: Any) -> list[tuple[Any, list[dict[str, Any]]]]:
+    """Each batch that is trained on, with the rows of its completions."""
+    made: list[tuple[Any, list[dict[str, Any]]]] = []
+    inner = trainer._generate_and_score_completions
+
+    def watched(rows: Any) -> Any:
+        made.append((inner(rows), list(trainer._rows)))
+        return made[-1][0]
+
+    trainer._generate_and_score_completions = watched
+    return made
+
+
 def logs(trainer: Online) -> list[dict[str, Any]]:
     return [entry for entry in trainer.state.log_history if "reward" in entry]
 
@@ -56,15 +69,13 @@ def test_the_judge_is_asked_about_every_completion_once(tmp_path: Path) -> None:
 def test_rewards_are_what_the_judge_said_for_that_completion(tmp_path: Path) -> None:
     judge = Judge(by_length)
     trainer = grpo(work(tmp_path, judge, max_steps=1, curriculum=False))
-    made: list[Any] = []
-    inner = trainer._generate_and_score_completions
-    trainer._generate_and_score_completions = lambda rows: made.append(inner(rows)) or made[-1]
+    made = watch(trainer)
     trainer.train()
-    replies = trainer.processing_class.batch_decode(made[0]["completion_ids"], skip_special_tokens=True)
+    replies = trainer.processing_class.batch_decode(made[0][0]["completion_ids"], skip_special_tokens=True)
     assert replies == written(judge)
     rewards = torch.tensor([by_length(trace) for trace in judge.asked[0]]).view(-1, 4)
     wanted = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
-    torch.testing.assert_close(made[0]["advantages"], wanted.flatten(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(made[0][0]["advantages"], wanted.flatten(), atol=1e-5, rtol=1e-4)
 
 
 def test_an_unknown_reward_is_no_zero(tmp_path: Path) -> None:
@@ -75,11 +86,9 @@ def test_an_unknown_reward_is_no_zero(tmp_path: Path) -> None:
         return {0: 0.8, 1: 0.6}.get(numbers[trace.task_id] % 4)
 
     trainer = grpo(work(tmp_path, Judge(worth), max_steps=1, curriculum=False))
-    made: list[Any] = []
-    inner = trainer._generate_and_score_completions
-    trainer._generate_and_score_completions = lambda rows: made.append(inner(rows)) or made[-1]
+    made = watch(trainer)
     trainer.train()
-    advantages = made[0]["advantages"].view(-1, 4)
+    advantages = made[0][0]["advantages"].view(-1, 4)
     # Of each four the first and the last are known: the better one above their mean, the other below it, the rest at 0.
     assert torch.equal(advantages.sign(), torch.tensor([[-1.0, 0.0, 0.0, 1.0]]).expand(2, 4))
     assert logs(trainer)[0]["reward"] == pytest.approx(0.7)
@@ -101,13 +110,9 @@ def test_prompts_without_spread_are_replaced_by_others(tmp_path: Path) -> None:
     dull = {task.id for task in TASKS[:5]}
     judge = Judge(lambda trace: 0.0 if trace.task_id in dull else by_length(trace))
     trainer = grpo(work(tmp_path, judge, max_steps=4))
-    trained: list[list[str]] = []
-    inner = trainer._generate_and_score_completions
-    trainer._generate_and_score_completions = lambda rows: (
-        inner(rows),
-        trained.append([row["task"] for row in trainer._rows]),
-    )[0]
+    made = watch(trainer)
     trainer.train()
+    trained = [[row["task"] for row in rows] for _, rows in made]
     first = [trace.task_id for asked in judge.asked for trace in asked]
     assert len(judge.asked) > 4
     assert len(first) > 4 * 8
@@ -123,14 +128,7 @@ def test_replaced_completions_come_with_their_own_rewards(tmp_path: Path) -> Non
     dull = {task.id for task in TASKS[:5]}
     judge = Judge(lambda trace: 0.0 if trace.task_id in dull else by_length(trace))
     trainer = grpo(work(tmp_path, judge, max_steps=3))
-    made: list[Any] = []
-    inner = trainer._generate_and_score_completions
-
-    def watched(rows: Any) -> Any:
-        made.append((inner(rows), list(trainer._rows)))
-        return made[-1][0]
-
-    trainer._generate_and_score_completions = watched
+    made = watch(trainer)
     trainer.train()
     asked = {(trace.task_id, trace.reply) for group in judge.asked for trace in group}
     for batch, rows in made:
@@ -159,7 +157,7 @@ def test_the_same_seed_gives_the_same_adapter(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_resumed_run_draws_and_learns_the_same(tmp_path: Path) -> None:
     whole, judge = Judge(by_length), Judge(by_length)
-    trainer = grpo(work(tmp_path / "whole", whole, max_steps=4))
+    trainer: Any = grpo(work(tmp_path / "whole", whole, max_steps=4))
     trainer.args.save_strategy, trainer.args.save_steps = "steps", 2
     states: dict[int, str] = {}
     inner = trainer._save_checkpoint
@@ -170,7 +168,7 @@ def test_a_resumed_run_draws_and_learns_the_same(tmp_path: Path) -> None:
 
     trainer._save_checkpoint = kept
     trainer.train()
-    resumed = grpo(work(tmp_path / "resumed", judge, max_steps=4))
+    resumed: Any = grpo(work(tmp_path / "resumed", judge, max_steps=4))
     resumed.curriculum.load_state_dict(json.loads(states[2]))
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoints" / "checkpoint-2"))
     assert written(judge) == written(whole)[-len(written(judge)) :]

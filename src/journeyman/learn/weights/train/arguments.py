@@ -43,7 +43,7 @@ def common(work: Work, steps: int) -> dict[str, Any]:
         "epsilon_high": config.clip * CLIP_HIGH / 0.2,
         "loss_type": "dapo",
         "learning_rate": config.learning_rate,
-        "lr_scheduler_type": "constant",
+        "lr_scheduler_type": "linear",
         "max_steps": steps,
         "seed": config.seed,
         "bf16": bool(config.use_bf16),
