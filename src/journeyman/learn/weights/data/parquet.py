@@ -14,7 +14,7 @@ from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import is_plain, json_of, loads
 from journeyman.learn.weights.rows import Labelled, Row
 
-_AT_ONCE = 1000
+_AT_ONCE = 256
 """Rows in memory."""
 _BROKEN = (pa.ArrowException, OSError, ValueError, KeyError)
 """What pyarrow raises at a file that is none."""
