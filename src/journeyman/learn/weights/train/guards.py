@@ -118,7 +118,7 @@ def desirable_falls(updates: Sequence[Update], config: TrainingConfig) -> str | 
 
 
 def noise(updates: Sequence[Update], config: TrainingConfig) -> str | None:
-    start, now = _first(updates, SOON, "entropy"), _last(updates, SOON, "entropy")
+    start, now = _start(updates, "entropy"), _last(updates, SOON, "entropy")
     if start is None or now is None or now <= NOISE * start:
         return None
     return f"the entropy rose from {start:.2f} to {now:.2f} nats a token: the policy begins to write noise"
@@ -126,7 +126,7 @@ def noise(updates: Sequence[Update], config: TrainingConfig) -> str | None:
 
 def entropy_collapsed(updates: Sequence[Update], config: TrainingConfig) -> str | None:
     """Only where nothing was won by it: whoever has learned to do a thing well does it always the same way."""
-    start, now = _first(updates, SOON, "entropy"), _last(updates, WINDOW, "entropy")
+    start, now = _start(updates, "entropy"), _last(updates, WINDOW, "entropy")
     before, reward = _first(updates, WINDOW, "reward"), _last(updates, WINDOW, "reward")
     if start is None or now is None or before is None or reward is None:
         return None
@@ -164,7 +164,7 @@ def reward_stuck(updates: Sequence[Update], config: TrainingConfig) -> str | Non
 
 
 def length_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str | None:
-    start, now = (found(updates, WINDOW, "completions/clipped_ratio") for found in (_first, _last))
+    start, now = _start(updates, "completions/clipped_ratio"), _last(updates, WINDOW, "completions/clipped_ratio")
     if config.method != "grpo" or start is None or now is None or now < CUT or start > CUT / 2:
         return None
     return (
@@ -213,3 +213,9 @@ def _first(updates: Sequence[Update], count: int, name: str) -> float | None:
     """Mean of the oldest values; `None` while there are not as many again since."""
     found = _values(updates, name)
     return fmean(found[:count]) if len(found) >= 2 * count else None
+
+
+def _start(updates: Sequence[Update], name: str) -> float | None:
+    """The least of the first values, as a run can fall apart in its second update; `None` while there are not as many again."""
+    found = _values(updates, name)
+    return min(found[:SOON]) if len(found) >= 2 * SOON else None
