@@ -33,7 +33,11 @@ GRACE = 10.0
 SMOKE = "Say hello."
 SMOKE_TOKENS = 16
 _PULSE = 0.1
-_SERVERS_OWN = ("HOST", "PORT", "MODEL", "MODEL_ALIAS", "CONFIG_FILE", "API_KEY", "N_CTX", "SEED", "VERBOSE", "CHAT_FORMAT")
+_SERVERS_OWN = frozenset((
+    "HOST", "PORT", "ROOT_PATH", "API_KEY", "CONFIG_FILE", "SSL_KEYFILE", "SSL_CERTFILE", "MODEL", "MODEL_ALIAS",
+    "LORA_BASE", "LORA_PATH", "CLIP_MODEL_PATH", "DRAFT_MODEL", "CHAT_FORMAT", "N_CTX", "N_GPU_LAYERS",
+    "SEED", "NUMA", "CACHE", "EMBEDDING", "VERBOSE",
+))  # fmt: skip
 """Variables of the environment that llama-cpp-python's server would take for its settings."""
 _PR_SET_PDEATHSIG = 1
 
