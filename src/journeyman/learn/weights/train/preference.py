@@ -24,6 +24,9 @@ from journeyman.learn.weights.train.columns import Columns, columns, mismatched,
 from journeyman.learn.weights.train.sampling import labelled
 from journeyman.models.local import peft_as_it_is
 
+WARM_UP = 0.1
+"""Share of the updates in which the learning rate rises; after that it falls to nothing."""
+
 
 def kto(work: Work) -> KTOTrainer:
     """Ethayarajh et al. 2024 (arXiv 2402.01306): what is good becomes likelier than it was, what is bad less likely.
@@ -93,6 +96,7 @@ def _common(work: Work) -> dict[str, Any]:
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
         "learning_rate": config.learning_rate,
         "lr_scheduler_type": "linear",
+        "warmup_steps": WARM_UP,
         "num_train_epochs": config.num_epochs,
         "max_steps": config.max_steps or -1,
         "seed": config.seed,
