@@ -105,6 +105,17 @@ def test_a_dry_run_prints_the_modelfile_and_asks_nobody(
     assert last_line(capsys.readouterr().out)["request"]["model"] == "agent"
 
 
+def test_another_machine_is_not_told_the_threads_of_this_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proven(project, passed=True)
+    arguments = ["deploy", "ollama", "weights-grpo-oslo", "--dry-run", "--num-ctx", "1024"]
+    assert main([*arguments, "--host", "gpu-box"]) == 0
+    there = capsys.readouterr().out
+    assert main([*arguments, "--host", "127.0.0.1"]) == 0
+    assert "PARAMETER num_ctx 1024\n" in there
+    assert "num_thread" not in there
+    assert "num_thread" in capsys.readouterr().out
+
+
 def test_a_dry_run_of_what_did_not_pass_shows_it_and_says_no(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proven(project, passed=False)
     assert main(["deploy", "ollama", "weights-grpo-oslo", "--dry-run"]) == 1

@@ -48,8 +48,8 @@ class Wish:
     def artifact(self) -> Artifact:
         return find(self.run, _project() / "runs")
 
-    def hosting(self, gguf: Path) -> OllamaHostingProfile:
-        """The settings of the server, with what was asked for in place of what follows from the machine."""
+    def hosting(self, gguf: Path, where: OllamaDeployer | None = None) -> OllamaHostingProfile:
+        """The settings of the server, with what was asked for in place of what follows from its machine."""
         if self.profile == "ryzen":
             usual = OllamaHostingProfile.ryzen()
             return OllamaHostingProfile(
@@ -57,9 +57,10 @@ class Wish:
                 num_ctx=self.num_ctx or usual.num_ctx,
                 reasons=() if self.num_parallel or self.num_ctx else usual.reasons,
             )
-        return OllamaHostingProfile.derive(
-            detect_hardware(), read_header(gguf), context=self.num_ctx, parallel=self.num_parallel
-        )
+        header = read_header(gguf)
+        if where is not None:
+            return where.profile(header, context=self.num_ctx, parallel=self.num_parallel)
+        return OllamaHostingProfile.derive(detect_hardware(), header, context=self.num_ctx, parallel=self.num_parallel)
 
 
 def to_ollama(wish: Wish, *, host: str | None, system: str, licence: Path | None, dry_run: bool) -> bool:
@@ -72,7 +73,7 @@ def to_ollama(wish: Wish, *, host: str | None, system: str, licence: Path | None
     plan = deployer.plan(
         wish.name or artifact.name,
         gguf,
-        profile=wish.hosting(gguf),
+        profile=wish.hosting(gguf, deployer),
         system=system,
         licence=licence.read_text(encoding="utf-8", errors="replace") if licence else "",
     )

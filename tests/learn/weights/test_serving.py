@@ -53,7 +53,11 @@ def test_the_tuned_models_answer_comes_back_over_openais_protocol(weights: Path)
     assert not is_alive(served.pid)
 
 
-def test_the_model_under_it_answers_otherwise(tmp_path: Path) -> None:
+def test_the_model_under_it_answers_otherwise_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"HOST": "0.0.0.0", "PORT": "1", "MODEL": "other.gguf", "API_KEY": "secret"}.items():
+        monkeypatch.setenv(name, value)
     base = GGUFExporter(WEIGHTS / "small").convert("F16", tmp_path / "base-F16.gguf")
     with serve(base, ONE) as served:
         assert said(served.url, "base-F16") != ANSWER

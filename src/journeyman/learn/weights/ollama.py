@@ -151,7 +151,7 @@ class OllamaDeployer:
         if not path.is_file():
             raise InputError(f"there is no file {path}: export one with journeyman export gguf")
         header = read_header(path)
-        profile = profile or self._profile(header)
+        profile = profile or self.profile(header)
         template, stop, notes = _template(header)
         told = {**profile.parameters, **({"stop": stop} if stop else {}), **(parameters or {})}
         modelfile = Modelfile(
@@ -244,11 +244,16 @@ class OllamaDeployer:
         with self._named(f"deleting {name}"):
             self._wire.call("DELETE", "/api/delete", {"model": name})
 
-    def _profile(self, header: Header) -> OllamaHostingProfile:
-        """What follows from this machine; of another nothing is known, and it must decide itself."""
+    def profile(self, model: Header, *, context: int | None = None, parallel: int | None = None) -> OllamaHostingProfile:
+        """What follows from this machine; of another nothing is known, and it must decide itself.
+
+        Raises:
+            InputError: This machine's memory does not hold the model.
+        """
         if is_loopback(self._wire.host):
-            return OllamaHostingProfile.derive(detect_hardware(), header)
-        return OllamaHostingProfile(num_thread=None, num_ctx=min(CONTEXT, header.context_length or CONTEXT))
+            return OllamaHostingProfile.derive(detect_hardware(), model, context=context, parallel=parallel)
+        num_ctx = min(context or CONTEXT, model.context_length or context or CONTEXT)
+        return OllamaHostingProfile(num_thread=None, num_ctx=num_ctx, num_parallel=parallel or 1)
 
     def _upload(self, plan: Plan) -> bool:
         """Whether the weights had to be sent."""
