@@ -31,6 +31,7 @@ CONFIG = TrainingConfig(
     num_examples=10,
     validation=3,
     learning_rate=3e-3,
+    beta=0.0,
     max_steps=8,
     per_device_batch_size=4,
     gradient_accumulation_steps=2,
@@ -52,8 +53,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "grpo-in-order": {"curriculum": False},
     "grpo-dropout": {"lora_dropout": 0.1},
     "grpo-offline": {},
-    "kto": {},
-    "dpo": {},
+    "kto": {"beta": 0.1},
+    "dpo": {"beta": 0.1},
     "rft": {},
 }
 PROGRAM = (sys.executable, "-m", "journeyman.weights")
