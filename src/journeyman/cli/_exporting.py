@@ -1,8 +1,9 @@
 """The work behind `journeyman export gguf`, apart from its options."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text as Cell
 
@@ -21,6 +22,9 @@ from journeyman.learn.weights.rows import Labelled, Row, Said
 from journeyman.models.base import Dialect
 from journeyman.task import Split
 
+if TYPE_CHECKING:
+    from journeyman.learn.weights.merge import Merged
+
 MOST = 64
 """Texts to measure on; how many tokens of them is the yardstick's affair."""
 _MB = 1e6
@@ -36,9 +40,9 @@ def run(named: str, types: Sequence[str], *, measure: bool, quiet: bool, **optio
     if artifact.form is Form.GGUF:
         raise InputError(f"{artifact.path} is a GGUF file already: name the run, adapter or model that it was made from")
     texts = [*_texts(artifact, options["texts"])][:MOST] if measure else []
-    source = _kept(artifact, options["merged"], options["base_model"])
+    kept = _kept(artifact, options["merged"], options["base_model"])
     exporter = GGUFExporter(
-        source,
+        kept.folder if kept else artifact.path,
         name=artifact.name,
         base_model=options["base_model"],
         texts=texts,
@@ -47,20 +51,21 @@ def run(named: str, types: Sequence[str], *, measure: bool, quiet: bool, **optio
     )
     wanted = list(TYPES) if "all" in types else list(dict.fromkeys(types))
     export = exporter.export(wanted, out=options["out"] or artifact.gguf(wanted[0]).parent, measure=measure)
+    export = replace(export, merged=export.merged or kept)
     if not quiet:
         show(export)
     return export.json()
 
 
-def _kept(artifact: Artifact, merged: Path | None, base_model: str) -> Path:
-    """The folder to convert: the merged model's, where that is to be kept."""
+def _kept(artifact: Artifact, merged: Path | None, base_model: str) -> "Merged | None":
+    """The merged model, where it is to be kept."""
     if merged is None:
-        return artifact.path
+        return None
     if artifact.form is not Form.ADAPTER:
         raise InputError(f"{artifact.path} is a whole model: there is nothing to merge")
     from journeyman.learn.weights.merge import merge
 
-    return merge(artifact.path, merged, base=base_model).folder
+    return merge(artifact.path, merged, base=base_model)
 
 
 def _texts(artifact: Artifact, given: Path | None) -> Iterator[Text]:
