@@ -79,7 +79,8 @@ def grpo_offline(work: Work) -> "Offline":
     each, passes = config.per_device_batch_size or 2, config.gradient_accumulation_steps or 1
     if each * passes < 2:
         raise InputError("an update of one completion compares nothing: raise per_device_batch_size to at least 2")
-    steps = config.max_steps or max(1, math.ceil(config.num_epochs * sum(map(len, groups)) / (each * passes)))
+    batch = each * passes * arguments.processes()
+    steps = config.max_steps or max(1, math.ceil(config.num_epochs * sum(map(len, groups)) / batch))
     told = {**arguments.common(work, steps), "num_generations": each * passes, "beta": 0.0, "delta": DELTA}
     trainer = Offline(
         groups=groups,
