@@ -164,7 +164,8 @@ def _exported(wish: Wish, artifact: Artifact) -> Path:
         return gguf
     _say(f"exporting {artifact.path} as {wish.quantization}")
     gguf.parent.mkdir(parents=True, exist_ok=True)
-    return GGUFExporter(artifact.path, base_model=wish.base_model).convert(wish.quantization, gguf)
+    exporter = GGUFExporter(artifact.path, name=artifact.name, base_model=wish.base_model)
+    return exporter.convert(wish.quantization, gguf)
 
 
 def _is_newer(gguf: Path, weights: Path) -> bool:
