@@ -2,7 +2,7 @@
 
     python benchmarks/bench_weights_memory.py [--only 25M] [--json results.jsonl]
 
-Measured is the largest resident set of the process (`ru_maxrss`) after three updates on random tokens; completions are as
+Measured is the largest resident set of the process (`ru_maxrss`) after two updates on random tokens; completions are as
 long as allowed. A line for each case, the estimate divided by the measured at its end.
 """
 
@@ -51,7 +51,7 @@ class Case:
             gradient_checkpointing=self.checkpointing,
             use_bf16=False,
             learning_rate=1e-4,
-            max_steps=3,
+            max_steps=2,
             threads=2,
         )
 
@@ -94,7 +94,7 @@ def model_folder(size: str, under: Path) -> Path:
 
 
 def child(case: Case, folder: str) -> dict[str, Any]:
-    """Three updates by TRL's own trainer; what they took."""
+    """Two updates by TRL's own trainer; what they took."""
     import torch
 
     torch.set_num_threads(2)
@@ -118,12 +118,15 @@ def child(case: Case, folder: str) -> dict[str, Any]:
     def cut(words: str, tokens: int) -> str:
         return str(tokenizer.decode(tokenizer(words)["input_ids"][:tokens]))
 
-    prompts = [cut(text(case.prompt * 2), case.prompt) for _ in range(3 * case.batch * case.accumulation)]
+    prompts = [cut(text(case.prompt * 2), case.prompt) for _ in range(2 * case.batch * case.accumulation)]
     options: dict[str, Any] = {
-        "output_dir": tempfile.mkdtemp(), "per_device_train_batch_size": case.batch, "max_steps": 3, "use_cpu": True,
-        "bf16": False, "gradient_accumulation_steps": case.accumulation, "gradient_checkpointing": case.checkpointing, "report_to": "none",
-        "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False, "learning_rate": 1e-4, "logging_steps": 1,
-    }  # fmt: skip
+        "output_dir": tempfile.mkdtemp(),
+        "per_device_train_batch_size": case.batch,
+        "gradient_accumulation_steps": case.accumulation,
+        "gradient_checkpointing": case.checkpointing,
+        **{"max_steps": 2, "use_cpu": True, "bf16": False, "dataloader_pin_memory": False, "learning_rate": 1e-4},
+        **{"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1},
+    }
     lora = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
     common: dict[str, Any] = {"model": model, "processing_class": tokenizer, "peft_config": lora}
     whole = case.prompt + case.completion

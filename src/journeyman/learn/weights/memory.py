@@ -16,7 +16,7 @@ from journeyman.learn.weights.shapes import LADDER, Shape, find
 if TYPE_CHECKING:
     from journeyman.learn.weights.hardware import HardwareConfig
 
-LIBRARIES = 640 * 2**20
+LIBRARIES = 560 * 2**20
 """Bytes of Python with torch, transformers, TRL, PEFT and datasets at work, before any model: measured on Linux x86-64."""
 DRIVER = 1024 * 2**20
 """Bytes of a GPU that CUDA or ROCm take for themselves, and what its allocator does not give back. Not measured here."""
@@ -29,6 +29,9 @@ _TILE_TOKENS, _TILE_WORDS = 4096, 32_768
 """TRL works the vocabulary off in tiles of this size, and never holds all logits (`trl.kernels.chunked_logprob`)."""
 _TILE_COPIES = 9
 """fp32 tensors of a tile's size that live together in its backward pass."""
+_WORKING_LAYERS = 2.3
+"""Layers' worth of memory that a pass takes beside what it keeps: values that live for a moment, gradients, and what the
+allocator does not give back. Fitted to measured runs, where it was 1.7 to 2.6 (LOG.md)."""
 _SAMPLING_COPIES = 5
 """fp32 tensors of a step's logits that live together while the next token is drawn."""
 
@@ -184,10 +187,8 @@ def _activations(shape: Shape, run: Run, width: int) -> int:
     inner = 4 * shape.hidden + 5 * shape.attention + 4 * shape.intermediate + 7 * run.rank
     if run.eager:
         inner += 3 * shape.heads * run.length
-    widest = 2 * shape.intermediate + 2 * shape.hidden
-    if run.checkpointing:
-        return run.tokens * width * (shape.layers * shape.hidden + inner + widest)
-    return run.tokens * width * (shape.layers * inner + widest)
+    kept = shape.layers * shape.hidden + inner if run.checkpointing else shape.layers * inner
+    return int(run.tokens * width * (kept + _WORKING_LAYERS * inner))
 
 
 def _tile(shape: Shape, run: Run) -> int:

@@ -17,7 +17,11 @@ class _Defaults:
     learning_rate: Mapping[str, float]
     rates_from: str
     batch: int
-    """Completions of an update, at least."""
+    """Completions of an update, at least, for all methods but GRPO."""
+    groups: int
+    """GRPO: completions of an update."""
+    steps: Mapping[str, int]
+    """Updates; none where they follow from `num_epochs`."""
     generations: int
     prompt: int
     completion: int
@@ -27,18 +31,25 @@ _REAL = _Defaults(
     learning_rate={"grpo": 5e-5, "grpo-offline": 5e-5, "kto": 2e-5, "dpo": 2e-5, "rft": 2e-4},
     rates_from="usual for LoRA on models of this size; not measured here",
     batch=EFFECTIVE_BATCH,
+    groups=EFFECTIVE_BATCH,
+    steps={},
     generations=6,
     prompt=CONTEXT - COMPLETION,
     completion=COMPLETION,
 )
 _TINY = _Defaults(
-    learning_rate={"grpo": 3e-3, "grpo-offline": 1e-3, "kto": 2e-4, "dpo": 2e-4, "rft": 1e-3},
-    rates_from="measured on the embedded model: LOG.md",
-    batch=64,
+    learning_rate={"grpo": 6e-3, "grpo-offline": 3e-3, "kto": 3e-3, "dpo": 1e-3, "rft": 3e-3},
+    rates_from="measured on the embedded model",
+    batch=16,
+    groups=64,
+    steps={"grpo": 40, "grpo-offline": 30, "kto": 40, "dpo": 30, "rft": 40},
     generations=8,
     prompt=256,
     completion=64,
 )
+_MILLION = 1_000_000
+_SMALLEST = {"grpo": (3e-3, 80), "kto": (3e-3, 60)}
+"""Rate and updates of models below a million parameters, where they differ: they learn more slowly and fall apart earlier."""
 _WITH_PLAYBOOK = 512
 """More tokens of prompt for a tiny model whose prompts carry a playbook."""
 _BETA = {"grpo": (0.0, "verified rewards need no anchor at the start (Yu et al. 2025, DAPO)"),
@@ -48,7 +59,7 @@ _BETA = {"grpo": (0.0, "verified rewards need no anchor at the start (Yu et al. 
 
 
 def resolve(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> TrainingConfig:
-    """The settings with nothing left open that a training needs; what was set stays. `max_steps`, when it stays `None`,
+    """The settings with nothing left open that a training needs; what was set stays. `max_steps`, where it stays `None`,
     follows from `num_epochs`, and KTO's weights from the rows.
 
     `shape` is that of the base model, `None` where it is not known: then what is usual for real models is taken.
@@ -98,7 +109,12 @@ def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareCon
         "num_generations", generations, by_hardware["num_generations"].why if on_gpu else "completions of a prompt to compare"
     )
     _batch(found, shape, hardware, usual)
-    found.fill("learning_rate", usual.learning_rate[config.method], usual.rates_from)
+    rate, steps = usual.learning_rate[config.method], usual.steps.get(config.method)
+    if shape is not None and shape.parameters < _MILLION:
+        rate, steps = _SMALLEST.get(config.method, (rate, steps))
+    found.fill("learning_rate", rate, usual.rates_from)
+    if steps is not None:
+        found.fill("max_steps", steps, usual.rates_from)
     found.fill("beta", *_BETA[config.method])
     found.fill("evaluation_interval", config.checkpoint_interval, "a look at the validation tasks with each checkpoint")
     return found
@@ -121,7 +137,8 @@ def _lengths(found: _Open, shape: Shape | None, usual: _Defaults) -> None:
 def _batch(found: _Open, shape: Shape | None, hardware: HardwareConfig, usual: _Defaults) -> None:
     """The largest batch that fits with checkpointing, the accumulation that makes it the usual number, and whether that batch
     fits without checkpointing too."""
-    largest = usual.batch if usual is _TINY or hardware.gpu is not None else 2
+    together = usual.groups if found.config.method == "grpo" else usual.batch
+    largest = together if usual is _TINY or hardware.gpu is not None else 2
     fits = _fitting(found.config, shape, hardware)
     batch = largest
     while batch > 1 and not fits(batch, True, memory.SPARE):
@@ -130,9 +147,7 @@ def _batch(found: _Open, shape: Shape | None, hardware: HardwareConfig, usual: _
     why = f"the most that fits {where}" if batch < largest else f"usual, and it fits {where}"
     found.fill("per_device_batch_size", batch, "usual; the model's size is not known" if shape is None else why)
     batch = found.config.per_device_batch_size or batch
-    found.fill(
-        "gradient_accumulation_steps", max(1, usual.batch // batch), f"{max(usual.batch, batch)} completions to an update"
-    )
+    found.fill("gradient_accumulation_steps", max(1, together // batch), f"{max(together, batch)} completions to an update")
     fits = _fitting(found.config, shape, hardware)
     free = shape is not None and fits(batch, False, memory.SPARE if usual is _TINY else 0.5)
     why = "without it a run takes little enough memory" if free else "without it a run would take more than half of the memory"

@@ -143,6 +143,8 @@ def parse(named: str, config: Mapping[str, Any]) -> Shape:
         KeyError: A number is missing, which it names.
         ValueError, TypeError: One is no number above 0.
     """
+    if not isinstance(config, Mapping):
+        raise TypeError("it is no object")
     text = config.get("text_config") or config
     number = _Numbers(text)
     hidden, layers, heads = (
