@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.errors import InputError
-from journeyman.learn.weights import gpus, hardware
+from journeyman.learn.weights import gpus
 from journeyman.learn.weights.hardware import detect_hardware
 
 TWO_NVIDIA = """\
@@ -102,7 +102,7 @@ def test_a_tool_that_hangs_is_not_waited_for(path: Path, monkeypatch: pytest.Mon
 def test_a_gpu_that_torch_was_not_built_for_is_named_and_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printing(path, "nvidia-smi", TWO_NVIDIA)
     environment = {"PATH": str(path)}
-    monkeypatch.setattr(hardware.metadata, "version", lambda name: "2.13.0+cpu")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "2.13.0+cpu")
     seen = detect_hardware(environment=environment)
     assert len(seen.gpus) == 2
     assert seen.gpu is None
@@ -113,7 +113,7 @@ def test_a_gpu_that_torch_was_not_built_for_is_named_and_not_used(path: Path, mo
 
 def test_settings_follow_from_the_gpu_where_there_is_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printing(path, "nvidia-smi", TWO_NVIDIA)
-    monkeypatch.setattr(hardware.metadata, "version", lambda name: "2.13.0")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "2.13.0")
     seen = detect_hardware("GPU_ENABLED", environment={"PATH": str(path)})
     assert seen.gpu is not None
     assert (seen.gpu.name, seen.device_memory) == ("NVIDIA H100 80GB HBM3", 81559 * 2**20)

@@ -32,6 +32,8 @@ _TILE_COPIES = 9
 _WORKING_LAYERS = 2.3
 """Layers' worth of memory that a pass takes beside what it keeps: values that live for a moment, gradients, and what the
 allocator does not give back. Fitted to measured runs, where it was 1.7 to 2.6 (LOG.md)."""
+_RETAINED_LAYERS, _RETAINED = 8, 2**30
+"""With fused attention the allocator keeps more, up to about this many layers' worth or bytes. Fitted to two runs of 100M."""
 _SAMPLING_COPIES = 5
 """fp32 tensors of a step's logits that live together while the next token is drawn."""
 
@@ -188,7 +190,9 @@ def _activations(shape: Shape, run: Run, width: int) -> int:
     if run.eager:
         inner += 3 * shape.heads * run.length
     kept = shape.layers * shape.hidden + inner if run.checkpointing else shape.layers * inner
-    return int(run.tokens * width * (kept + _WORKING_LAYERS * inner))
+    layer = run.tokens * width * inner
+    retained = 0 if run.eager else min(_RETAINED_LAYERS * layer, _RETAINED)
+    return int(run.tokens * width * kept + _WORKING_LAYERS * layer + retained)
 
 
 def _tile(shape: Shape, run: Run) -> int:
