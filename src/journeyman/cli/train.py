@@ -91,8 +91,12 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 
 
 @command.command("weights")
-@click.option("--method", type=click.Choice(["grpo", "grpo-offline", "kto", "dpo", "rft"]), help="How it learns.  [default: grpo]")
-@click.option("--tasks", "dataset_name", help="Tasks to learn from and to be examined on: desk, gsm8k, custom, humaneval, mbpp.")
+@click.option(
+    "--method", type=click.Choice(["grpo", "grpo-offline", "kto", "dpo", "rft"]), help="How it learns.  [default: grpo]"
+)
+@click.option(
+    "--tasks", "dataset_name", help="Tasks to learn from and to be examined on: desk, gsm8k, custom, humaneval, mbpp."
+)
 @click.option("--input", "input_path", metavar="FILE", help="The file of the tasks.")
 @click.option("--domain", help="Only tasks of this domain; for the desk, the shop.")
 @click.option("--num-examples", type=int, help="Training tasks.  [default: 400]")
@@ -117,7 +121,9 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 @click.option("--max-completion-tokens", type=int, help="Longer completions are cut off.")
 @click.option("--beta", type=float, help="How much it counts to stay near the start.  [default: by method]")
 @click.option("--clip", type=float, help="How far a probability ratio may move.  [default: 0.2]")
-@click.option("--no-importance", "importance", flag_value=False, default=None, help="Offline GRPO the wrong way, to see it fail.")
+@click.option(
+    "--no-importance", "importance", flag_value=False, default=None, help="Offline GRPO the wrong way, to see it fail."
+)
 @click.option("--no-curriculum", "curriculum", flag_value=False, default=None, help="Take the tasks as they come.")
 @click.option("--bf16/--fp32", "use_bf16", default=None, help="[default: bf16 where the hardware does it natively]")
 @click.option("--gradient-checkpointing/--no-gradient-checkpointing", default=None, help="Less memory, a third more time.")
@@ -126,9 +132,7 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 @click.option("--evaluation-interval", type=int, help="Updates between looks at the validation tasks.")
 @click.option("--patience", type=int, help="Looks without progress before it stops early; 0 for never.  [default: 5]")
 @click.option("--no-guards", "guards", flag_value=False, default=None, help="Let a policy collapse.")
-@click.option(
-    "--tracker", type=click.Choice(["tensorboard", "trackio", "wandb", "none"]), help="[default: tensorboard]"
-)
+@click.option("--tracker", type=click.Choice(["tensorboard", "trackio", "wandb", "none"]), help="[default: tensorboard]")
 @click.option("--generation", type=click.Choice(["auto", "transformers", "vllm"]), help="What samples.  [default: auto]")
 @click.option("--seed", type=int, help="[default: 0]")
 @click.option("--profile", help="Hardware to plan for: auto_detect, cpu_only, gpu_enabled, ryzen_optimized.")
