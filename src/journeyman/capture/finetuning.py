@@ -7,13 +7,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from journeyman.capture.bracketed import parts
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
 
 _SPOKEN = re.compile(r"(?:\A|\n\n)(system|developer|user|assistant|tool|function): ")
+_MARKED = re.compile(r"(?:\A|\n\n)\[(system|user|assistant)\]\n")
 _ROLES = {"developer": "system", "function": "tool"}
 
 UNASKED = "answers of tools that no call asked for: left out"
@@ -34,7 +35,8 @@ class Losses:
 
     def __iter__(self) -> Iterator[str]:
         """A line for each kind, as a person would say it."""
-        return (f"{count} {what}" for what, count in self.counts.most_common())
+        ordered = sorted(self.counts.items(), key=lambda each: (-each[1], each[0]))
+        return (f"{count} {what}" for what, count in ordered)
 
 
 def lines(trace: Trace, losses: Losses) -> Iterator[str]:
@@ -43,14 +45,15 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
     if trace.held_out:
         losses.add("attempts at held-out tasks, from which nobody may learn: left out")
         return
-    threads = list(conversations(trace.steps))
+    steps = with_messages(trace.steps)
+    threads = list(conversations(steps))
     if not threads:
         losses.add("traces in which no model was called: left out")
     losses.add("further conversations of a trace: lines of their own", len(threads) - 1)
     losses.add("thoughts that were recorded apart", sum(isinstance(step, Reasoning) for step in trace.steps))
     losses.add("agents' names, inputs and outputs", sum(isinstance(step, AgentCall) for step in trace.steps))
     for thread in threads:
-        messages = _trimmed(Transcript(trace.steps, losses).messages(thread), losses)
+        messages = _trimmed(Transcript(steps, losses).messages(thread), losses)
         if not messages:
             losses.add("conversations without an answer: left out")
             continue
@@ -60,6 +63,25 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
         elif any("tool_calls" in message for message in messages):
             losses.add("conversations with tools whose definitions were not recorded")
         yield json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
+def with_messages(steps: Sequence[Step]) -> Sequence[Step]:
+    """The steps, where the calls of our own agents have their messages: they are recorded with the whole prompt as one text,
+    `[system]`, `[user]` and `[assistant]` before what was said. One that repeats the call before it goes on with that."""
+    found: list[Step] = []
+    before: ModelCall | None = None
+    for number, step in enumerate(steps, start=1):
+        if not isinstance(step, ModelCall) or step.messages or not _MARKED.match(step.prompt):
+            found.append(step)
+            continue
+        start = "" if before is None else f"{before.prompt}\n\n[assistant]\n{before.reply or '(nothing)'}\n\n"
+        goes_on = before is not None and step.prompt.startswith(start)
+        pieces = _MARKED.split(step.prompt[len(start) :] if goes_on else step.prompt)
+        messages = tuple(Message(role=role, text=text) for role, text in zip(pieces[1::2], pieces[2::2], strict=True))
+        call = replace(step, id=step.id or f"call {number}", messages=messages)
+        found.append(replace(call, continues=before.id) if before is not None and goes_on else call)
+        before = replace(call, messages=())
+    return found
 
 
 def conversations(steps: Sequence[Step]) -> Sequence[Sequence[ModelCall]]:

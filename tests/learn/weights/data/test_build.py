@@ -11,10 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from journeyman.agents import prompts
+from journeyman.agents import coder_prompts, prompts
+from journeyman.agents.answer import call_of
 from journeyman.errors import InputError, SettingError
 from journeyman.learn.weights.data import DatasetConfig, Judged, Sheet, build, read
 from journeyman.learn.weights.rows import Group, Labelled
+from journeyman.models.base import Reply, Request
 from journeyman.playbook import Bullet
 from journeyman.score import Experience, Score
 from journeyman.task import Split, Task
@@ -185,19 +187,27 @@ def test_without_its_context_a_prompt_has_no_bullets_and_an_answer_no_citation(t
     bullet = Bullet(id="b-1", content="Dates are written 5.3.")
     asked = prompts.answer(Task(id="t", question="When?"), [bullet], dialect)
     bare = prompts.answer(Task(id="t", question="When?"), (), dialect)
-    call = ModelCall(
-        model="m",
-        prompt="\n\n".join(f"{each.role}: {each.content}" for each in asked),
-        reply="Used: b-1\nAnswer: 5.3.",
-        shown=("b-1",),
-        cited=("b-1",),
-    )
+    reply = Reply(text="Used: b-1\nAnswer: 5.3.", model="m")
+    call = call_of(Request(messages=asked), reply, shown=[bullet])
     trace = replace(answered("a", "x", reward=1.0), steps=(call,))
     ((row,), _) = kto(tmp_path, judged(trace))
     assert "5.3." in messages(row.prompt)[0]["content"]
     ((row,), _) = kto(tmp_path, judged(trace), replace(KTO, context="drop"))
     assert [(each["role"], each["content"]) for each in messages(row.prompt)] == [(each.role, each.content) for each in bare]
     assert messages(row.completion)[0]["content"] == "Answer: 5.3."
+
+
+def test_rounds_of_our_own_coder_are_one_conversation(tmp_path: Path) -> None:
+    first = Request(messages=coder_prompts.write(Task(id="t", question="Add."), (), "full"))
+    second = Request(messages=coder_prompts.repair(first.messages, "a - b", "wrong"))
+    steps = tuple(call_of(each, Reply(text=text, model="m")) for each, text in ((first, "a - b"), (second, "a + b")))
+    ((row,), _) = kto(tmp_path, judged(replace(answered("a", "x", reward=1.0), steps=steps)))
+    assert [each["role"] for each in messages(row.prompt)] == ["system", "user"]
+    assert [(each["role"], each["content"]) for each in messages(row.completion)] == [
+        ("assistant", "a - b"),
+        ("user", second.messages[-1].content),
+        ("assistant", "a + b"),
+    ]
 
 
 def test_a_prompt_whose_bullets_cannot_be_found_is_left_out_rather_than_kept(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Found:
     """What is known in memory of a candidate for a row."""
 
     key: tuple[datetime, str, int, bytes]
-    """By which they are put in order, whatever the order in which they came: time, id of the trace, number in it, content."""
+    """By which they are put in order, whatever the order in which they came: time, id of the trace, number in it, all else."""
     place: int
     """In the spool."""
     content: bytes
@@ -105,9 +105,15 @@ def _of(judged: Judged, config: DatasetConfig, spool: Spool, losses: Losses) -> 
 def _found(judged: Judged, talk: Talk, number: int, known: tuple[bytes, Verdict | None], spool: Spool) -> Found:
     trace, (task, label) = judged.trace, known
     content = _digest([talk.prompt, talk.completion, talk.tools])
+    of = (trace.agent, trace.domain, trace.source, trace.task_id)
     told = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
     return Found(
-        key=(trace.started_at, trace.id, number, content),
+        key=(
+            trace.started_at,
+            trace.id,
+            number,
+            _digest([content.hex(), *of, judged.reward, label and [label.good, label.rank]]),
+        ),
         place=spool.add(told),
         content=content,
         prompt=_digest([talk.prompt, talk.tools]),

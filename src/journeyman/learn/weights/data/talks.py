@@ -1,11 +1,11 @@
 """What a trace gives to learn from: its conversations, each cut into what was asked and what the agent did."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from journeyman.agents.prompts import without_bullets, without_citation
-from journeyman.capture.finetuning import UNASKED, Exchange, Losses, Transcript, conversations
+from journeyman.capture.finetuning import UNASKED, Exchange, Losses, Transcript, conversations, with_messages
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.forms import ROLES, arguments_of, is_number
 from journeyman.learn.weights.rows import Said
@@ -28,6 +28,7 @@ class Talk:
 def talks(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Talk]:
     """The conversations of a trace: one, or more where the agent had sub-agents or began anew. In the plain form, the one
     answer. What could not be told is counted."""
+    trace = replace(trace, steps=tuple(with_messages(trace.steps)))
     found = [talk for thread in conversations(trace.steps) if (talk := _talk(trace, thread, config, losses)) is not None]
     if not trace.calls:
         losses.add("traces in which no model was called: left out")
