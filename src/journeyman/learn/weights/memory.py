@@ -260,7 +260,7 @@ def step_seconds(shape: Shape, run: Run, hardware: "HardwareConfig") -> float | 
 
 
 LAYER_SECONDS = 0.0015
-"""Python and PyTorch take this for one layer with adapters, however small it is: measured on one core of an AMD EPYC."""
+"""Python and PyTorch take this for one layer with adapters, however small it is, roughly. A guess, not a measurement."""
 
 
 def _advice(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> str:

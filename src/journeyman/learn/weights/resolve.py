@@ -50,6 +50,7 @@ _TINY = _Defaults(
 _MILLION = 1_000_000
 _SMALLEST = {"grpo": (3e-3, 80), "kto": (3e-3, 60)}
 """Rate and updates of models below a million parameters, where they differ: they learn more slowly and fall apart earlier."""
+_LOPSIDED = {"desirable_weight": 1.5, "undesirable_weight": 0.3}
 _WITH_PLAYBOOK = 512
 """More tokens of prompt for a tiny model whose prompts carry a playbook."""
 _BETA = {"grpo": (0.0, "verified rewards need no anchor at the start (Yu et al. 2025, DAPO)"),
@@ -116,6 +117,9 @@ def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareCon
     if steps is not None:
         found.fill("max_steps", steps, usual.rates_from)
     found.fill("beta", *_BETA[config.method])
+    if config.method == "kto" and usual is _TINY:
+        for name, weight in _LOPSIDED.items():
+            found.fill(name, weight, "measured on the embedded model: with equal weights, unlearning drowns learning")
     found.fill("evaluation_interval", config.checkpoint_interval, "a look at the validation tasks with each checkpoint")
     return found
 
