@@ -28,6 +28,8 @@ PARENT = "JOURNEYMAN_TRAINING_PARENT"
 """Set for the program: whose pipe its standard input is."""
 REFUSED = 2
 INTERRUPTED = 130
+_PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait for each other sleep instead of spinning: on a busy machine that is half of the processor time."""
 _POLL = 0.2
 _GRACE = 120.0
 """Seconds for a checkpoint, after which a program without a parent is killed."""
@@ -61,7 +63,7 @@ def launch(
         KeyboardInterrupt: It was interrupted here, and has stopped after a checkpoint.
     """
     started = [*(command or (sys.executable, "-m", MODULE)), str(job.folder.resolve())]
-    surroundings = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), PARENT: str(os.getpid())}
+    surroundings = {**_PATIENT, **os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), PARENT: str(os.getpid())}
     kills = _oom_kills()
     follower = _Follower(job, on_metrics)
     process = subprocess.Popen(

@@ -101,8 +101,10 @@ def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareCon
     found = _Open(config)
     usual = _TINY if shape is not None and shape.tiny else _REAL
     by_hardware = {reason.name: reason for reason in hardware.reasons()}
-    for name in ("use_bf16", "threads"):
-        found.fill(*by_hardware[name])
+    found.fill(*by_hardware["use_bf16"])
+    if usual is _TINY:
+        found.fill("threads", 1, "matrices this small are not worth sharing: on a busy machine threads only wait for each other")
+    found.fill(*by_hardware["threads"])
     _lengths(found, shape, usual)
     on_gpu = hardware.gpu is not None and usual is _REAL
     generations = hardware.num_generations if usual is _REAL else usual.generations
