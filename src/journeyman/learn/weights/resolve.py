@@ -103,7 +103,7 @@ def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareCon
     by_hardware = {reason.name: reason for reason in hardware.reasons()}
     found.fill(*by_hardware["use_bf16"])
     if usual is _TINY:
-        found.fill("threads", 1, "matrices this small are not worth sharing: on a busy machine threads only wait for each other")
+        found.fill("threads", 1, "matrices this small are not worth sharing: threads would wait for each other")
     found.fill(*by_hardware["threads"])
     _lengths(found, shape, usual)
     on_gpu = hardware.gpu is not None and usual is _REAL
