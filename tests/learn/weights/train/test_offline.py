@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
+from journeyman.learn.weights.data.forms import normalised
 from journeyman.learn.weights.rows import Group, Labelled
 from journeyman.learn.weights.train.masks import Encoder
-from journeyman.learn.weights.train.offline import DELTA, WINDOW, Offline, ess, grpo_offline
+from journeyman.learn.weights.train.offline import CAP, WINDOW, Offline, ess, grpo_offline
 from journeyman.learn.weights.train.sampling import groups
 from tests.support import grpo
 
@@ -24,7 +26,10 @@ from tests.support import grpo
 def row(number: int = 0, **parts: Any) -> Group:
     task = grpo.TASKS[number]
     said = tuple(({"role": "assistant", "content": text},) for text in (task.answer, '{"name": "order"}', "no"))
-    return Group(prompt=grpo.put(task), completions=said, **{"rewards": (1.4, -0.6, -0.8), "scores": (1.0, 0.4, 0.3), **parts})
+    scores = parts.get("scores", (1.0, 0.4, 0.3))
+    return Group(
+        prompt=grpo.put(task), completions=said, **{"rewards": normalised(scores or (0.0,)), "scores": scores, **parts}
+    )
 
 
 def made(folder: Path, rows: Any, **settings: Any) -> Offline:
@@ -32,7 +37,7 @@ def made(folder: Path, rows: Any, **settings: Any) -> Offline:
     return grpo_offline(grpo.work(folder, rows=rows, **settings))
 
 
-def reference(model: Any, rows: list[Group], tokenizer: Any, *, clip: tuple[float, float], temperature: float = 1.0) -> Any:
+def reference(model: Any, rows: list[Group], tokenizer: Any, temperature: float) -> Any:
     """The objective of the docstring, token by token, without batches, padding or anybody's library for it."""
     total, count = torch.tensor(0.0), 0
     for group in rows:
@@ -45,10 +50,9 @@ def reference(model: Any, rows: list[Group], tokenizer: Any, *, clip: tuple[floa
             ids = torch.tensor([[*tokens.prompt, *tokens.completion]])
             logits = model(ids).logits[0, len(tokens.prompt) - 1 : -1] / temperature
             for at, token in enumerate(tokens.completion):
-                ratio = (logits[at].log_softmax(-1)[token] - recorded[at]).exp()
-                advantage = (score - mean) / spread
-                clipped = ratio.clamp(1 - clip[0], 1 + clip[1])
-                total = total - torch.minimum(ratio.clamp(max=DELTA) * advantage, clipped * advantage)
+                likely = logits[at].log_softmax(-1)[token]
+                weight = min(math.exp(float(likely.detach()) - recorded[at]), CAP)
+                total = total - weight * (score - mean) / spread * likely
                 count += 1
     return total / count
 
@@ -88,9 +92,9 @@ def test_loss_and_gradient_are_those_of_the_formula(tmp_path: Path, moved: list[
     loss.backward()
     found = gradients(trainer.model)
     trainer.model.zero_grad()
-    wanted = reference(trainer.model, moved, trainer.processing_class, clip=(0.2, 0.28), temperature=temperature)
+    wanted = reference(trainer.model, moved, trainer.processing_class, temperature)
     wanted.backward()
-    assert float(loss.detach()) == pytest.approx(float(wanted.detach()), abs=1e-5)
+    assert float(loss.detach()) == pytest.approx(float(wanted.detach()), rel=1e-5)
     for name, gradient in gradients(trainer.model).items():
         torch.testing.assert_close(found[name], gradient, atol=1e-5, rtol=1e-3)
     assert any(gradient.abs().max() > 1e-4 for gradient in found.values())
@@ -103,40 +107,35 @@ def test_the_ratio_is_one_at_the_start(tmp_path: Path) -> None:
     logs = trainer._metrics["train"]
     assert logs["ess"] == [pytest.approx(1.0, abs=1e-4)]
     assert logs["ess/completions"] == [pytest.approx(1.0, abs=1e-3)]
-    assert logs["clip_ratio/region_mean"] == [0.0]
+    assert logs["cispo_clip_ratio"] == [0.0]
 
 
-def test_what_moved_too_far_is_clipped(tmp_path: Path, moved: list[Group]) -> None:
-    trainer = made(tmp_path, moved)
-    batch = inputs(trainer)
-    trainer._compute_loss(trainer.model, batch)
-    # Ratios are e^0.4 and e^-0.4 by turns, both outside of 0.8 to 1.28: clipped where the advantage would go further.
-    own, up = batch["tool_mask"].bool(), torch.arange(batch["tool_mask"].size(1)) % 2 == 1
-    further = torch.where(batch["advantages"][:, None] > 0, up, ~up) & own
-    assert trainer._metrics["train"]["clip_ratio/region_mean"] == [pytest.approx(float(further.sum() / own.sum()), abs=1e-5)]
-    assert trainer._metrics["train"]["ess"][0] < 0.9
-
-
-def test_a_bad_token_that_became_likelier_weighs_no_more_than_its_bound(tmp_path: Path) -> None:
+def test_a_token_weighs_no_more_than_its_bound(tmp_path: Path) -> None:
     trainer = made(tmp_path, recorded(tmp_path / "first"))
+    found = []
+    for less in (0.0, 9.0, 12.0):
+        batch = inputs(trainer)
+        # The first token of a good completion was recorded as almost impossible: its ratio is e^9, or e^12.
+        batch["recorded_logps"][0, 0] -= less
+        found.append(float(trainer._compute_loss(trainer.model, batch).detach()))
     batch = inputs(trainer)
-    bad = int((batch["advantages"] < 0).nonzero()[0])
-    # It was recorded as almost impossible: its ratio is e^9.
-    batch["recorded_logps"][bad, 0] -= 9.0
-    before = float(trainer._compute_loss(trainer.model, inputs(trainer)).detach())
-    after = float(trainer._compute_loss(trainer.model, batch).detach())
-    more = -float(batch["advantages"][bad]) * (DELTA - 1) / float(batch["num_items_in_batch"])
-    assert after - before == pytest.approx(more, rel=1e-3)
+    token = float(batch["advantages"][0] * batch["recorded_logps"][0, 0] / batch["num_items_in_batch"])
+    assert found[1] - found[0] == pytest.approx(-(CAP - 1) * token, rel=1e-3, abs=1e-6)
+    assert found[2] == pytest.approx(found[1], abs=1e-6)
+    share = 1 / float(batch["num_items_in_batch"])
+    assert trainer._metrics["train"]["cispo_clip_ratio"] == [0.0, pytest.approx(share), pytest.approx(share)]
 
 
-def test_without_importance_the_ratio_is_taken_for_one(tmp_path: Path, moved: list[Group]) -> None:
+def test_without_importance_every_token_weighs_the_same(tmp_path: Path, moved: list[Group]) -> None:
     right, wrong = made(tmp_path / "a", moved), made(tmp_path / "b", moved, importance=False)
     losses = [float(trainer._compute_loss(trainer.model, inputs(trainer)).detach()) for trainer in (right, wrong)]
-    advantages, masks = inputs(wrong)["advantages"], inputs(wrong)["tool_mask"]
-    assert losses[1] == pytest.approx(-float((advantages[:, None] * masks).sum() / masks.sum()), abs=1e-5)
+    batch = inputs(wrong)
+    now = torch.nn.utils.rnn.pad_sequence([torch.tensor(found) for found in wrong._said(wrong._rows)], batch_first=True)
+    plain = -float((batch["advantages"][:, None] * now * batch["tool_mask"]).sum() / batch["tool_mask"].sum())
+    assert losses[1] == pytest.approx(plain, abs=1e-5)
     assert abs(losses[0] - losses[1]) > 0.01
-    assert wrong._metrics["train"]["clip_ratio/region_mean"] == [0.0]
     assert wrong._metrics["train"]["ess"] == right._metrics["train"]["ess"]
+    assert right._metrics["train"]["ess"][0] < 0.9
 
 
 def test_advantages_are_normalised_within_the_group_by_the_population(tmp_path: Path) -> None:
@@ -144,6 +143,12 @@ def test_advantages_are_normalised_within_the_group_by_the_population(tmp_path: 
     for group in found.split(3):
         assert float(group.mean()) == pytest.approx(0.0, abs=1e-6)
         assert float(group.std(unbiased=False)) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_attempts_at_a_task_that_had_other_prompts_are_compared_all_the_same(tmp_path: Path) -> None:
+    alone = [replace(row(n), completions=row(n).completions[:1], scores=(score,), rewards=(2 * score - 1,))
+             for n, score in enumerate((1.0, 0.0))]  # fmt: skip
+    assert inputs(made(tmp_path, alone), rows=2)["advantages"].tolist() == [1.0, -1.0]
 
 
 def test_what_was_not_recorded_is_asked_of_the_starting_model_and_said(
@@ -231,7 +236,9 @@ def test_the_effective_sample_size_leaves_out_what_is_masked() -> None:
 
 
 def test_a_small_effective_sample_size_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    wild = recorded(tmp_path / "a", 3.0)
+    # The first token of each is e^9 times as likely as it was: the others weigh nothing beside it.
+    known = recorded(tmp_path / "a")
+    wild = [replace(each, logprobs=tuple((said[0] - 9.0, *said[1:]) for said in each.logprobs if said)) for each in known]
     trainer = made(tmp_path / "b", wild)
     with caplog.at_level(logging.WARNING):
         batch = inputs(trainer)

@@ -12,7 +12,7 @@ import torch
 from trl.chat_template_utils import qwen3_template
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.train.online import Online, grpo
+from journeyman.learn.weights.train.online import grpo
 from journeyman.task import Task
 from journeyman.trace import Trace
 from tests.support.grpo import Judge, work
@@ -156,52 +156,3 @@ def test_a_template_whose_calls_are_not_known_is_refused(tmp_path: Path) -> None
     made.tokenizer.response_template = None
     with pytest.raises(InputError, match="how embedded:small writes tool calls is not known"):
         grpo(made)
-
-
-def taught(trainer: Online) -> None:
-    """Supervised steps, after which the model asks the price, of the right thing or of the wrong one."""
-    model: Any = trainer.model
-    tokenizer = trainer.processing_class
-    rows = []
-    for task in TASKS:
-        prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": task.question + " today"}],
-            tools=[Shop().price],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
-        for asked in ("mug", "lamp"):
-            call = CALL % asked
-            answer = task.answer if asked == task.id else f"{{'error': 'no {asked} here'}}"
-            after = f"\n<|im_start|>user\n<tool_response>\n{answer}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-            rows.append((tokenizer(prompt)["input_ids"], tokenizer(call)["input_ids"]))
-            rows.append((tokenizer(prompt + call + after)["input_ids"], tokenizer(f"{answer[:1]}<|im_end|>")["input_ids"]))
-    width = max(len(prompt) + len(said) for prompt, said in rows)
-    pad = tokenizer.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(prompt) - len(said)) + prompt + said for prompt, said in rows])
-    labels = torch.tensor([[-100] * (width - len(said)) + said for prompt, said in rows])
-    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=5e-3)
-    for _ in range(60):
-        loss = model(input_ids=ids, attention_mask=(ids != pad).long(), labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-@pytest.mark.slow
-def test_acting_in_a_world_is_learned(tmp_path: Path) -> None:
-    judge = Judge(solved)
-    settings = {
-        "max_steps": 12,
-        "learning_rate": 3e-3,
-        "per_device_batch_size": 16,
-        "gradient_accumulation_steps": 1,
-        "num_generations": 8,
-    }
-    trainer: Any = grpo(in_world(tmp_path, judge, **settings))
-    taught(trainer)
-    trainer.train()
-    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
-    # It was taught to ask for either thing alike; only the right one is answered.
-    assert 0.2 < rewards[0] < 0.8
-    assert sum(rewards[-3:]) / 3 > 0.9
