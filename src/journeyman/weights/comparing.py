@@ -82,14 +82,14 @@ class Comparison:
 
     def lines(self) -> Iterator[Line]:
         """Each as soon as it is done, the cheap ones first."""
-        yield self.timed("playbook", self._playbook)
+        yield self.learn_playbook()
         labelled, groups = self._rows()
         yield self._trained("rejection sampling", "rft", data=str(labelled))
-        yield self._trained("KTO", "kto", data=str(labelled))
+        yield self.kto()
         yield self._trained("DPO", "dpo", data=str(groups))
         yield self._trained("offline GRPO", "grpo-offline")
-        yield self._trained("GRPO", "grpo")
-        yield self.timed("playbook + GRPO", self._both)
+        yield self.grpo()
+        yield self._timed("playbook + GRPO", self._both)
 
     def collapses(self) -> Iterator[Line]:
         """Trainings that must go wrong, and are to be stopped with the last good adapter kept."""
@@ -98,7 +98,17 @@ class Comparison:
         yield self._trained("GRPO, rate too high", "grpo", learning_rate=1e-1)
         yield self._trained("offline GRPO without ratios", "grpo-offline", importance=False, learning_rate=2e-2)
 
-    def timed(self, name: str, work: Callable[[], tuple[Report | None, str]]) -> Line:
+    def learn_playbook(self) -> Line:
+        """What the context alone can do; recordings are of an agent that has learned a part of it."""
+        return self._timed("playbook", self._playbook)
+
+    def kto(self) -> Line:
+        return self._trained("KTO", "kto", data=str(self._rows()[0]))
+
+    def grpo(self) -> Line:
+        return self._trained("GRPO", "grpo")
+
+    def _timed(self, name: str, work: Callable[[], tuple[Report | None, str]]) -> Line:
         """What a way of learning came to, and what it took."""
         started, cpu = time.monotonic(), _cpu()
         try:
@@ -138,7 +148,7 @@ class Comparison:
             result = self.train(method, **more)
             return result.evaluation, result.trained.reason if result.trained.ended is Ended.GUARDED else ""
 
-        return self.timed(name, work)
+        return self._timed(name, work)
 
     @property
     def _learned(self) -> Path:
