@@ -33,7 +33,8 @@ class Group:
     prompt: Said
     completions: tuple[Said, ...]
     rewards: tuple[float, ...]
-    """Normalised within the group: mean 0 and, where they differ, standard deviation 1."""
+    """Normalised to mean 0 and, where they differ, standard deviation 1: within the group, or among all attempts at its task
+    where those had other prompts and are groups of their own."""
     scores: tuple[float, ...] = ()
     """The same before that, each from 0 to 1; none where a file does not tell."""
     logprobs: tuple[tuple[float, ...] | None, ...] = ()
