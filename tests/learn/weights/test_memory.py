@@ -130,3 +130,10 @@ def test_memory_that_is_not_known_refuses_nothing() -> None:
 def test_settings_that_are_still_open_are_no_ground_for_an_estimate() -> None:
     with pytest.raises(InputError, match="per_device_batch_size is not resolved"):
         estimate(LADDER["0.5B"], TrainingConfig(), MACHINE)
+
+
+@pytest.mark.parametrize(("method", "rows"), [("grpo", 600), ("kto", 600), ("rft", 600), ("grpo-offline", 600), ("dpo", 100)])
+def test_updates_are_counted_by_what_a_method_learns_from_of_each_group(method: str, rows: int) -> None:
+    told = TrainingConfig(method=method, num_examples=100, num_generations=6, num_epochs=2.0)
+    config = replace(resolve(told, LADDER["0.5B"], MACHINE), per_device_batch_size=2, gradient_accumulation_steps=4)
+    assert estimate(LADDER["0.5B"], config, MACHINE).steps == 2 * rows / 8

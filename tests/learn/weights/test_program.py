@@ -89,6 +89,15 @@ def test_every_update_is_handed_on_while_the_program_runs_and_its_report_comes_b
     assert seen == [1, 2, 3]
 
 
+def test_who_is_told_of_updates_and_fails_is_not_silenced(job: Job, program: Program) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("no such screen")
+
+    command = program(f"(folder / 'metrics.jsonl').write_text({line(1)!r}); time.sleep(60)")
+    with pytest.raises(ValueError, match="no such screen"):
+        launch(job, command=command, on_metrics=fail)
+
+
 def test_going_on_with_a_run_hands_on_what_it_keeps_and_not_what_it_drops(job: Job, program: Program) -> None:
     job.metrics.write_text("".join(line(step) for step in (1, 2, 3)))
     command = program(f"""

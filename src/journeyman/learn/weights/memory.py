@@ -231,12 +231,13 @@ def _known(config: TrainingConfig, name: str) -> int:
 
 
 def _steps(config: TrainingConfig) -> int | None:
-    """Updates: as told, or so many that each example is seen `num_epochs` times. Rows of a file are not counted here."""
+    """Updates: as told, or so many that each example is seen `num_epochs` times. Rows of a file are not counted here. Of what
+    is sampled, DPO learns from a pair of each group, and the others from each completion, or fewer."""
     if config.max_steps is not None:
         return config.max_steps
     if config.data:
         return None
-    each = _known(config, "num_generations") if config.method == "grpo" else 1
+    each = 1 if config.method == "dpo" else _known(config, "num_generations")
     batch = _known(config, "per_device_batch_size") * _known(config, "gradient_accumulation_steps")
     return math.ceil(config.num_examples * config.num_epochs * each / batch)
 

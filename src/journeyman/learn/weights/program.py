@@ -5,6 +5,7 @@ Ctrl-C here or because this process is gone, however that came, the program stop
 That reaches every process that `accelerate launch` starts, and not the launcher, which would leave them behind.
 """
 
+import itertools
 import json
 import os
 import re
@@ -39,6 +40,9 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 """Shorter values are words like "none", and would blot the log."""
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning)\b.*")
+_LAUNCHER = re.compile(r".* torch/distributed/elastic/.*")
+_FIRST_TO_FAIL = re.compile(r"\s*exitcode\s*: (-?\d+) \(pid: \d+\)")
+_RANK = re.compile(r"\[rank\d+\]: ")
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory|MemoryError", re.IGNORECASE)
 
 
@@ -86,7 +90,8 @@ def launch(
         # Whatever was raised, and whatever is left of the group: nothing goes on without this process.
         _kill(process)
         log.close()
-    return _ended(job, process.returncode, log.last, killed_for_memory=kills < _oom_kills())
+    code, last = _of_several(process.returncode, list(log.last))
+    return _ended(job, code, last, killed_for_memory=kills < _oom_kills())
 
 
 def end_with_parent() -> None:
@@ -132,8 +137,14 @@ class _Follower:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                with suppress(ValueError):
-                    self._on_metrics(json.loads(line))
+                self._hand_on(line)
+
+    def _hand_on(self, line: bytes) -> None:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            return
+        self._on_metrics(found)
 
 
 class _Log:
@@ -208,6 +219,18 @@ def _ended(job: Job, code: int, last: Sequence[str], *, killed_for_memory: bool)
     if code in (-signal.SIGINT, -signal.SIGTERM, INTERRUPTED, 128 + signal.SIGTERM):
         raise TrainingError(f"the training was interrupted {after}, and goes on from its newest checkpoint with --resume")
     raise TrainingError(f"the training failed {after} with exit code {code}: {raised or 'it said nothing'} (see {job.log})")
+
+
+def _of_several(code: int, last: list[str]) -> tuple[int, list[str]]:
+    """The exit code and the last words of the process that failed first, where a launcher of several says that one did.
+
+    torch's launcher itself always ends with 1, and what it says comes after all that its processes have said.
+    """
+    codes = [match[1] for line in last if (match := _FIRST_TO_FAIL.fullmatch(line))]
+    if code == 0 or not codes:
+        return code, last
+    said = itertools.takewhile(lambda line: not _LAUNCHER.fullmatch(line), last)
+    return int(codes[-1]), [_RANK.sub("", line) for line in said]
 
 
 def _raised(last: Sequence[str]) -> Iterator[str]:

@@ -59,7 +59,7 @@ def common(work: Work, steps: int) -> dict[str, Any]:
 
 
 def processes() -> int:
-    """How many train together, as `accelerate launch` and `torchrun` tell each of them."""
+    """How many train together, as `accelerate launch`, `torchrun` and Ray tell each of them."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -26,11 +26,12 @@ import torch
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
+from journeyman.learn.playbook.files import write_text
 from journeyman.learn.weights import metrics
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import Ended, Report
 from journeyman.learn.weights.metrics import Update
-from journeyman.learn.weights.train import checkpoints, guards
+from journeyman.learn.weights.train import checkpoints, guards, together
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.validation import Look, look
 from journeyman.task import Split
@@ -109,7 +110,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         self._before = self._updates[-1] if self._updates else None
         if trainer.is_world_process_zero():
             checkpoints.clear_unfinished(work.job)
-            _rewrite(work, self._updates)
+            write_text(work.job.metrics, "".join(each.line() for each in self._updates))
         if start:
             checkpoints.restore_states(start, trainer)
         trainer.accelerator.wait_for_everyone()
@@ -167,7 +168,8 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         if not logs or "loss" not in logs or (self._updates and self._updates[-1].step >= state.global_step):
             return
         found, self._looked = self._looked or Look(None, None), None
-        self._write(self._update(state, {**_named(logs), "validation": found.reward, "solved": found.solved}))
+        update = self._update(state, {**_named(logs), "validation": found.reward, "solved": found.solved})
+        self._write(together.agreed(update))
         verdict = _verdict(self._updates, self._work.config)
         if verdict is None or verdict[0] is not Ended.GUARDED:
             best = guards.best(self._updates)
@@ -187,11 +189,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
 
     def _told_to_stop(self) -> bool:
         """Whether any process was: they must stop after the same update."""
-        if self._trainer.args.world_size == 1:
-            return self._interrupted
-        told = torch.tensor(int(self._interrupted), device=self._trainer.args.device)
-        torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
-        return bool(told.item())
+        return any(together.gathered([self._interrupted]))
 
     def _look(self) -> Look:
         return look(self._trainer, self._work, self._tasks)
@@ -217,7 +215,9 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
             seconds=round((before.seconds or 0.0) + time.monotonic() - wall, 3),
             cpu_seconds=round((before.cpu_seconds or 0.0) + _cpu_seconds() - cpu, 3),
             peak_memory=max(before.peak_memory or 0, _peak_memory()),
-            peak_gpu_memory=torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
+            peak_gpu_memory=max(before.peak_gpu_memory or 0, torch.cuda.max_memory_allocated())
+            if torch.cuda.is_available()
+            else None,
             broken=(*broken, *more_broken),
             more={name: value for name, value in more.items() if value is not None},
             **found,
@@ -282,14 +282,6 @@ def _forward(loader: Any, epochs: int) -> None:
     if isinstance(sampler := batches.sampler, RepeatSampler) and sampler.shuffle:
         for _ in range(epochs):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
-
-
-def _rewrite(work: Work, updates: list[Update]) -> None:
-    path = work.job.metrics
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_suffix(".new")
-    made.write_text("".join(each.line() for each in updates), encoding="utf-8")
-    made.replace(path)
 
 
 def _cpu_seconds() -> float:

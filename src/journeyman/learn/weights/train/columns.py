@@ -1,13 +1,13 @@
 """Rows as the columns that TRL's trainers read, made into tokens here: only the agent's own words are to be learned from."""
 
 import logging
-import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.rows import Labelled
+from journeyman.learn.weights.train.arguments import processes
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.masks import Encoder, Tokens
 from journeyman.learn.weights.train.pairs import Pair
@@ -29,7 +29,7 @@ def columns(work: Work, rows: Sequence[_Row], make: Callable[[Encoder, _Row], Co
     config = work.config
     order = list(rows)
     random.Random(config.seed).shuffle(order)
-    update = (config.per_device_batch_size or 1) * (config.gradient_accumulation_steps or 1) * _processes()
+    update = (config.per_device_batch_size or 1) * (config.gradient_accumulation_steps or 1) * processes()
     most = config.max_steps * update if config.max_steps else len(order)
     encoder = Encoder(work.tokenizer, config.max_prompt_tokens, config.max_completion_tokens)
     kept: list[Columns] = []
@@ -104,8 +104,3 @@ def _prompt(found: Tokens) -> Columns:
 
 def _answer(name: str, found: Tokens) -> Columns:
     return {f"{name}_ids": list(found.completion), f"{name}_own": [int(own) for own in found.own]}
-
-
-def _processes() -> int:
-    # As accelerate, torchrun and Ray say it to each of the processes that train together.
-    return int(os.environ.get("WORLD_SIZE", "1"))
