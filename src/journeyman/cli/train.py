@@ -135,6 +135,8 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 @click.option("--tracker", type=click.Choice(["tensorboard", "trackio", "wandb", "none"]), help="[default: tensorboard]")
 @click.option("--generation", type=click.Choice(["auto", "transformers", "vllm"]), help="What samples.  [default: auto]")
 @click.option("--seed", type=int, help="[default: 0]")
+@click.option("--launch", metavar="NAME", help="Train in several processes: cpu, gpus, fsdp or a file; see docs/weights.md.")
+@click.option("--workers", metavar="ray[:ADDRESS]", help="Train on a Ray cluster that shares the run's folder.")
 @click.option("--profile", help="Hardware to plan for: auto_detect, cpu_only, gpu_enabled, ryzen_optimized.")
 @click.option("--quick", is_flag=True, default=None, help="A short run, to see that everything works.")
 @click.option("--held-out", type=int, help="Held-out tasks to examine on, at most.  [default: 200]")

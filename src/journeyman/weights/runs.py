@@ -19,7 +19,7 @@ from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
-from journeyman.weights import tasks
+from journeyman.weights import launching, tasks
 from journeyman.weights.planning import planned
 from journeyman.weights.settings import RunSettings
 
@@ -65,11 +65,14 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     """
     found = list(read(config.data)) if config.data and rows is None else list(rows or ())
     _check(config, found, given=bool(config.data) or rows is not None)
+    launching.check(config, settings)
     config = _placed(config, settings)
     if config.context:
         files.load(config.context)
     dataset = tasks.load(config, settings.held_out) if config.dataset_name else None
-    config = planned(config).config
+    found = tasks.learnable(found, dataset) if dataset else found
+    # Whether it fits is known of this machine, and not of a cluster's.
+    config = planned(config, fitting=settings.workers == launching.HERE).config
     name = _named(config, found, dataset)
     runs = Path(settings.project) / "runs"
     files.check_writable(runs / "run" / "config.json")
@@ -189,6 +192,7 @@ def _write(folder: Path, config: TrainingConfig, settings: RunSettings, rows: Se
         learnable = [task for task in dataset.tasks if task.split is not Split.HELD_OUT]
         (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
     settings = replace(settings, earlier=earlier_domains(config, settings))
+    launching.keep(settings, new)
     write_json(new / "config.json", config.json())
     write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(dataset)})
     new.rename(folder)

@@ -28,6 +28,10 @@ class RunSettings:
     """Where the adapter should go when it passes the gate."""
     force: bool = False
     """Go there even when it does not pass; that is written down."""
+    launch: str = ""
+    """How several processes train together: a file of `accelerate launch`, or the name of one that is shipped."""
+    workers: str = "here"
+    """Where it trains: `here`, or wherever a Ray cluster has room (`ray`, `ray:ADDRESS`)."""
     project: str = ".journeyman"
     """The folder of the runs."""
     store: str = ".journeyman/journeyman.db"
@@ -44,6 +48,7 @@ class RunSettings:
             yield name, getattr(self, name) >= 1, "be at least 1"
         yield "alpha", 0 < self.alpha < 1, "lie between 0 and 1"
         yield "least_gain", -1 <= self.least_gain <= 1, "lie between -1 and 1"
+        yield "workers", self.workers.partition(":")[0] == "ray" or self.workers == "here", "be here, ray or ray:ADDRESS"
         yield "target_stage", self.target_stage in (Stage.SHADOW, Stage.PRODUCTION), "be 'shadow' or 'production'"
 
     @property

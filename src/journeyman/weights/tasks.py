@@ -1,13 +1,18 @@
 """The tasks that weights are trained on, chosen by, and examined on."""
 
 import hashlib
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from journeyman import app, training
 from journeyman.errors import InputError
 from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.rows import Row
 from journeyman.task import Split, Task
 from journeyman.tasks.base import Dataset, Verifier
+
+log = logging.getLogger(__name__)
 
 
 def load(config: TrainingConfig, held_out: int) -> Dataset:
@@ -28,6 +33,27 @@ def load(config: TrainingConfig, held_out: int) -> Dataset:
     if not train:
         raise InputError(f"the data set {config.dataset_name!r} has no training tasks")
     return replace(found, tasks=(*train[: config.num_examples], *validation, *found.split(Split.HELD_OUT)[:held_out]))
+
+
+def learnable(rows: Sequence[Row], dataset: Dataset) -> list[Row]:
+    """The rows that may be learned from when the best checkpoint is chosen by these tasks, and the adapter examined on them.
+
+    Raises:
+        InputError: One is an attempt at a held-out task, or all are attempts at validation tasks.
+    """
+    splits = {(task.domain, task.id): task.split for task in dataset.tasks}
+    found = [splits.get((row.source.get("domain", ""), row.source.get("task", ""))) for row in rows]
+    if Split.HELD_OUT in found:
+        task = rows[found.index(Split.HELD_OUT)].source["task"]
+        raise InputError(
+            f"row {found.index(Split.HELD_OUT) + 1} is of the task {task}, which is held out: nobody may learn from it"
+        )
+    kept = [row for row, split in zip(rows, found, strict=True) if split is not Split.VALIDATION]
+    if rows and not kept:
+        raise InputError("all rows are of tasks by which the best checkpoint is chosen: set validation to 0")
+    if len(kept) < len(rows):
+        log.warning("%d of %d rows are left out: they are of tasks to choose by", len(rows) - len(kept), len(rows))
+    return kept
 
 
 def verifier(config: TrainingConfig) -> Verifier:

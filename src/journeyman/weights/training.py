@@ -25,7 +25,7 @@ from journeyman.learn.weights.rows import Row
 from journeyman.release import Release, Stage
 from journeyman.stores import RunRecord, RunState, Store, open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.weights import runs, tasks
+from journeyman.weights import launching, runs, tasks
 from journeyman.weights.keeping import keep
 from journeyman.weights.proof import Proof, provable
 from journeyman.weights.results import WeightsResult
@@ -117,7 +117,8 @@ class RLTrainer:
         return result
 
     def _finish(self, run: Run, store: Store) -> WeightsResult:
-        report = run.job.report or launch(run.job, on_metrics=self.watcher.metrics)
+        command = launching.command(run.settings, run.folder)
+        report = run.job.report or launch(run.job, command=command, on_metrics=self.watcher.metrics)
         self.watcher.trained(report)
         if not report.kept_step:
             return _result(run, report, reason=f"nothing was learned: {report.reason}")

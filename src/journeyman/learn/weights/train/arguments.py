@@ -1,7 +1,6 @@
 """A config in the words of TRL's GRPO, online and offline alike."""
 
 import math
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +11,7 @@ from trl import GRPOConfig
 from journeyman.errors import InputError, MissingExtra
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.train import together
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.masks import Encoder
 
@@ -23,7 +23,7 @@ def online(work: Work, tasks: int) -> GRPOConfig:
     """Settings of GRPO on fresh completions of so many tasks."""
     config = work.config
     passes = _passes(config)
-    prompts = _batch(config) * passes * processes() // _generations(config)
+    prompts = _batch(config) * passes * together.processes() // _generations(config)
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * tasks / prompts)) * passes
     return GRPOConfig(**common(work, steps), steps_per_generation=passes * _accumulation(config), **_generation(config))
 
@@ -56,11 +56,6 @@ def common(work: Work, steps: int) -> dict[str, Any]:
         "save_strategy": "no",
         "disable_tqdm": True,
     }
-
-
-def processes() -> int:
-    """How many train together, as `accelerate launch`, `torchrun` and Ray tell each of them."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def repeats(settings: GRPOConfig, tasks: int) -> int:

@@ -8,13 +8,16 @@ from typing import Any
 import torch
 
 
-def teaching(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def teaching(inputs: Mapping[str, Any], *, alone: bool = True) -> dict[str, Any]:
     """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
 
     Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
     one completion stays.
+
+    Args:
+        alone: Not with other processes: of those TRL gathers a number for each completion, so that all must stay.
     """
-    kept = inputs["advantages"] != 0
+    kept = (inputs["advantages"] != 0) | (not alone)
     kept[0] |= not kept.any()
     rows = len(kept)
     batch = {

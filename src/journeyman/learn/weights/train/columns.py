@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.rows import Labelled
-from journeyman.learn.weights.train.arguments import processes
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.masks import Encoder, Tokens
 from journeyman.learn.weights.train.pairs import Pair
+from journeyman.learn.weights.train.together import processes
 
 IGNORED = -100
 """The label of a token that is not learned from, for TRL and transformers."""

@@ -58,7 +58,7 @@ def load(config: TrainingConfig) -> Loaded:
     # TRL's trainers tell Hugging Face that they were started.
     huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY = True
     if config.threads is not None:
-        torch.set_num_threads(config.threads)
+        torch.set_num_threads(max(1, config.threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     tokenizer, model = base(config)
     parameters = sum(weight.numel() for weight in model.parameters())
     if parameters <= SMALL and not torch.cuda.is_available():

@@ -32,7 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import normalised
 from journeyman.learn.weights.rows import Group, Row
-from journeyman.learn.weights.train import arguments
+from journeyman.learn.weights.train import arguments, together
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.batches import quiet, teaching
 from journeyman.learn.weights.train.masks import Encoder, Tokens
@@ -79,7 +79,7 @@ def grpo_offline(work: Work) -> "Offline":
     each, passes = config.per_device_batch_size or 2, config.gradient_accumulation_steps or 1
     if each * passes < 2:
         raise InputError("an update of one completion compares nothing: raise per_device_batch_size to at least 2")
-    batch = each * passes * arguments.processes()
+    batch = each * passes * together.processes()
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * sum(map(len, groups)) / batch))
     told = {
         **arguments.common(work, steps),
@@ -194,7 +194,7 @@ class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
         return batch
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        inputs = teaching(inputs)
+        inputs = teaching(inputs, alone=self.accelerator.num_processes == 1)
         recorded = inputs["recorded_logps"]
         if self._importance:
             inputs["old_per_token_logps"] = recorded

@@ -198,7 +198,7 @@ class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         if self.beta == 0.0 and self.model.training:
-            inputs = teaching(inputs)
+            inputs = teaching(inputs, alone=self.accelerator.num_processes == 1)
         return super()._compute_loss(model, inputs)
 
     def _note(self, name: str, value: float | None) -> None:

@@ -10,7 +10,7 @@ from journeyman.learn.weights.adapters import read_adapter
 from journeyman.learn.weights.data import read, write
 from journeyman.learn.weights.job import Job, Report
 from journeyman.learn.weights.rows import Labelled, Row, Said
-from journeyman.learn.weights.train import callbacks, loading, sampling, trackers
+from journeyman.learn.weights.train import callbacks, loading, sampling, together, trackers
 from journeyman.learn.weights.train.base import Judge, MakeTrainer, Work
 from journeyman.learn.weights.train.loading import Loaded
 from journeyman.models.base import Dialect
@@ -42,6 +42,7 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
         InputError: There is nothing that could be learned from.
     """
     config = job.config
+    together.join()
     loaded = loading.load(config)
     dialect: Dialect = "terse" if getattr(loaded.model.config, "dialect", "") == "terse" else "full"
     work = Work(
@@ -74,10 +75,14 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
 
 def _rows(work: Work) -> Sequence[Row]:
     """What is learned from: rows that were given, else completions that the model writes now, before it learns."""
-    if not work.job.rows.is_file():
+    # One answer for all, as the first one to be done writes them.
+    if not together.agreed(work.job.rows.is_file()):
         if not work.tasks or work.judge is None:
             raise InputError(f"{work.job.folder} has neither rows nor tasks: there is nothing to learn from")
-        write(work.job.rows, sampled(work))
+        found = together.gathered(sampled(replace(work, tasks=together.share(work.tasks))))
+        if together.first():
+            write(work.job.rows, found)
+        together.wait()
     rows = list(read(work.job.rows))
     if not rows:
         raise InputError("no completion that the model wrote could be judged: there is nothing to learn from")
