@@ -10,6 +10,7 @@ Promised: GRPO gains at least 30 points in at most 8 minutes on two cores, KTO f
 import argparse
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -45,7 +46,7 @@ def main() -> None:
     if given.all:
         with tempfile.TemporaryDirectory() as folder:
             comparison = Comparison(folder=Path(folder), domain=given.domain, base_model=given.base_model)
-            for line in (*comparison.lines(), *comparison.collapses()):
+            for line in chain(comparison.lines(), comparison.collapses()):
                 show(line)
         return
     gains: dict[str, list[float]] = {name: [] for name in PROMISED}
