@@ -94,9 +94,9 @@ class Comparison:
     def collapses(self) -> Iterator[Line]:
         """Trainings that must go wrong, and are to be stopped with the last good adapter kept."""
         labelled, _ = self._rows()
-        yield self._trained("KTO, rate too high", "kto", data=str(labelled), learning_rate=5e-2)
-        yield self._trained("GRPO, rate too high", "grpo", learning_rate=1e-1)
-        yield self._trained("offline GRPO without ratios", "grpo-offline", importance=False, learning_rate=2e-2)
+        yield self._trained("KTO, rate too high", "kto", data=str(labelled), learning_rate=2e-2)
+        yield self._trained("GRPO, rate too high", "grpo", learning_rate=5e-2)
+        yield self._trained("offline GRPO without ratios", "grpo-offline", importance=False)
 
     def learn_playbook(self) -> Line:
         """What the context alone can do; recordings are of an agent that has learned a part of it."""
