@@ -1,6 +1,7 @@
 """Runs of a training of weights: begun, found again, and refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,39 @@ def test_training_validation_and_held_out_tasks_have_nothing_in_common(tmp_path:
     assert not parts[0] & parts[1]
     assert not (parts[0] | parts[1]) & parts[2]
     assert tasks.load(config, held_out=50).tasks == found.tasks
+
+
+def test_rows_of_held_out_tasks_are_refused_and_those_of_validation_tasks_left_out(
+    settings: RunSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = tasks.load(DESK, held_out=5)
+    by_split = {task.split: task for task in dataset.tasks}
+
+    def row(split: Split) -> Labelled:
+        return replace(ROW, source={"task": by_split[split].id, "domain": by_split[split].domain})
+
+    run = runs.begin(DESK, settings, rows=[row(Split.TRAIN), ROW, row(Split.VALIDATION)])
+    assert len(run.job.rows.read_text().splitlines()) == 2
+    assert "1 of 3 rows are left out" in caplog.text
+    with pytest.raises(InputError, match=r"row 2 is of the task oslo-held_out-0004, which is held out"):
+        runs.begin(DESK, settings, rows=[ROW, row(Split.HELD_OUT)])
+    with pytest.raises(InputError, match="all rows are of tasks by which"):
+        runs.begin(DESK, settings, rows=[row(Split.VALIDATION)])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "method"),
+    [
+        ("clip", 0.3, "kto"),
+        ("clip", 0.3, "grpo-offline"),
+        ("curriculum", False, "dpo"),
+        ("importance", False, "grpo"),
+        ("desirable_weight", 2.0, "dpo"),
+        ("beta", 0.1, "rft"),
+        ("rewards", ("length",), "kto"),
+        ("temperature", 0.5, "kto"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(setting: str, value: object, method: str) -> None:
+    with pytest.raises(SettingError, match="be left out"):
+        TrainingConfig(**{"method": method, "data": "rows.jsonl", setting: value})  # type: ignore[arg-type]

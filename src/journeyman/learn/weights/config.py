@@ -9,6 +9,15 @@ from journeyman.errors import InputError, SettingError
 Method = Literal["grpo", "grpo-offline", "kto", "dpo", "rft"]
 METHODS: tuple[str, ...] = get_args(Method)
 Tracker = Literal["tensorboard", "trackio", "wandb", "none"]
+_ONLY = {
+    "clip": "grpo",
+    "curriculum": "grpo",
+    "generation": "grpo",
+    "importance": "grpo-offline",
+    "desirable_weight": "kto",
+    "undesirable_weight": "kto",
+}
+"""Settings of one method, which to set with another would have no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +120,20 @@ class TrainingConfig:
             yield name, getattr(self, name) >= 0, "not be negative"
         for name in ("desirable_weight", "undesirable_weight"):
             yield name, getattr(self, name) is None or getattr(self, name) > 0, "be above 0"
+        yield from self._idle()
+
+    def _idle(self) -> Iterator[tuple[str, bool, str]]:
+        """What is set and would do nothing."""
+        usual = {field.name: field.default for field in fields(self)}
+        for name, method in _ONLY.items():
+            fine = self.method == method or getattr(self, name) == usual[name]
+            yield name, fine, f"be left out: only {method} knows it, and the method is {self.method}"
+        sampled = not self.data or self.method == "grpo-offline"
+        yield "temperature", sampled or self.temperature == usual["temperature"], "be left out: the rows are there already"
+        yield "beta", self.method != "rft" or not self.beta, "be left out: rft only imitates"
+        yield "rewards", not self.rewards or bool(self.dataset_name), "be left out: without tasks nothing is judged"
+        fresh = not self.start_adapter or self.lora_dropout == 0
+        yield "lora_dropout", fresh, "be left out: the adapter that is gone on with has its own"
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -21,7 +21,8 @@ def curve(name: str) -> list[Update]:
 
 def config(name: str) -> TrainingConfig:
     method = "grpo-offline" if name.startswith("grpo-offline") else name.partition("-")[0]
-    return TrainingConfig(method=method, beta=0.1, learning_rate=0.01, max_completion_tokens=64)
+    beta = 0.0 if method == "rft" else 0.1
+    return TrainingConfig(method=method, beta=beta, learning_rate=0.01, max_completion_tokens=64)
 
 
 def blind(updates: list[Update]) -> list[Update]:

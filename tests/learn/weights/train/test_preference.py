@@ -142,7 +142,7 @@ def test_the_weights_of_kto_follow_from_the_labels(made: Work) -> None:
     rows = labels((answer("good"), True), *((answer("bad" * n), False) for n in range(1, 4)))
     trainer = kto(with_rows(made, rows))
     assert (trainer.desirable_weight, trainer.undesirable_weight) == (3.0, 1.0)
-    trainer = kto(with_rows(made, rows, undesirable_weight=0.5))
+    trainer = kto(with_rows(made, rows, method="kto", undesirable_weight=0.5))
     assert (trainer.desirable_weight, trainer.undesirable_weight) == (1.5, 0.5)
 
 
