@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.capture.finetuning import Losses
+from journeyman.learn.weights import balance
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.gather import Found
 from journeyman.learn.weights.data.whole import whole
@@ -146,11 +147,9 @@ _RULES = ("a word that was said", "the mean reward", "the auto-labeler")
 
 
 def _weights(good: int, bad: int) -> Mapping[str, float] | None:
-    """The larger side has the weight 1, the smaller the ratio of the two: then both count the same (KTO, Ethayarajh et al.,
-    arXiv 2402.01306, section 4.3, asks for 1 to 4/3 between them)."""
     if not good or not bad:
         return None
-    return {"desirable_weight": max(1.0, bad / good), "undesirable_weight": max(1.0, good / bad)}
+    return dict(zip(("desirable_weight", "undesirable_weight"), balance.weights(good, bad), strict=True))
 
 
 def _rewards(values: Sequence[float]) -> Mapping[str, Any]:

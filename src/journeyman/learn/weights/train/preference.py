@@ -17,6 +17,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 
 from journeyman.errors import InputError, SettingError
+from journeyman.learn.weights import balance
 from journeyman.learn.weights.rows import Group, Labelled, Row
 from journeyman.learn.weights.train import pairs
 from journeyman.learn.weights.train.base import Work
@@ -43,7 +44,7 @@ def kto(work: Work) -> KTOTrainer:
         raise SettingError("per_device_batch_size", "{} is 1, and KTO compares within a batch: it must be at least 2")
     rows = mismatched(columns(work, _labels(work.rows), of_label), size)
     good = sum(row["label"] for row in rows)
-    desirable, undesirable = pairs.weights(
+    desirable, undesirable = balance.weights(
         good, len(rows) - good, desirable=config.desirable_weight, undesirable=config.undesirable_weight
     )
     settings = KTOConfig(
