@@ -12,6 +12,7 @@ from journeyman.errors import InputError
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import Ended
 from journeyman.release import Stage
+from journeyman.weights import checks, runs
 from journeyman.weights.planning import Plan, planned
 from journeyman.weights.results import WeightsResult
 from journeyman.weights.settings import RunSettings
@@ -27,8 +28,10 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     if resume is not None:
         return _trained(RLTrainer(TrainingConfig(), settings), quiet=quiet, resume=resume)
     dry = options.get("dry_run", False)
+    training = runs.placed(training_of(options), settings)
     given = {"profile": options.get("profile", ""), "short": options.get("quick", False)}
-    plan = planned(training_of(options), **given, fitting=not dry)
+    examples = checks.gather(training, settings).examples(training.method) if dry else None
+    plan = planned(training, **given, fitting=not dry, examples=examples)
     if dry:
         return _estimated(plan, quiet=quiet)
     return _trained(RLTrainer(plan.config, settings), quiet=quiet)
@@ -61,9 +64,7 @@ def settings_of(options: Mapping[str, Any]) -> RunSettings:
 
 
 def _trained(trainer: RLTrainer, *, quiet: bool, resume: str | None = None) -> dict[str, Any]:
-    from journeyman.weights import runs
-
-    opened = trainer.setup() if resume is None else runs.reopen(resume or None, trainer.settings)
+    opened = trainer.begin() if resume is None else runs.reopen(resume or None, trainer.settings)
     with Screen(quiet=quiet) as screen:
         trainer.watcher = Watcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined)
         screen.say(f"run {opened.id}: {opened.config.method} on {opened.config.base_model}")
@@ -86,7 +87,8 @@ def _tell(result: WeightsResult) -> None:
         return
     if result.passed and result.stage is Stage.SHADOW:
         out.print("It stays in shadow; --target-stage production lets what passes go there.")
-    out.print(f"Serve it: journeyman deploy llamacpp {result.run_id}   (or deploy ollama, or export gguf)")
+    force = "" if result.passed else " --force"
+    out.print(f"Serve it: journeyman deploy llamacpp {result.run_id}{force}   (or deploy ollama, or export gguf)")
 
 
 def describe(result: WeightsResult) -> Iterator[str]:
@@ -96,7 +98,7 @@ def describe(result: WeightsResult) -> Iterator[str]:
     if trained.ended is Ended.GUARDED:
         yield "A guard stopped it: try a lower --learning-rate, or a higher --beta."
     if result.adapter is None:
-        yield result.reason
+        yield f"{result.reason[:1].upper()}{result.reason[1:]}."
         return
     yield f"adapter: {result.adapter} ({result.stage.value}), {trained.trained:,} beside {trained.parameters:,} parameters"
     found = result.evaluation

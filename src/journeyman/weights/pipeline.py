@@ -113,7 +113,7 @@ class TrainingPipeline:
         """
         dataset, config = self._dataset()
         trainer = RLTrainer(config, self.settings, watcher=self._watcher)
-        run = trainer.setup()
+        run = trainer.begin()
         self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}")
         return self._deployed(
             PipelineResult(trained=trainer.finish(run), dataset=dataset), deploy_ollama, deploy_llamacpp, quantization, name

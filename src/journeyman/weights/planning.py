@@ -1,7 +1,8 @@
 """What a training of weights will be: its settings with nothing left open, and what it will take."""
 
+import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from journeyman.learn.weights import memory, shapes
@@ -51,13 +52,16 @@ class Plan:
         yield f"cost    ${found.cost:.2f} to others"
 
 
-def planned(config: TrainingConfig, *, profile: str = "", short: bool = False, fitting: bool = True) -> Plan:
+def planned(
+    config: TrainingConfig, *, profile: str = "", short: bool = False, fitting: bool = True, examples: int | None = None
+) -> Plan:
     """Fill in what a config leaves open, and estimate.
 
     Args:
         profile: Of the hardware; that which is found, when none is named.
         short: A run that only shows that everything works.
         fitting: Refuse a training that will not fit.
+        examples: How many a file of rows holds, for the estimate.
 
     Raises:
         InputError: The profile is none, or the training will not fit into memory.
@@ -70,5 +74,13 @@ def planned(config: TrainingConfig, *, profile: str = "", short: bool = False, f
     config = resolve(config, shape, hardware)
     found = None
     if shape is not None:
-        found = (memory.must_fit if fitting else memory.estimate)(shape, config, hardware)
+        found = (memory.must_fit if fitting else memory.estimate)(shape, _counted(config, examples), hardware)
     return Plan(config=config, hardware=hardware, derived=derived, estimate=found, unknown=unknown)
+
+
+def _counted(config: TrainingConfig, examples: int | None) -> TrainingConfig:
+    """With as many updates as that many rows make, where it is they that decide."""
+    if examples is None or config.max_steps is not None or not config.data:
+        return config
+    batch = (config.per_device_batch_size or 1) * (config.gradient_accumulation_steps or 1)
+    return replace(config, max_steps=max(1, math.ceil(examples * config.num_epochs / batch)))

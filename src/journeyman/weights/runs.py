@@ -9,22 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from journeyman.errors import InputError, SettingError
+from journeyman.errors import InputError
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.runs import write_json
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.data import read, write
+from journeyman.learn.weights.data import write
 from journeyman.learn.weights.job import Job, task_lines
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
-from journeyman.weights import launching, tasks
+from journeyman.weights import checks, launching, tasks
 from journeyman.weights.planning import planned
 from journeyman.weights.settings import RunSettings
-
-_ROWS_OF = {"kto": ("Labelled",), "grpo-offline": ("Group",), "dpo": ("Group",), "rft": ("Labelled", "Group")}
-"""What the methods that learn from rows can read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +50,11 @@ class Run:
         """Write that the run is over, and how it ended."""
         write_json(self.result, result)
 
+    def forget(self) -> None:
+        """Take the folder away, where nothing was learned in it yet: what was refused is nothing to go on with."""
+        if not self.job.checkpoints.exists():
+            shutil.rmtree(self.folder)
+
 
 def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] | None = None) -> Run:
     """Make the folder of a new run, with nothing spent yet.
@@ -63,22 +65,16 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     Raises:
         InputError: A file or setting cannot be used, or the training will not fit into memory; there is no new run then.
     """
-    found = list(read(config.data)) if config.data and rows is None else list(rows or ())
-    _check(config, found, given=bool(config.data) or rows is not None)
-    launching.check(config, settings)
-    config = _placed(config, settings)
-    if config.context:
-        files.load(config.context)
-    dataset = tasks.load(config, settings.held_out) if config.dataset_name else None
-    found = tasks.learnable(found, dataset) if dataset else found
+    config = placed(config, settings)
+    material = checks.gather(config, settings, rows)
     # Whether it fits is known of this machine, and not of a cluster's.
     config = planned(config, fitting=settings.workers == launching.HERE).config
-    name = _named(config, found, dataset)
+    name = _named(config, material.rows, material.dataset)
     runs = Path(settings.project) / "runs"
     files.check_writable(runs / "run" / "config.json")
     folder = _fresh(runs, name)
-    _write(folder, config, settings, found, dataset)
-    return Run(folder=folder, config=config, settings=settings, dataset=dataset)
+    _write(folder, config, settings, material)
+    return Run(folder=folder, config=config, settings=settings, dataset=material.dataset)
 
 
 def reopen(named: str | None, settings: RunSettings) -> Run:
@@ -141,26 +137,12 @@ def earlier_domains(config: TrainingConfig, settings: RunSettings) -> tuple[str,
     return tuple(domain for domain in domains if domain and domain != config.domain)
 
 
-def _check(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> None:
-    if config.method == "grpo" and given:
-        raise SettingError(
-            "data",
-            "{}: grpo judges fresh completions, of tasks (--tasks); from recorded ones learns --method grpo-offline",
-        )
-    if not given and not config.dataset_name:
-        raise InputError(
-            f"{config.method} needs something to learn from: a file of rows (--data FILE), or tasks (--tasks desk)"
-        )
-    if given and not rows:
-        raise SettingError("data", f"{{}}: there are no rows in {config.data or 'what was given'}")
-    wrong = next((row for row in rows if type(row).__name__ not in _ROWS_OF[config.method]), None)
-    if wrong is not None:
-        wanted = "kto" if "Labelled" in _ROWS_OF[config.method] else "grpo"
-        raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method {wanted}")
+def placed(config: TrainingConfig, settings: RunSettings) -> TrainingConfig:
+    """With the adapter to go on from as a folder, whichever way it was named.
 
-
-def _placed(config: TrainingConfig, settings: RunSettings) -> TrainingConfig:
-    """With the adapter to go on from as a folder, whichever way it was named."""
+    Raises:
+        InputError: There is none.
+    """
     if not config.start_adapter:
         return config
     return replace(config, start_adapter=str(adapter_of(config.start_adapter, settings).resolve()))
@@ -181,20 +163,20 @@ def _fresh(runs: Path, name: str) -> Path:
     return folder
 
 
-def _write(folder: Path, config: TrainingConfig, settings: RunSettings, rows: Sequence[Row], dataset: Dataset | None) -> None:
+def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material: checks.Material) -> None:
     """The folder as a whole, or not at all."""
     new = folder.with_name(f".new-{folder.name}")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    if rows:
-        write(new / "rows.jsonl", rows)
-    if dataset is not None:
-        learnable = [task for task in dataset.tasks if task.split is not Split.HELD_OUT]
+    if material.rows:
+        write(new / "rows.jsonl", material.rows)
+    if material.dataset is not None:
+        learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
         (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
     settings = replace(settings, earlier=earlier_domains(config, settings))
     launching.keep(settings, new)
     write_json(new / "config.json", config.json())
-    write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(dataset)})
+    write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
     new.rename(folder)
 
 

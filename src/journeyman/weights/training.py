@@ -7,6 +7,7 @@ trainer.save_model(merge_lora=True)
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from journeyman.examination import Report as Examined
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import read
 from journeyman.learn.weights.data.forms import row_of
-from journeyman.learn.weights.job import Report
+from journeyman.learn.weights.job import Ended, Report
 from journeyman.learn.weights.program import launch
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Release, Stage
@@ -27,10 +28,13 @@ from journeyman.stores import RunRecord, RunState, Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.weights import launching, runs, tasks
 from journeyman.weights.keeping import keep
+from journeyman.weights.planning import planned
 from journeyman.weights.proof import Proof, provable
 from journeyman.weights.results import WeightsResult
 from journeyman.weights.runs import Run
 from journeyman.weights.settings import RunSettings
+
+log = logging.getLogger(__name__)
 
 Metrics = Mapping[str, Any]
 Rows = str | Path | Iterable[Row | Mapping[str, Any]]
@@ -59,11 +63,24 @@ class RLTrainer:
         self.run: Run | None = None
         self._rows: Sequence[Row] | None = None
 
-    def setup(self) -> Run:
+    def setup(self) -> None:
         """Check everything and make the folder of the run. Nothing is trained yet.
+
+        Where the config names neither tasks nor rows, `train` is given the rows, and only the rest is checked here.
 
         Raises:
             InputError: A file or setting cannot be used, or the training will not fit into memory.
+        """
+        if self.config.data or self.config.dataset_name or self._rows is not None:
+            self.begin()
+        else:
+            planned(self.config)
+
+    def begin(self) -> Run:
+        """Check everything, and make the folder of the run.
+
+        Raises:
+            InputError: A file or setting cannot be used, or there is nothing to learn from.
         """
         self.run = runs.begin(self.config, self.settings, rows=self._rows)
         return self.run
@@ -72,11 +89,15 @@ class RLTrainer:
         """Train to the end, and let the gate look at it.
 
         Args:
-            dataset: Rows to learn from, or their file, instead of those that the config names.
+            dataset: Rows to learn from, or their file, instead of those that the config names. They were recorded earlier, so
+                `grpo` becomes `grpo-offline`: to train on them as though they were fresh is wrong.
         """
         if dataset is not None:
             self._rows, self.run = _rows(dataset), None
-        return self.finish(self.run or self.setup())
+            if self.config.method == "grpo":
+                log.warning("these completions were recorded earlier: the method is grpo-offline")
+                self.config = replace(self.config, method="grpo-offline")
+        return self.finish(self.run or self.begin())
 
     def resume(self, run_id: str | None = None) -> WeightsResult:
         """Go on with a run under its own settings: the newest that is not over, when none is named."""
@@ -117,16 +138,23 @@ class RLTrainer:
         return result
 
     def _finish(self, run: Run, store: Store) -> WeightsResult:
-        command = launching.command(run.settings, run.folder)
-        report = run.job.report or launch(run.job, command=command, on_metrics=self.watcher.metrics)
+        report = run.job.report or self._launched(run)
         self.watcher.trained(report)
         if not report.kept_step:
-            return _result(run, report, reason=f"nothing was learned: {report.reason}")
+            return _result(run, report, reason=f"nothing was learned: {_why_nothing(report)}")
         candidate = keep(run.job.adapter, Artifacts(Path(run.settings.artifacts)))
         if not run.settings.evaluate or run.dataset is None or not provable(run.dataset):
             why = "not evaluated, so not proven" if run.dataset is not None else "not proven: no tasks were named (--tasks)"
             return _result(run, report, reason=why, candidate=candidate)
         return self._judged(run, report, candidate, store)
+
+    def _launched(self, run: Run) -> Report:
+        command = launching.command(run.settings, run.folder)
+        try:
+            return launch(run.job, command=command, on_metrics=self.watcher.metrics)
+        except InputError:
+            run.forget()
+            raise
 
     def _judged(self, run: Run, report: Report, candidate: Candidate, store: Store) -> WeightsResult:
         examined = asyncio.run(self._prove(run, candidate, store))
@@ -157,6 +185,15 @@ class RLTrainer:
             dataset = tasks.load(replace(run.config, domain=domain), run.settings.held_out)
             found[domain] = await proof.examine(dataset, store, id=run.id, done=self.watcher.examined)
         return found
+
+
+def _why_nothing(report: Report) -> str:
+    if report.ended is Ended.GUARDED or report.validation_before is None:
+        return report.reason
+    return (
+        f"in {report.steps} updates no checkpoint did better on the validation tasks than the model as it was "
+        f"({report.validation_before:.3f}); more updates, or another learning rate, may"
+    )
 
 
 def _result(run: Run, report: Report, *, reason: str, candidate: Candidate | None = None) -> WeightsResult:
