@@ -1,12 +1,10 @@
 """The work behind `journeyman deploy`, apart from its options."""
 
-import json
 import shlex
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +82,8 @@ def to_ollama(wish: Wish, *, host: str | None, system: str, licence: Path | None
         emit({**_planned(plan), "dry_run": True}, as_json=wish.as_json)
         return allowed
     made = deployer.carry_out(plan)
-    _note(artifact, wish, {"to": "ollama", "name": plan.name, "url": plan.url, "gguf": str(gguf), "digest": plan.digest})
+    told = {"to": "ollama", "name": plan.name, "url": plan.url, "gguf": str(gguf), "digest": plan.digest}
+    artifact.note(told, force=wish.force)
     _show_deployed(made)
     emit({**_planned(plan), **_done(made)}, as_json=wish.as_json)
     return bool(made.reply.strip())
@@ -107,7 +106,7 @@ def to_llamacpp(wish: Wish, *, port: int, log: Path | None, detach: bool) -> boo
         if detach:
             servers.keep(served, gguf, _servers())
             kept = True
-        _note(artifact, wish, {"to": "llamacpp", "name": model, "url": served.url, "gguf": str(gguf)})
+        artifact.note({"to": "llamacpp", "name": model, "url": served.url, "gguf": str(gguf)}, force=wish.force)
         _say(f"{model} answers at {served.url}: asked {served.prompt!r}, it said {served.reply!r}")
         emit({**_serving(served), "gguf": str(gguf), "profile": _settings(profile)}, as_json=wish.as_json)
         sys.stdout.flush()
@@ -172,16 +171,6 @@ def _is_newer(gguf: Path, weights: Path) -> bool:
     if not gguf.is_file():
         return False
     return all(gguf.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in weights.glob("*.safetensors"))
-
-
-def _note(artifact: Artifact, wish: Wish, what: dict[str, Any]) -> None:
-    """Write down in the run what became of it, and whether somebody insisted."""
-    if artifact.run is None or (proof := artifact.proof) is None:
-        return
-    line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **what, "passed": proof.passed, "reason": proof.reason}
-    line["forced"] = wish.force and not proof.passed
-    with (artifact.run / "deployments.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _until_told(started: Launched) -> bool:

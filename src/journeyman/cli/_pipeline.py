@@ -8,9 +8,9 @@ from rich.console import Console
 from journeyman.cli._weights import describe, settings_of, training_of
 from journeyman.cli._weights_screen import Screen
 from journeyman.learn.weights.data import DatasetConfig
+from journeyman.learn.weights.resolve import quick
 from journeyman.weights.datasets import DatasetPipeline
 from journeyman.weights.pipeline import PipelineResult, TrainingPipeline
-from journeyman.weights.planning import planned
 from journeyman.weights.training import Watcher
 
 
@@ -18,7 +18,7 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Do all steps; the object that `--json` prints."""
     config = training_of({name: value for name, value in options.items() if name != "context"})
     if options.get("quick"):
-        config = planned(config, short=True).config
+        config = quick(config)
     with Screen(quiet=quiet) as screen:
         watcher = Watcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined, said=screen.say)
         pipeline = TrainingPipeline(

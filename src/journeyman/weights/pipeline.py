@@ -6,6 +6,7 @@ print(results["ollama_model"])
 """
 
 import asyncio
+import re
 from collections.abc import KeysView
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 from journeyman import app
 from journeyman.agents import prompts
 from journeyman.errors import InputError
+from journeyman.learn.weights.artifacts import Artifact, Form
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import DatasetConfig
-from journeyman.learn.weights.gguf import GGUFExporter
-from journeyman.learn.weights.gguf.report import Exported
+from journeyman.learn.weights.gguf import TYPES, Exported, GGUFExporter
 from journeyman.learn.weights.llamacpp import Served, serve
+from journeyman.learn.weights.modelfile import check_name
 from journeyman.learn.weights.ollama import OllamaDeployer
 from journeyman.models.base import Dialect, Request
 from journeyman.task import Split, Task
@@ -109,8 +111,13 @@ class TrainingPipeline:
             name: Of the model in Ollama; the agent's, or the run's.
 
         Raises:
-            InputError: There is nothing to learn from.
+            InputError: There is nothing to learn from, or what is learned could not be exported or deployed so.
         """
+        # What is wrong with the end of it is told at the beginning.
+        if quantization not in TYPES:
+            raise InputError(f"{quantization!r} is no type that can be exported as; there are {', '.join(TYPES)}")
+        if deploy_ollama:
+            check_name(name or self.agent or "of-a-run")
         dataset, config = self._dataset()
         trainer = RLTrainer(config, self.settings, watcher=self._watcher)
         run = trainer.begin()
@@ -127,8 +134,8 @@ class TrainingPipeline:
         if not self.agent:
             raise InputError("there is nothing to learn from: name an agent (--agent), tasks (--tasks) or rows (--data)")
         grouped = config.method in ("grpo", "grpo-offline", "dpo")
-        path = Path(self.settings.project) / "datasets" / f"{self.agent}-{'grpo' if grouped else 'kto'}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        named = re.sub(r"[^\w.-]+", "-", self.agent).strip("-.") or "agent"
+        path = Path(self.settings.project) / "datasets" / f"{named}-{'grpo' if grouped else 'kto'}.jsonl"
         made = self.rows.build_grpo_dataset(path) if grouped else self.rows.build_kto_dataset(path)
         self._watcher.said(f"{len(made)} rows of {self.agent} in {path}")
         # Completions that were recorded earlier are not fresh, and learning from them as though they were is wrong.
@@ -141,9 +148,8 @@ class TrainingPipeline:
             return result
         if not trained.passed and not self.settings.force:
             return replace(result, notes=(f"neither exported nor deployed, as it did not pass: {trained.reason}",))
-        export = GGUFExporter(trained.adapter).export(
-            [quantization], out=trained.folder / f"{name or trained.run_id}-{quantization}.gguf"
-        )
+        artifact = Artifact(path=trained.adapter, form=Form.ADAPTER, run=trained.folder)
+        export = GGUFExporter(artifact.path, name=artifact.name).export([quantization], out=artifact.gguf(quantization))
         file = export.files[0]
         self._watcher.said(f"{file.path} ({file.path.stat().st_size / 1e6:.1f} MB)")
         result = replace(result, exported=file, notes=export.notes)
@@ -154,6 +160,8 @@ class TrainingPipeline:
             deployed = OllamaDeployer().create_model(name or self.agent or trained.run_id, file.path)
             self._watcher.said(f"in Ollama: ollama run {deployed.plan.name}")
             result = replace(result, ollama_model=deployed.plan.name)
+            told = {"to": "ollama", "name": deployed.plan.name, "url": deployed.plan.url, "gguf": str(file.path)}
+            artifact.note(told, force=self.settings.force)
         return result
 
     def _asked(self, served: Served) -> Answered:

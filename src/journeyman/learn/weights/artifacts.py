@@ -7,6 +7,7 @@ and knows what the gate said.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,15 @@ class Artifact:
             return self.path
         folder = self.path if self.run is None else self.run / "gguf"
         return folder / f"{self.name}-{quantization}.gguf"
+
+    def note(self, deployed: Mapping[str, Any], *, force: bool) -> None:
+        """Write down in the run, if they are of one, what became of them, and whether somebody insisted."""
+        if self.run is None or (proof := self.proof) is None:
+            return
+        line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **deployed, "passed": proof.passed}
+        line |= {"reason": proof.reason, "forced": force and not proof.passed}
+        with (self.run / "deployments.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def find(named: str, runs: Path) -> Artifact:
