@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
+from typing import Any
 
 from journeyman.errors import InputError
 from journeyman.learn.playbook.runs import write_json
 from journeyman.learn.weights.adapters import read_adapter
 from journeyman.learn.weights.data import read, write
 from journeyman.learn.weights.job import Job, Report
-from journeyman.learn.weights.rows import Labelled, Row, Said
-from journeyman.learn.weights.train import callbacks, loading, sampling, together, trackers
+from journeyman.learn.weights.rows import Row, Said
+from journeyman.learn.weights.train import callbacks, checkpoints, loading, sampling, together, trackers
 from journeyman.learn.weights.train.base import Judge, MakeTrainer, Work
-from journeyman.learn.weights.train.loading import Loaded
 from journeyman.models.base import Dialect
 from journeyman.task import Split, Task
 
@@ -67,7 +67,7 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
     report = outcome.report(parameters=loaded.parameters, trained=loaded.trained)
     if trainer.is_world_process_zero():
         if report.kept_step:
-            _save(work, loaded)
+            _save(work, checkpoints.folder_of(job, report.kept_step) if together.spread(trainer) else loaded.model)
         write_json(job.folder / "report.json", report.json())
     trainer.accelerator.wait_for_everyone()
     return report
@@ -85,22 +85,27 @@ def _rows(work: Work) -> Sequence[Row]:
         together.wait()
     rows = list(read(work.job.rows))
     if not rows:
-        raise InputError("no completion that the model wrote could be judged: there is nothing to learn from")
+        raise InputError(_nothing(work))
     return rows
+
+
+def _nothing(work: Work) -> str:
+    written = f"{len(work.tasks)} tasks were attempted"
+    if work.config.method == "rft":
+        return (
+            f"{written}, and no attempt was right: there is nothing to imitate; --method grpo learns from what was nearly right"
+        )
+    return f"{written}, and no attempt could be judged: there is nothing to learn from"
 
 
 def sampled(work: Work) -> Sequence[Row]:
     """Completions of the tasks by the model as it is, judged, in the form that the method learns from."""
     groups = sampling.groups(work, work.tasks)
-    if work.config.method == "kto":
-        return sampling.labelled(groups)
-    if work.config.method == "rft":
-        return [row for row in sampling.labelled(groups) if isinstance(row, Labelled) and row.label]
-    return groups
+    return sampling.labelled(groups) if work.config.method in ("kto", "rft") else groups
 
 
-def _save(work: Work, loaded: Loaded) -> None:
+def _save(work: Work, trained: Any) -> None:
     config = work.config
     parent = read_adapter(work.job.folder / config.start_adapter).digest if config.start_adapter else None
     noted = {"base_model": config.base_model, "method": config.method, "parent": parent, "domain": config.domain}
-    loading.save_adapter(work.model, work.tokenizer, work.job.adapter, noted)
+    loading.save_adapter(trained, work.tokenizer, work.job.adapter, noted)
