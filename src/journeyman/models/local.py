@@ -118,6 +118,8 @@ class Local:
                 attention_mask=encoded["attention_mask"],
                 max_new_tokens=limit,
                 do_sample=False,
+                # Some models publish another in their settings: servers do not take it, and neither does training.
+                repetition_penalty=1.0,
                 logits_processor=LogitsProcessorList([_Sampled(requests)]),
                 pad_token_id=self._tokenizer.pad_token_id,
             )

@@ -86,7 +86,7 @@ def test_a_run_that_learned_nothing_says_so(runs: Path) -> None:
 
 def test_a_result_that_is_no_json_is_named(runs: Path) -> None:
     (runs / "weights-grpo-oslo" / "result.json").write_text("{")
-    with pytest.raises(InputError, match=r"result\.json is not what was written"):
+    with pytest.raises(InputError, match=r"result\.json is not JSON"):
         assert find("weights-grpo-oslo", runs).proof
 
 

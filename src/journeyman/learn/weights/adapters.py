@@ -70,7 +70,7 @@ def read_adapter(folder: Path) -> Adapter:
     found, content = _peft(folder), digest(folder)
     if not (folder / "adapter.json").is_file():
         return Adapter(digest=content, method=ELSEWHERE, **found)
-    noted = _json(folder / "adapter.json")
+    noted = read_object(folder / "adapter.json")
     if noted.get("digest") != content:
         raise InputError(
             f"{folder} has changed since it was written: its digest is {content}, adapter.json says {noted.get('digest')}"
@@ -84,7 +84,7 @@ def read_adapter(folder: Path) -> Adapter:
 
 def _peft(folder: Path) -> dict[str, Any]:
     path = folder / "adapter_config.json"
-    config = _json(path)
+    config = read_object(path)
     if config.get("peft_type") != "LORA":
         raise InputError(f"{path} describes no LoRA adapter: its peft_type is {config.get('peft_type')!r}")
     try:
@@ -100,7 +100,12 @@ def _peft(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not an adapter's configuration: {type(error).__name__} {error}") from None
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def read_object(path: Path) -> Mapping[str, Any]:
+    """The object in a file of JSON that is there.
+
+    Raises:
+        InputError: It holds something else.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

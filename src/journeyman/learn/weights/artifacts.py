@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.learn.weights.adapters import read_object
 
 
 class Form(StrEnum):
@@ -56,7 +57,7 @@ class Artifact:
         path = self.run / "result.json"
         if not path.is_file():
             return Proof(passed=False, reason=f"the run {self.run.name} is not over, or was not proven on held-out tasks")
-        found = _json(path)
+        found = read_object(path)
         return Proof(passed=found.get("passed") is True, reason=str(found.get("reason") or "the gate gave no reason"))
 
     @property
@@ -124,13 +125,3 @@ def _folder(path: Path) -> Artifact:
 def _run_above(path: Path) -> Path | None:
     """The run in whose folder it lies."""
     return next((above for above in path.resolve().parents if (above / "run.json").is_file()), None)
-
-
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not what was written: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path} is not a JSON object")
-    return found

@@ -21,7 +21,3 @@ class Embedded(Local):
         self.size = size or "base"
         folder = weights or embedded_weights(self.size)
         self._open(f"embedded:{self.size}{'+' * bool(adapter)}{adapter}", str(folder), adapter, REPLY_TOKENS)
-
-    @property
-    def deterministic(self) -> bool:
-        return True

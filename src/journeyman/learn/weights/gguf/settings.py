@@ -1,12 +1,12 @@
 """What config.json says of a model, as far as GGUF has a word for it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.learn.weights.adapters import read_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +99,9 @@ def read_json(path: Path) -> Mapping[str, Any]:
     Raises:
         InputError: There is no such file, or something else in it.
     """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path} is missing: {path.parent} is not the folder of a model") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path} is not a JSON object")
-    return found
+    if not path.is_file():
+        raise InputError(f"{path} is missing: {path.parent} is not the folder of a model")
+    return read_object(path)
 
 
 def _settings(architecture: str, config: Mapping[str, Any]) -> Settings:
