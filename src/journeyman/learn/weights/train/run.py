@@ -101,7 +101,9 @@ def _nothing(work: Work) -> str:
 def sampled(work: Work) -> Sequence[Row]:
     """Completions of the tasks by the model as it is, judged, in the form that the method learns from."""
     groups = sampling.groups(work, work.tasks)
-    return sampling.labelled(groups) if work.config.method in ("kto", "rft") else groups
+    if work.config.method == "rft":
+        return [row for row in sampling.labelled(groups) if row.label]
+    return sampling.labelled(groups) if work.config.method == "kto" else groups
 
 
 def _save(work: Work, trained: Any) -> None:
