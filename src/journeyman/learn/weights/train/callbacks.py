@@ -75,6 +75,8 @@ class Outcome:
 def train(trainer: Any, work: Work) -> Outcome | None:
     """Train to the end, from the newest checkpoint where there is one; afterwards the model has the adapter to keep.
 
+    A model that is spread over several processes has it not: it lies in the checkpoint of `kept_step` alone.
+
     SIGINT and SIGTERM end it after the update that is under way, with a checkpoint, and `None` is the answer.
     """
     watch = Watch(trainer, work)
@@ -86,9 +88,9 @@ def train(trainer: Any, work: Work) -> Outcome | None:
             trainer.train(resume_from_checkpoint=str(start) if start else None)
         outcome = watch.outcome
     if outcome is not None:
-        checkpoints.put_back(
-            trainer.accelerator.unwrap_model(trainer.model), checkpoints.folder_of(work.job, outcome.kept_step)
-        )
+        if not together.spread(trainer):
+            kept = checkpoints.folder_of(work.job, outcome.kept_step)
+            checkpoints.put_back(trainer.accelerator.unwrap_model(trainer.model), kept)
         checkpoints.clear_unfinished(work.job)
     return outcome
 

@@ -156,13 +156,18 @@ def save_adapter(model: Any, tokenizer: Any, folder: Path, adapter: Mapping[str,
     """Write the adapter of a `PeftModel` in PEFT's form, whole or not at all; what lay in the folder is replaced.
 
     Args:
+        model: Or the folder of a checkpoint of one.
         adapter: What the weights do not tell: `base_model`, `method` and `parent` of the `Adapter`, and whatever else is
             worth a line in adapter.json.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        model.save_pretrained(made, save_embedding_layers=False)
+        if isinstance(model, Path):
+            for name in ("adapter_config.json", "adapter_model.safetensors"):
+                shutil.copyfile(model / name, made / name)
+        else:
+            model.save_pretrained(made, save_embedding_layers=False)
         tokenizer.save_pretrained(made)
         (made / "README.md").unlink(missing_ok=True)
         _settle(made / "adapter_config.json", str(adapter["base_model"]))

@@ -6,7 +6,7 @@ Alone, nothing of this does anything.
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -21,6 +21,11 @@ PATIENCE = timedelta(hours=2)
 def processes() -> int:
     """How many train together, as `accelerate launch` and `torchrun` tell each of them."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def spread(trainer: Any) -> bool:
+    """Whether no process has the whole model (FSDP, DeepSpeed)."""
+    return bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
 
 
 def join() -> None:
