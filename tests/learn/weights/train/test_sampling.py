@@ -1,6 +1,7 @@
 """The model writes completions, remembers how likely it thought each token, and what nobody could judge is left out."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,13 @@ def test_an_attempt_tells_turns_and_tools_in_their_order() -> None:
     assert (buy.result, buy.ok) == ("", False)  # type: ignore[union-attr]
     assert [message.text for message in trace.conversation(second)] == ["reply", TASKS[0].question, "", "7"]  # type: ignore[arg-type]
     assert first.parent is None
+
+
+def test_of_a_prompt_that_is_too_long_the_end_is_read_as_in_training(ready: Work) -> None:
+    how = Sampling(generations=2, temperature=0.01, max_tokens=8, seed=0, max_prompt=2)
+    whole = replace(how, max_prompt=None)
+    prompts = ["three blue mugs to Oslo, please", "we need five red pens to Oslo, please"]
+    one, other = (each[0].ids for each in sample(ready.model, ready.tokenizer, prompts, how))
+    assert one == other
+    one, other = (each[0].ids for each in sample(ready.model, ready.tokenizer, prompts, whole))
+    assert one != other

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import LogitsProcessor
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import normalised
 from journeyman.learn.weights.rows import Group, Labelled, Said
+from journeyman.learn.weights.train import decoding
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.masks import Encoder
 from journeyman.learn.weights.train.merged import merged
@@ -45,6 +46,8 @@ class Sampling:
     temperature: float
     max_tokens: int
     """Of a completion, with the one that ends it."""
+    max_prompt: int | None = None
+    """Of a longer prompt so many tokens are read, its end: what is trained on."""
     seed: int
 
 
@@ -53,19 +56,19 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Said], how: Sampling) -
 
     The same arguments give the same completions; whatever else draws random numbers is left as it was.
     """
-    encode = Encoder(tokenizer).prompt
+    encode = Encoder(tokenizer, how.max_prompt).prompt
     asked = [encode(prompt) for prompt in prompts]
     # By length, for little padding; those of one prompt stand together.
     order = sorted(range(len(asked)), key=lambda each: len(asked[each]))
     rows = [each for each in order for _ in range(how.generations)]
     chance = torch.Generator(model.device).manual_seed(how.seed)
     made: list[list[Completion]] = [[] for _ in prompts]
-    ends = _ends(model, tokenizer)
+    ends = decoding.ends(model, tokenizer)
     with _writing(model):
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
             drawn = _Drawn(how.temperature, chance)
-            written = _write(model, tokenizer, [asked[each] for each in batch], how.max_tokens, drawn)
+            written = decoding.written(model, tokenizer, [asked[each] for each in batch], how.max_tokens, drawn)
             for row, each in enumerate(batch):
                 made[each].append(_completion(tokenizer, ends, written[row], drawn.logprobs(row)))
     return [tuple(each) for each in made]
@@ -87,6 +90,7 @@ def groups(work: Work, tasks: Sequence[Task]) -> list[Group]:
         generations=config.num_generations or 8,
         temperature=config.temperature,
         max_tokens=config.max_completion_tokens or 512,
+        max_prompt=config.max_prompt_tokens,
         seed=config.seed,
     )
     sampled = sample(work.model, work.tokenizer, prompts, how)
@@ -209,34 +213,6 @@ def _writing(model: Any) -> Iterator[None]:
             yield
     finally:
         model.train(training)
-
-
-def _write(model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], limit: int, drawn: "_Drawn") -> list[list[int]]:
-    width = max(map(len, prompts))
-    pad = tokenizer.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(each)) + list(each) for each in prompts], device=model.device)
-    mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts], device=model.device)
-    # What is not named here is taken from the model's own settings, of which several publish a temperature.
-    settings = GenerationConfig(
-        do_sample=False,
-        temperature=1.0,
-        top_p=1.0,
-        top_k=50,
-        repetition_penalty=1.0,
-        max_new_tokens=limit,
-        eos_token_id=sorted(_ends(model, tokenizer)),
-        pad_token_id=pad,
-    )
-    written = model.generate(
-        input_ids=ids, attention_mask=mask, generation_config=settings, logits_processor=LogitsProcessorList([drawn])
-    )
-    rows: list[list[int]] = written[:, width:].tolist()
-    return rows
-
-
-def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
-    told = model.generation_config.eos_token_id
-    return frozenset([tokenizer.eos_token_id, *([told] if isinstance(told, int) else told or ())])
 
 
 def _completion(tokenizer: Any, ends: Collection[int], written: Sequence[int], logprobs: Sequence[float]) -> Completion:

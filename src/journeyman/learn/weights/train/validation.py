@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
-from transformers import GenerationConfig
 from trl.models.utils import unwrap_model_for_generation
 
 from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.decoding import written
 from journeyman.learn.weights.train.masks import Encoder
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
@@ -66,42 +66,14 @@ def _answer(trainer: Any, work: Work, tasks: Sequence[Task]) -> list[str]:
     # By length, for little padding.
     order = sorted(range(len(prompts)), key=lambda each: len(prompts[each]))
     answers = [""] * len(prompts)
+    limit = work.config.max_completion_tokens or 512
     with _decoding(trainer) as model:
-        settings = _greedy(work, model)
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
-            for each, answer in zip(batch, _decode(work, model, [prompts[n] for n in batch], settings), strict=True):
+            said = written(model, work.tokenizer, [prompts[n] for n in batch], limit)
+            for each, answer in zip(batch, work.tokenizer.batch_decode(said, skip_special_tokens=True), strict=True):
                 answers[each] = answer
     return answers
-
-
-def _decode(work: Work, model: Any, prompts: Sequence[Sequence[int]], settings: GenerationConfig) -> list[str]:
-    width = max(map(len, prompts))
-    pad = settings.pad_token_id
-    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=model.device)
-    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=model.device)
-    written = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)[:, width:]
-    answers: list[str] = work.tokenizer.batch_decode(written, skip_special_tokens=True)
-    return answers
-
-
-def _greedy(work: Work, model: Any) -> GenerationConfig:
-    own = model.generation_config
-    tokenizer = work.tokenizer
-    end = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    # What is not named here is taken from the model's own settings, of which several publish a temperature.
-    return GenerationConfig(
-        do_sample=False,
-        temperature=1.0,
-        top_p=1.0,
-        top_k=50,
-        repetition_penalty=1.0,
-        max_new_tokens=work.config.max_completion_tokens,
-        eos_token_id=end,
-        pad_token_id=pad,
-        use_cache=True,
-    )
 
 
 @contextmanager
