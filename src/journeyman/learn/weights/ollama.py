@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra, ModelBusy, ModelError, ModelRefused
+from journeyman.learn.playbook.files import write_text
 from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.header import Header, read_header
 from journeyman.learn.weights.hosting import CONTEXT, OllamaHostingProfile
@@ -321,12 +322,10 @@ def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 def _written(plan: Plan) -> Path:
     """The Modelfile beside the weights: whole, or not at all."""
     path = plan.gguf.with_name(f"{plan.gguf.stem}.Modelfile")
-    new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(plan.modelfile.text, encoding="utf-8")
-        new.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); copy the GGUF file to a folder of your own") from None
+        write_text(path, plan.modelfile.text)
+    except InputError as error:
+        raise InputError(f"{error}; copy the GGUF file to a folder of your own") from None
     return path
 
 

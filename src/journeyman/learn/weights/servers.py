@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from journeyman.errors import InputError
+from journeyman.learn.playbook.files import write_text
 from journeyman.learn.weights.llamacpp import Served, end
 
 
@@ -44,14 +44,7 @@ def keep(served: Served, gguf: Path, folder: Path) -> Server:
         gguf=str(gguf.resolve()),
         log=str(served.log),
     )
-    path = _path(folder, served.model)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f".{path.name}.new")
-        new.write_text(json.dumps(asdict(server)) + "\n", encoding="utf-8")
-        new.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    write_text(_path(folder, served.model), json.dumps(asdict(server)) + "\n")
     return server
 
 

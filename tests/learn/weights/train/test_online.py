@@ -281,3 +281,9 @@ def test_what_cannot_be_trained_is_said_in_a_sentence(tmp_path: Path, settings: 
 def test_without_a_judge_there_is_no_grpo(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a judge"):
         grpo(work(tmp_path))
+
+
+def test_tasks_whose_prompts_are_too_long_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = grpo(work(tmp_path, Judge(by_length), max_prompt_tokens=36))
+    assert len(set(trainer.train_dataset["task"])) == 5
+    assert "3 of 8 tasks are left out: their prompts have more than 36 tokens" in caplog.text

@@ -5,6 +5,7 @@ counts alike, whatever the length of its completion. The machinery is TRL's. Wha
 and that nothing is computed which teaches nothing.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from journeyman.learn.weights.train.curriculum import Curriculum
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
 from journeyman.task import Task
+
+log = logging.getLogger(__name__)
 
 SPREAD = 1e-6
 """Rewards nearer to each other than that are alike."""
@@ -78,6 +81,10 @@ def _rows(work: Work) -> list[dict[str, Any]]:
         raise InputError("there are no tasks to train on")
     if not fitting:
         raise InputError(f"no task has a prompt of at most {limit} tokens: raise max_prompt_tokens")
+    if len(fitting) < len(rows):
+        log.warning(
+            "%d of %d tasks are left out: their prompts have more than %d tokens", len(rows) - len(fitting), len(rows), limit
+        )
     return fitting
 
 
