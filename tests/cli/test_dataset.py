@@ -120,7 +120,7 @@ def test_what_cannot_be_trained_on_is_said_and_the_answer_is_no(capsys: pytest.C
         (("--agent-weight", "codr=2"), "there is no trace of an agent 'codr' to weigh"),
         (("--threshold", "2"), "--threshold is 2.0, and must lie above 0"),
         (("--max-tokens", "0"), "--max-tokens is 0, and must be at least 1"),
-        (("--agent", "nobody"), "there is nothing to learn from: there were no traces"),
+        (("--agent", "nobody"), "there are no traces of 'nobody' to learn from"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(

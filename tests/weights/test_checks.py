@@ -50,7 +50,7 @@ def test_what_is_not_there_is_said_before_there_is_a_run(
 
 
 def test_a_folder_without_a_model_is_told_from_a_name(settings: RunSettings, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no model: it has no config.json"):
+    with pytest.raises(InputError, match=r"holds no model: it has no config\.json"):
         runs.begin(replace(DESK, base_model=str(tmp_path)), settings)
 
 

@@ -1,6 +1,6 @@
 """The work behind `journeyman export gguf`, apart from its options."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text as Cell
 
 from journeyman import config
-from journeyman.agents import prompts
 from journeyman.cli._shared import console
 from journeyman.cli._table import Column, fitted
 from journeyman.cli._table import console as table_console
@@ -18,15 +17,11 @@ from journeyman.learn.weights.data import read
 from journeyman.learn.weights.gguf import TYPES, Export, Exported, GGUFExporter
 from journeyman.learn.weights.gguf.report import Text
 from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Labelled, Row, Said
-from journeyman.models.base import Dialect
-from journeyman.task import Split
+from journeyman.weights import texts
 
 if TYPE_CHECKING:
     from journeyman.learn.weights.merge import Merged
 
-MOST = 64
-"""Texts to measure on; how many tokens of them is the yardstick's affair."""
 _MB = 1e6
 
 
@@ -39,13 +34,13 @@ def run(named: str, types: Sequence[str], *, measure: bool, quiet: bool, **optio
     artifact = find(named, Path(config.load().folder) / "runs")
     if artifact.form is Form.GGUF:
         raise InputError(f"{artifact.path} is a GGUF file already: name the run, adapter or model that it was made from")
-    texts = [*_texts(artifact, options["texts"])][:MOST] if measure else []
+    measured_on = [*_texts(artifact, options["texts"])][: texts.MOST] if measure else []
     kept = _kept(artifact, options["merged"], options["base_model"])
     exporter = GGUFExporter(
         kept.folder if kept else artifact.path,
         name=artifact.name,
         base_model=options["base_model"],
-        texts=texts,
+        texts=measured_on,
         pre_tokenizer=options["pre_tokenizer"],
         threads=options["threads"],
     )
@@ -71,38 +66,11 @@ def _kept(artifact: Artifact, merged: Path | None, base_model: str) -> "Merged |
 def _texts(artifact: Artifact, given: Path | None) -> Iterator[Text]:
     """What the model is for: texts that are given, its run's rows, or else its run's validation tasks."""
     if given is not None and given.suffix in (".jsonl", ".parquet"):
-        yield from map(_said, read(given))
+        yield from map(texts.said, read(given))
     elif given is not None:
         yield from (line for line in given.read_text(encoding="utf-8").splitlines() if line.strip())
     elif artifact.run is not None and (artifact.run / "config.json").is_file():
-        yield from _of_run(Job(artifact.run))
-
-
-def _of_run(job: Job) -> Iterator[Text]:
-    if job.rows.is_file():
-        yield from map(_said, read(job.rows))
-        return
-    dialect: Dialect = "terse" if job.config.base_model.startswith("embedded") else "full"
-    for task in job.read_tasks(Split.VALIDATION):
-        yield [{"role": each.role, "content": each.content} for each in prompts.answer(task, (), dialect)]
-
-
-def _said(row: Row) -> Text:
-    """A row as one text: the prompt and the best completion."""
-    if isinstance(row, Labelled):
-        return _joined(row.prompt, row.completion)
-    best = max(range(len(row.completions)), key=lambda number: row.rewards[number])
-    return _joined(row.prompt, row.completions[best])
-
-
-def _joined(prompt: Said, completion: Said) -> Text:
-    if isinstance(prompt, str) and isinstance(completion, str):
-        return prompt + completion
-    return [*_messages(prompt, "user"), *_messages(completion, "assistant")]
-
-
-def _messages(said: Said, role: str) -> Iterable[Any]:
-    return ({"role": role, "content": said},) if isinstance(said, str) else said
+        yield from texts.of_run(Job(artifact.run))
 
 
 def show(export: Export) -> None:

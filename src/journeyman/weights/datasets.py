@@ -143,6 +143,9 @@ def from_source(
     Raises:
         InputError: There is nothing to learn from, or something cannot be read or written.
     """
+    if source.count() == 0:
+        of = f" of {source.query.agent!r}" if source.query.agent else ""
+        raise InputError(f"there are no traces{of} to learn from; `journeyman traces list` shows what there is")
     unread: list[str] = []
     return build(source.judged(unread), path, config, done=done, unread=unread)
 

@@ -3,33 +3,43 @@
 pipeline = TrainingPipeline("my_agent", base_model="Qwen/Qwen2.5-1.5B-Instruct", method="kto")
 results = pipeline.run_full_pipeline(deploy_ollama=True)
 print(results["ollama_model"])
+
+What it was asked for is kept with the run, so that it is gone on with wherever it was stopped.
 """
 
 import asyncio
 import re
-from collections.abc import KeysView
-from dataclasses import dataclass, field, replace
+from collections.abc import KeysView, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from journeyman import app
 from journeyman.agents import prompts
 from journeyman.errors import InputError
+from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.artifacts import Artifact, Form
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import DatasetConfig
 from journeyman.learn.weights.gguf import TYPES, Exported, GGUFExporter
+from journeyman.learn.weights.job import Job
 from journeyman.learn.weights.llamacpp import Served, serve
 from journeyman.learn.weights.modelfile import check_name
 from journeyman.learn.weights.ollama import OllamaDeployer
 from journeyman.models.base import Dialect, Request
 from journeyman.task import Split, Task
-from journeyman.weights.datasets import DatasetPipeline
+from journeyman.weights import runs, tasks, texts
+from journeyman.weights.datasets import DatasetPipeline, Source
 from journeyman.weights.results import WeightsResult
+from journeyman.weights.runs import Run
 from journeyman.weights.settings import RunSettings
 from journeyman.weights.training import RLTrainer, Watcher
 
 DEFAULTS = TrainingConfig()
+FILE = "pipeline.json"
+"""In the run's folder: what was asked for, and, once all is done, what came of it."""
+_UNPROVEN = "without tasks (--tasks) nothing can be proven"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +52,52 @@ class Answered:
     model: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a pipeline does with what was learned."""
+
+    agent: str = ""
+    dataset: str = ""
+    """The file of rows; empty when it learns from tasks."""
+    deploy_ollama: bool = False
+    deploy_llamacpp: bool = False
+    quantization: str = "Q4_K_M"
+    name: str = ""
+
+    @property
+    def deploys(self) -> bool:
+        return self.deploy_ollama or self.deploy_llamacpp
+
+
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult:
     """Everything that was made. Read it as attributes, or by the names of its JSON."""
 
-    trained: WeightsResult
-    dataset: Path | None = None
-    """The file of rows; `None` when it learned from tasks."""
+    asked: Asked
+    training: Mapping[str, Any]
+    """The training's result, by the names of its JSON."""
+    trained: WeightsResult | None = None
+    """The same; `None` when the training was over before the pipeline was gone on with."""
     exported: Exported | None = None
     """`None` when nothing was learned, or what was learned did not pass."""
     ollama_model: str | None = None
     answered: Answered | None = None
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def done(self) -> bool:
+        """Whether all that was asked for is there."""
+        wanting = [self.exported is None]
+        wanting += [self.ollama_model is None] if self.asked.deploy_ollama else []
+        wanting += [self.answered is None] if self.asked.deploy_llamacpp else []
+        return not any(wanting)
+
     def json(self) -> dict[str, Any]:
         file = self.exported
         answered = self.answered
         return {
-            **self.trained.json(),
-            "dataset": str(self.dataset) if self.dataset else None,
+            **self.training,
+            "dataset": self.asked.dataset or None,
             "gguf": str(file.path) if file else None,
             "gguf_bytes": file.path.stat().st_size if file else None,
             "gguf_kl": file.cost.divergence if file and file.cost else None,
@@ -91,20 +128,22 @@ class TrainingPipeline:
     ) -> None:
         """
         Args:
-            agent_name: Whose traces are learned from, where no tasks and no file of rows are named.
+            agent_name: Whose traces are learned from, where no file of rows is named. Tasks are then only to prove it by.
             config: Everything else of the training; `base_model` and `method` go before it.
         """
         self.agent = agent_name
         self.config = replace(config, base_model=base_model, method=method)
         self.settings = settings or RunSettings()
-        self.rows = DatasetPipeline(agent_name or None, config=DatasetConfig())
+        source = Source(store=settings.store) if settings else None
+        self.rows = DatasetPipeline(agent_name or None, source=source, config=DatasetConfig())
         """What builds rows of the agent's traces. Another may take its place before the run."""
         self._watcher = watcher or Watcher()
 
     def run_full_pipeline(
         self, deploy_ollama: bool = False, *, deploy_llamacpp: bool = False, quantization: str = "Q4_K_M", name: str = ""
     ) -> PipelineResult:
-        """All of it. What does not pass the gate is neither exported nor deployed, unless the settings say `force`.
+        """All of it. What does not pass the gate is neither exported nor deployed, unless the settings say `force`. What no
+        tasks were named to prove it by is exported, and not deployed.
 
         Args:
             deploy_llamacpp: Serve the file with llama.cpp and let it answer a task, to see that it works; then stop it.
@@ -118,18 +157,56 @@ class TrainingPipeline:
             raise InputError(f"{quantization!r} is no type that can be exported as; there are {', '.join(TYPES)}")
         if deploy_ollama:
             check_name(name or self.agent or "of-a-run")
+        asked = Asked(
+            agent=self.agent,
+            deploy_ollama=deploy_ollama,
+            deploy_llamacpp=deploy_llamacpp,
+            quantization=quantization,
+            name=name,
+        )
+        if asked.deploys and not self.config.dataset_name and not self.settings.force:
+            self._watcher.said(f"{_UNPROVEN}: what is learned will be exported, and deployed only with --force")
         dataset, config = self._dataset()
+        asked = replace(asked, dataset=str(dataset or ""))
         trainer = RLTrainer(config, self.settings, watcher=self._watcher)
         run = trainer.begin()
+        write_json(run.folder / FILE, {"asked": asdict(asked)})
         self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}")
-        return self._deployed(
-            PipelineResult(trained=trainer.finish(run), dataset=dataset), deploy_ollama, deploy_llamacpp, quantization, name
-        )
+        return self._carried_out(run, asked)
+
+    def resume(self, run_id: str | None = None) -> PipelineResult:
+        """Go on with a pipeline as it was asked for: the newest that is not done, when none is named.
+
+        Raises:
+            InputError: There is no such pipeline, or nothing of it is left to do.
+        """
+        folder = find(run_id, self.settings)
+        run = runs.opened(folder, self.settings)
+        self.config, self.settings = run.config, run.settings
+        asked = Asked(**read_object(folder / FILE)["asked"])
+        self.agent = asked.agent
+        self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}, gone on with")
+        return self._carried_out(run, asked)
+
+    def _carried_out(self, run: Run, asked: Asked) -> PipelineResult:
+        try:
+            if run.result.is_file():
+                result = PipelineResult(asked=asked, training=read_object(run.result))
+            else:
+                trained = RLTrainer(run.config, run.settings, watcher=self._watcher).finish(run)
+                result = PipelineResult(asked=asked, training=trained.json(), trained=trained)
+            result = self._deployed(result)
+        except BaseException:
+            if run.folder.exists():
+                self._watcher.said(f"stopped; go on with: journeyman pipeline weights --resume {run.id}")
+            raise
+        write_json(run.folder / FILE, {"asked": asdict(asked), "result": result.json()})
+        return result
 
     def _dataset(self) -> tuple[Path | None, TrainingConfig]:
         """The rows that were built, and the config that learns from them."""
         config = self.config
-        if config.data or config.dataset_name:
+        if config.data or (config.dataset_name and not self.agent):
             return (Path(config.data) if config.data else None), config
         if not self.agent:
             raise InputError("there is nothing to learn from: name an agent (--agent), tasks (--tasks) or rows (--data)")
@@ -142,29 +219,38 @@ class TrainingPipeline:
         method = "grpo-offline" if config.method == "grpo" else config.method
         return path, replace(config, data=str(path), method=method)
 
-    def _deployed(self, result: PipelineResult, ollama: bool, llamacpp: bool, quantization: str, name: str) -> PipelineResult:
-        trained = result.trained
-        if trained.adapter is None:
+    def _deployed(self, result: PipelineResult) -> PipelineResult:
+        trained, asked = result.training, result.asked
+        if trained["adapter"] is None:
             return result
-        if not trained.passed and not self.settings.force:
-            return replace(result, notes=(f"neither exported nor deployed, as it did not pass: {trained.reason}",))
-        artifact = Artifact(path=trained.adapter, form=Form.ADAPTER, run=trained.folder)
-        export = GGUFExporter(artifact.path, name=artifact.name).export([quantization], out=artifact.gguf(quantization))
+        allowed = bool(trained["passed"]) or self.settings.force
+        if not allowed and trained["evaluation"] is not None:
+            return replace(result, notes=(f"neither exported nor deployed, as it did not pass: {trained['reason']}",))
+        artifact = Artifact(path=Path(trained["adapter"]), form=Form.ADAPTER, run=Path(trained["folder"]))
+        exporter = GGUFExporter(artifact.path, name=artifact.name, texts=list(texts.of_run(Job(Path(trained["folder"])))))
+        export = exporter.export([asked.quantization], out=artifact.gguf(asked.quantization))
         file = export.files[0]
         self._watcher.said(f"{file.path} ({file.path.stat().st_size / 1e6:.1f} MB)")
         result = replace(result, exported=file, notes=export.notes)
-        if llamacpp:
-            with serve(file.path) as served:
-                result = replace(result, answered=self._asked(served))
-        if ollama:
-            deployed = OllamaDeployer().create_model(name or self.agent or trained.run_id, file.path)
+        if not allowed:
+            why = f"not deployed: {trained['reason']}; journeyman deploy … {trained['run_id']} --force deploys it all the same"
+            return replace(result, notes=(*export.notes, why)) if asked.deploys else result
+        return self._served(result, artifact, file.path)
+
+    def _served(self, result: PipelineResult, artifact: Artifact, file: Path) -> PipelineResult:
+        asked = result.asked
+        if asked.deploy_llamacpp:
+            with serve(file) as served:
+                result = replace(result, answered=self._answered(served))
+        if asked.deploy_ollama:
+            deployed = OllamaDeployer().create_model(asked.name or asked.agent or artifact.name, file)
             self._watcher.said(f"in Ollama: ollama run {deployed.plan.name}")
             result = replace(result, ollama_model=deployed.plan.name)
-            told = {"to": "ollama", "name": deployed.plan.name, "url": deployed.plan.url, "gguf": str(file.path)}
+            told = {"to": "ollama", "name": deployed.plan.name, "url": deployed.plan.url, "gguf": str(file)}
             artifact.note(told, force=self.settings.force)
         return result
 
-    def _asked(self, served: Served) -> Answered:
+    def _answered(self, served: Served) -> Answered:
         """A validation task's question and the served model's answer; without tasks, what it was greeted with."""
         task = self._task()
         if task is None:
@@ -174,12 +260,30 @@ class TrainingPipeline:
         return Answered(question=task.question, reply=reply, url=served.url, model=served.model)
 
     def _task(self) -> Task | None:
-        from journeyman.weights import tasks
-
         if not self.config.dataset_name:
             return None
         found = tasks.load(self.config, held_out=1)
         return next(iter(found.split(Split.VALIDATION) or found.split(Split.TRAIN)), None)
+
+
+def find(named: str | None, settings: RunSettings) -> Path:
+    """The folder of a pipeline that is not done: the newest, when none is named.
+
+    Raises:
+        InputError: There is none.
+    """
+    there = Path(settings.project) / "runs"
+    if named is not None:
+        folder = runs.find(named, settings)
+        if not (folder / FILE).is_file():
+            raise InputError(f"{folder.name} is a training alone: go on with `journeyman train weights --resume {folder.name}`")
+        if "result" in read_object(folder / FILE):
+            raise InputError(f"the pipeline {folder.name} is done; begin another without --resume")
+        return folder
+    unfinished = [path for path in there.glob(f"*/{FILE}") if "result" not in read_object(path)]
+    if not unfinished:
+        raise InputError(f"there is no unfinished pipeline of weights in {there}; begin one without --resume")
+    return max(unfinished, key=lambda path: path.stat().st_mtime_ns).parent
 
 
 async def _ask(served: Served, task: Task, dialect: Dialect) -> str:

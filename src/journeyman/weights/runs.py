@@ -88,6 +88,15 @@ def reopen(named: str | None, settings: RunSettings) -> Run:
         raise InputError(f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume")
     if (folder / "result.json").exists():
         raise InputError(f"the run {folder.name} is over; what it learned is in {folder / 'adapter'}")
+    return opened(folder, settings)
+
+
+def opened(folder: Path, settings: RunSettings) -> Run:
+    """The run in that folder, over or not. Its own settings hold, but for the store.
+
+    Raises:
+        InputError: Its data set has changed.
+    """
     config = Job(folder).config
     saved = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     kept = RunSettings(**{**_settings(saved["settings"]), "store": settings.store})
