@@ -117,7 +117,9 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 @click.option("--gradient-accumulation-steps", type=int, help="Passes of one update.  [default: by batch size]")
 @click.option("--num-generations", type=int, help="Completions of a prompt that are compared.  [default: by size]")
 @click.option("--temperature", type=float, help="Of the sampling.  [default: 1]")
-@click.option("--max-prompt-tokens", type=int, help="Longer prompts lose their beginning; tasks of GRPO with such are left out.")
+@click.option(
+    "--max-prompt-tokens", type=int, help="Longer prompts lose their beginning; tasks of GRPO with such are left out."
+)
 @click.option("--max-completion-tokens", type=int, help="Longer completions are cut off.")
 @click.option("--beta", type=float, help="How much it counts to stay near the start.  [default: by method]")
 @click.option("--clip", type=float, help="How far a probability ratio may move, in grpo.  [default: 0.2]")

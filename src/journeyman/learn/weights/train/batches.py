@@ -1,8 +1,6 @@
-"""Batches of GRPO: what need not be computed, and what need not be said."""
+"""Batches of GRPO: what need not be computed."""
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,11 +31,3 @@ def teaching(inputs: Mapping[str, Any], *, alone: bool = True) -> dict[str, Any]
         elif isinstance(value, torch.Tensor) and value.dim() == 2 and value.size(1) == inputs["completion_ids"].size(1):
             batch[name] = value[:, :last]
     return batch
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """TRL asks transformers by a name that will go away."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing.*", category=FutureWarning)
-        yield

@@ -34,8 +34,9 @@ from journeyman.learn.weights.data.forms import normalised
 from journeyman.learn.weights.rows import Group, Row
 from journeyman.learn.weights.train import arguments, together
 from journeyman.learn.weights.train.base import Work
-from journeyman.learn.weights.train.batches import quiet, teaching
+from journeyman.learn.weights.train.batches import teaching
 from journeyman.learn.weights.train.masks import Encoder, Tokens
+from journeyman.models.local import peft_as_it_is
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
         """Of the batch whose loss is being computed."""
         self._shares: deque[float] = deque(maxlen=WINDOW)
         self._warned = False
-        with quiet():
+        with peft_as_it_is():
             super().__init__(**settings)
 
     def recall(self, *, beta: float) -> None:

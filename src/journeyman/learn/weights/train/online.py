@@ -21,10 +21,11 @@ from journeyman.errors import InputError
 from journeyman.learn.weights.rows import Said
 from journeyman.learn.weights.train import arguments, worlds
 from journeyman.learn.weights.train.base import Judge, Work
-from journeyman.learn.weights.train.batches import quiet, teaching
+from journeyman.learn.weights.train.batches import teaching
 from journeyman.learn.weights.train.curriculum import Curriculum
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
+from journeyman.models.local import peft_as_it_is
 from journeyman.task import Task
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
     """TRL's trainer, with a judge, a curriculum, and less to compute."""
 
     def __init__(self, *, asked: _Asked, drawn: Curriculum | None, **settings: Any) -> None:
-        with quiet():
+        with peft_as_it_is():
             super().__init__(**settings)
         self.curriculum = drawn
         """Kept with each checkpoint."""
@@ -125,7 +126,7 @@ class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self._rows = self._next(inputs)
-        with quiet():
+        with peft_as_it_is():
             return super()._generate_and_score_completions(self._rows)
 
     def _next(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
