@@ -158,6 +158,7 @@ def test_rows_of_held_out_tasks_are_refused_and_those_of_validation_tasks_left_o
         ("beta", 0.1, "rft"),
         ("rewards", ("length",), "kto"),
         ("temperature", 0.5, "kto"),
+        ("lora_dropout", 0.1, "dpo"),
     ],
 )
 def test_a_setting_that_would_do_nothing_is_refused(setting: str, value: object, method: str) -> None:

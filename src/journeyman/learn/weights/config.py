@@ -132,8 +132,10 @@ class TrainingConfig:
         yield "temperature", sampled or self.temperature == usual["temperature"], "be left out: the rows are there already"
         yield "beta", self.method != "rft" or not self.beta, "be left out: rft only imitates"
         yield "rewards", not self.rewards or bool(self.dataset_name), "be left out: without tasks nothing is judged"
-        fresh = not self.start_adapter or self.lora_dropout == 0
-        yield "lora_dropout", fresh, "be left out: the adapter that is gone on with has its own"
+        certain = self.lora_dropout == 0
+        yield "lora_dropout", certain or not self.start_adapter, "be left out: the adapter that is gone on with has its own"
+        compared = self.method in ("kto", "dpo")
+        yield "lora_dropout", certain or not compared, f"be left out: {self.method} compares with what the start says for sure"
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
