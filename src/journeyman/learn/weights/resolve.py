@@ -38,11 +38,11 @@ _REAL = _Defaults(
     completion=COMPLETION,
 )
 _TINY = _Defaults(
-    learning_rate={"grpo": 6e-3, "grpo-offline": 3e-3, "kto": 3e-3, "dpo": 1e-3, "rft": 3e-3},
+    learning_rate={"grpo": 6e-3, "grpo-offline": 3e-3, "kto": 3e-3, "dpo": 3e-3, "rft": 3e-3},
     rates_from="measured on the embedded model",
     batch=16,
     groups=64,
-    steps={"grpo": 40, "grpo-offline": 30, "kto": 40, "dpo": 30, "rft": 40},
+    steps={"grpo": 40, "grpo-offline": 30, "kto": 40, "dpo": 40, "rft": 40},
     generations=8,
     prompt=256,
     completion=64,
