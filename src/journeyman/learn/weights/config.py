@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from journeyman.errors import InputError, SettingError
 
@@ -94,6 +96,14 @@ class TrainingConfig:
     """`transformers`, `vllm`, or `auto`: vLLM where there is a GPU and it is installed."""
 
     def __post_init__(self) -> None:
+        if self.target_modules == "all-linear":  # type: ignore[comparison-overlap]  # PEFT's word for what is found here anyway
+            object.__setattr__(self, "target_modules", ())
+        for name, kinds in _kinds().items():
+            value = getattr(self, name)
+            if tuple in kinds and isinstance(value, list):
+                object.__setattr__(self, name, value := tuple(value))
+            if not _is_one(value, kinds):
+                raise SettingError(name, f"{{}} is {value!r}, and must be {' or '.join(_WORDS[kind] for kind in kinds)}")
         for name, fine, must in self._values():
             if not fine:
                 raise SettingError(name, f"{{}} is {getattr(self, name)!r}, and must {must}")
@@ -154,6 +164,32 @@ class TrainingConfig:
             )
         listed = {name: tuple(found.get(name, ())) for name in ("target_modules", "rewards")}
         return cls(**{**found, **listed})
+
+
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    tuple: "a list of names",
+    NoneType: "None",
+}
+
+
+@cache
+def _kinds() -> Mapping[str, tuple[type, ...]]:
+    """By setting, what it may be."""
+    hints = get_type_hints(TrainingConfig)
+    each = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
+    return {name: tuple(get_origin(kind) or kind for kind in kinds) for name, kinds in each.items()}
+
+
+def _is_one(value: object, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, tuple):
+        return tuple in kinds and all(isinstance(name, str) for name in value)
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
 
 
 def _from(value: float | None, least: float) -> bool:

@@ -201,3 +201,11 @@ def test_a_model_that_cannot_be_had_is_one_sentence(settings: dict[str, Any], sa
     with pytest.raises(ModelRefused, match=says) as found:
         load(config(**named))
     assert "\n" not in str(found.value)
+
+
+def test_a_model_of_hugging_face_is_not_waited_for_where_there_is_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "https://nowhere.invalid")
+    with pytest.raises(ModelRefused, match="the model 'nobody/no-such-model' is not on this machine, and Hugging Face cannot"):
+        load(config(base_model="nobody/no-such-model"))
