@@ -40,8 +40,9 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 """Shorter values are words like "none", and would blot the log."""
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Warning)\b.*")
-_LAUNCHER = re.compile(r".* torch/distributed/elastic/.*")
-_FIRST_TO_FAIL = re.compile(r"\s*exitcode\s*: (-?\d+) \(pid: \d+\)")
+_LAUNCHER = re.compile(r"[WEI]\d{4} .*torch/distributed/elastic/.*")
+_FIRST_TO_FAIL = re.compile(r"\s*exitcode\s*: (-?\d+) \(pid: \d+\).*")
+"""The last such line stands under "Root Cause (first observed failure)"."""
 _RANK = re.compile(r"\[rank\d+\]: ")
 _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory|MemoryError", re.IGNORECASE)
 
