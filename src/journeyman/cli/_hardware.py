@@ -12,7 +12,7 @@ from journeyman.errors import InputError
 from journeyman.learn.weights import memory, shapes
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.hardware import HardwareConfig, Reason, detect_hardware
-from journeyman.learn.weights.memory import Estimate
+from journeyman.learn.weights.memory import Estimate, gib
 from journeyman.learn.weights.resolve import reasons, resolve
 from journeyman.learn.weights.shapes import Shape
 
@@ -133,13 +133,11 @@ def _machine(hardware: HardwareConfig) -> Iterator[Reason]:
     quota = "" if hardware.cpu_quota is None else f", a quota of {hardware.cpu_quota:g} included"
     cores = f"{hardware.usable_cores:g} of {hardware.logical_cores} logical ones{quota}"
     yield Reason("cores", hardware.physical_cores, f"physical; this process may use {cores}")
-    limit = (
-        "no limit of a container" if hardware.memory_limit is None else f"a container's limit: {_gib(hardware.memory_limit)}"
-    )
-    yield Reason("memory", _gib(hardware.ram), f"{_gib(hardware.memory_available)} available now; {limit}")
+    limit = "no limit of a container" if hardware.memory_limit is None else f"a container's limit: {gib(hardware.memory_limit)}"
+    yield Reason("memory", gib(hardware.ram), f"{gib(hardware.memory_available)} available now; {limit}")
     for gpu in hardware.gpus:
         bf16 = "bf16" if gpu.bf16 else "no bf16"
-        yield Reason("GPU", gpu.name, f"{_gib(gpu.memory_total)}, {_gib(gpu.memory_free)} free, {gpu.kind}, {bf16}")
+        yield Reason("GPU", gpu.name, f"{gib(gpu.memory_total)}, {gib(gpu.memory_free)} free, {gpu.kind}, {bf16}")
     if hardware.gpus_unused:
         yield Reason("", "not used", hardware.gpus_unused)
     elif not hardware.gpus:
@@ -148,17 +146,13 @@ def _machine(hardware: HardwareConfig) -> Iterator[Reason]:
 
 def _taken(estimate: Estimate) -> Iterator[Reason]:
     for name, why in _PARTS.items():
-        yield Reason(name, _gib(getattr(estimate, name)), why)
-    yield Reason("peak", _gib(estimate.peak), f"at one time, within a quarter; {estimate.place} has {_gib(estimate.limit)}")
+        yield Reason(name, gib(getattr(estimate, name)), why)
+    yield Reason("peak", gib(estimate.peak), f"at one time, within a quarter; {estimate.place} has {gib(estimate.limit)}")
     yield Reason("step", _time(estimate.step_seconds), "one update, within a factor of about two")
     counted = "unknown" if estimate.steps is None else f"{estimate.steps:,}"
     tokens = "unknown" if estimate.tokens is None else f"{estimate.tokens:,}"
     yield Reason("in all", _time(estimate.seconds), f"{counted} updates, {tokens} tokens at most")
     yield Reason("cost", f"${estimate.cost:.2f}", "on a machine of one's own")
-
-
-def _gib(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 2**30:.2f} GiB"
 
 
 def _time(seconds: float | None) -> str:

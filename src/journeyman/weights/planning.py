@@ -8,10 +8,8 @@ from typing import Any
 from journeyman.learn.weights import memory, shapes
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.hardware import HardwareConfig, Reason, detect_hardware
-from journeyman.learn.weights.memory import Estimate
+from journeyman.learn.weights.memory import Estimate, gib
 from journeyman.learn.weights.resolve import quick, reasons, resolve
-
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +42,8 @@ class Plan:
         if found is None:
             yield f"memory and time are not known: {self.unknown}"
             return
-        there = "what there is, is not known" if found.limit is None else f"{found.place} has {found.limit / _GIB:.1f} GiB"
-        yield f"memory  about {found.peak / _GIB:.2f} GiB at the peak; {there}"
+        there = "what there is, is not known" if found.limit is None else f"{found.place} has {gib(found.limit)}"
+        yield f"memory  about {gib(found.peak)} at the peak; {there}"
         took = "not known" if found.seconds is None else f"about {found.seconds / 60:.0f} min for {found.steps} updates"
         yield f"time    {took}"
         yield f"tokens  at most {found.tokens:,}" if found.tokens is not None else "tokens  not known"

@@ -4,9 +4,9 @@ import pytest
 
 from journeyman.learn.weights.config import METHODS, TrainingConfig
 from journeyman.learn.weights.hardware import HardwareConfig, get_ryzen_optimized_config
-from journeyman.learn.weights.memory import estimate, shape_of
+from journeyman.learn.weights.memory import estimate
 from journeyman.learn.weights.resolve import quick, reasons, resolve
-from journeyman.learn.weights.shapes import LADDER
+from journeyman.learn.weights.shapes import LADDER, find
 
 LEFT = {"max_steps", "desirable_weight", "undesirable_weight"}
 """What may stay open: it follows from epochs and rows."""
@@ -15,7 +15,7 @@ MACHINE = HardwareConfig(memory_total=24 * 2**30, usable_cores=2, physical_cores
 
 def test_the_documented_settings_follow_for_the_documented_model_and_machine() -> None:
     config = TrainingConfig()
-    found = resolve(config, shape_of(config.base_model), get_ryzen_optimized_config())
+    found = resolve(config, find(config.base_model)[0], get_ryzen_optimized_config())
     assert (found.per_device_batch_size, found.gradient_accumulation_steps, found.num_generations) == (2, 4, 6)
     assert (found.learning_rate, found.lora_r, found.lora_alpha, found.num_epochs) == (5e-5, 16, 32, 3)
     assert (found.max_prompt_tokens or 0) + (found.max_completion_tokens or 0) == 2048
@@ -26,9 +26,9 @@ def test_the_documented_settings_follow_for_the_documented_model_and_machine() -
 @pytest.mark.parametrize("model", ["embedded:base", "embedded:small", "Qwen/Qwen2.5-0.5B-Instruct", "nobody/knows"])
 def test_nothing_that_a_training_needs_stays_open(method: str, model: str) -> None:
     config = TrainingConfig(base_model=model, method=method)
-    found = resolve(config, shape_of(model), MACHINE)
+    found = resolve(config, find(model)[0], MACHINE)
     assert {field.name for field in fields(found) if getattr(found, field.name) is None} <= LEFT
-    told = {reason.name: reason for reason in reasons(config, shape_of(model), MACHINE)}
+    told = {reason.name: reason for reason in reasons(config, find(model)[0], MACHINE)}
     assert all(getattr(found, name) == reason.value and reason.why for name, reason in told.items())
     changed = {field.name for field in fields(found) if getattr(found, field.name) != getattr(config, field.name)}
     assert changed == set(told)
@@ -36,15 +36,15 @@ def test_nothing_that_a_training_needs_stays_open(method: str, model: str) -> No
 
 def test_what_was_set_stays_and_has_no_reason() -> None:
     config = TrainingConfig(base_model="embedded:base", learning_rate=1e-4, per_device_batch_size=3, max_prompt_tokens=100)
-    found = resolve(config, shape_of("embedded:base"), MACHINE)
+    found = resolve(config, find("embedded:base")[0], MACHINE)
     assert (found.learning_rate, found.per_device_batch_size, found.max_prompt_tokens) == (1e-4, 3, 100)
-    told = {reason.name for reason in reasons(config, shape_of("embedded:base"), MACHINE)}
+    told = {reason.name for reason in reasons(config, find("embedded:base")[0], MACHINE)}
     assert told.isdisjoint({"learning_rate", "per_device_batch_size", "max_prompt_tokens"})
-    assert resolve(found, shape_of("embedded:base"), MACHINE) == found
+    assert resolve(found, find("embedded:base")[0], MACHINE) == found
 
 
 def test_a_tiny_model_learns_with_other_settings_than_a_real_one() -> None:
-    found = resolve(TrainingConfig(base_model="embedded:base"), shape_of("embedded:base"), MACHINE)
+    found = resolve(TrainingConfig(base_model="embedded:base"), find("embedded:base")[0], MACHINE)
     assert (found.per_device_batch_size, found.gradient_accumulation_steps, found.num_generations) == (64, 1, 8)
     assert (found.learning_rate, found.max_steps, found.gradient_checkpointing) == (6e-3, 40, False)
 
@@ -60,7 +60,7 @@ def test_less_memory_makes_smaller_batches_and_more_accumulation() -> None:
 
 def test_prompts_with_a_playbook_have_more_room_and_never_more_than_the_model() -> None:
     bare, told = (
-        resolve(TrainingConfig(base_model="embedded:base", context=context), shape_of("embedded:base"), MACHINE)
+        resolve(TrainingConfig(base_model="embedded:base", context=context), find("embedded:base")[0], MACHINE)
         for context in ("", "playbook.json")
     )
     assert (bare.max_prompt_tokens or 0) < (told.max_prompt_tokens or 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.shapes import LADDER, Shape, find
+from journeyman.learn.weights.shapes import LADDER, Shape
 
 if TYPE_CHECKING:
     from journeyman.learn.weights.hardware import HardwareConfig
@@ -105,11 +105,6 @@ class Estimate:
         return None if self.limit is None else self.peak <= SPARE * self.limit
 
 
-def shape_of(named: str) -> Shape | None:
-    """The shape of a model by the name that a user gives it; `None` where it is not known. `shapes.find` also says why."""
-    return find(named)[0]
-
-
 def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> Estimate:
     """What a training with these resolved settings takes on that hardware.
 
@@ -140,7 +135,7 @@ def must_fit(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
     """
     found = estimate(shape, config, hardware)
     if found.fits is False:
-        needed, there = _gib(found.peak), _gib(found.limit or 0)
+        needed, there = gib(found.peak), gib(found.limit)
         advice = _advice(shape, config, hardware)
         raise InputError(
             f"training {shape.name} would take about {needed} at its peak, and {found.place} has {there}, "
@@ -289,5 +284,6 @@ def _advice(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") ->
     return "take the embedded model (`embedded:base`), or a machine with more memory"
 
 
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"
+def gib(size: int | None) -> str:
+    """Bytes for people."""
+    return "unknown" if size is None else f"{size / 2**30:.2f} GiB"
