@@ -9,6 +9,7 @@ import pytest
 
 from journeyman.errors import InputError, JourneymanError
 from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.hardware import get_ryzen_optimized_config
 from journeyman.learn.weights.rows import Group, Labelled
 from journeyman.weights import runs
 from journeyman.weights.checks import Material
@@ -98,3 +99,13 @@ def test_a_run_that_was_refused_at_its_beginning_is_forgotten_and_one_that_learn
     one.forget()
     two.forget()
     assert [path.name for path in Path(settings.project, "runs").iterdir()] == [two.id]
+
+
+def test_bf16_that_would_be_emulated_is_not_used_and_that_is_said(
+    settings: RunSettings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "detect_hardware", get_ryzen_optimized_config)
+    with caplog.at_level(logging.WARNING):
+        run = runs.begin(replace(DESK, use_bf16=True), settings)
+    assert run.config.use_bf16 is False
+    assert "bf16 is not used, though it was asked for: fp32" in caplog.text

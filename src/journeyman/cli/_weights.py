@@ -28,7 +28,7 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     if resume is not None:
         return _trained(RLTrainer(TrainingConfig(), settings), quiet=quiet, resume=resume)
     dry = options.get("dry_run", False)
-    training = runs.placed(training_of(options), settings)
+    training = runs.settled(training_of(options), settings)
     given = {"profile": options.get("profile", ""), "short": options.get("quick", False)}
     examples = checks.gather(training, settings).examples(training.method) if dry else None
     plan = planned(training, **given, fitting=not dry, examples=examples)

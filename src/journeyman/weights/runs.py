@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import re
 import shutil
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from journeyman.learn.playbook import files
 from journeyman.learn.playbook.runs import write_json
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
+from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.job import Job, task_lines
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
@@ -22,6 +24,8 @@ from journeyman.tasks.base import Dataset
 from journeyman.weights import checks, launching, tasks
 from journeyman.weights.planning import planned
 from journeyman.weights.settings import RunSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,7 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     Raises:
         InputError: A file or setting cannot be used, or the training will not fit into memory; there is no new run then.
     """
-    config = placed(config, settings)
+    config = settled(config, settings)
     material = checks.gather(config, settings, rows)
     # Whether it fits is known of this machine, and not of a cluster's.
     config = planned(config, fitting=settings.workers == launching.HERE).config
@@ -146,15 +150,20 @@ def earlier_domains(config: TrainingConfig, settings: RunSettings) -> tuple[str,
     return tuple(domain for domain in domains if domain and domain != config.domain)
 
 
-def placed(config: TrainingConfig, settings: RunSettings) -> TrainingConfig:
-    """With the adapter to go on from as a folder, whichever way it was named.
+def settled(config: TrainingConfig, settings: RunSettings) -> TrainingConfig:
+    """With the adapter to go on from as a folder, whichever way it was named, and bf16 only where the hardware has it.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no such adapter.
     """
-    if not config.start_adapter:
-        return config
-    return replace(config, start_adapter=str(adapter_of(config.start_adapter, settings).resolve()))
+    if config.start_adapter:
+        config = replace(config, start_adapter=str(adapter_of(config.start_adapter, settings).resolve()))
+    if config.use_bf16 and settings.workers == launching.HERE and not (hardware := detect_hardware()).use_bf16:
+        # Emulated, it would be slower than what it is to speed up.
+        why = next(reason.why for reason in hardware.reasons() if reason.name == "use_bf16")
+        log.warning("bf16 is not used, though it was asked for: %s", why)
+        config = replace(config, use_bf16=False)
+    return config
 
 
 def _named(config: TrainingConfig, rows: Sequence[Row], dataset: Dataset | None) -> str:
