@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli._health import Check, examine, installing, package
+from journeyman.cli._health import _REQUIREMENT, Check, examine, installing, package
 from journeyman.stores import open_store
 from journeyman.stores.schema import HEAD
 
@@ -68,6 +68,21 @@ def test_an_extra_is_added_to_the_installation_that_is_there(tmp_path: Path, mon
 def test_every_extra_is_looked_at() -> None:
     groups = {check.group for check in examine()}
     assert {"core", "extra: embedded", "extra: datasets", "extra: postgres", "embedded model", "project", "machine"} <= groups
+
+
+def test_what_serves_learned_weights_is_looked_for_on_the_path(tmp_path: Path) -> None:
+    server = tmp_path / "llama-server"
+    server.write_text("#!/bin/sh\n")
+    server.chmod(0o755)
+    found = examined(tmp_path, PATH=str(tmp_path))
+    assert (found["llama-server"].state, found["llama-server"].detail) == ("ok", str(server))
+    assert (found["ollama"].state, found["ollama"].works) == ("no", True)
+
+
+def test_requirements_with_extras_of_their_own_are_understood() -> None:
+    found = _REQUIREMENT.match("llama-cpp-python[server]>=0.3.16; extra == 'gguf'")
+    assert found is not None
+    assert found.groupdict() == {"name": "llama-cpp-python", "least": "0.3.16", "extra": "gguf"}
 
 
 def test_a_store_is_found_where_the_settings_say(tmp_path: Path) -> None:

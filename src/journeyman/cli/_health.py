@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ KEYS = {
     "OPENAI_API_KEY": "for models named openai:…",
     "OPENAI_BASE_URL": "another server than OpenAI's",
     "JOURNEYMAN_STORE": "another store than the project's",
+}
+SERVERS = {
+    "llama-server": "serves GGUF files; without it the server of llama-cpp-python does (the extra gguf)",
+    "ollama": "for journeyman deploy ollama, on this machine or another (OLLAMA_HOST)",
 }
 _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*(?P<least>[\d.]+))?.*?(?:extra == ['\"](?P<extra>[\w-]+))?['\"]?$"
@@ -49,7 +54,7 @@ class Check:
 def examine(start: Path | None = None, environment: Mapping[str, str] | None = None) -> list[Check]:
     """Look at everything. `start` is where the project is searched from, else the working folder."""
     told = os.environ if environment is None else environment
-    return [*_packages(), *_weights(), *_project(start, told), *_keys(told), *_machine(told)]
+    return [*_packages(), *_weights(), *_servers(told), *_project(start, told), *_keys(told), *_machine(told)]
 
 
 def _packages() -> Iterator[Check]:
@@ -112,6 +117,12 @@ def _weights() -> Iterator[Check]:
     else:
         mend = "install journeyman again; to train them: python -m journeyman.pretrain"
         yield Check(group="embedded model", name="weights", state="missing", mend=mend)
+
+
+def _servers(environment: Mapping[str, str]) -> Iterator[Check]:
+    for name, why in SERVERS.items():
+        path = shutil.which(name, path=environment.get("PATH"))
+        yield Check(group="serving", name=name, state="ok" if path else "no", detail=path or why)
 
 
 def _project(start: Path | None, environment: Mapping[str, str]) -> Iterator[Check]:
