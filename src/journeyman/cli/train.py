@@ -106,6 +106,7 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 @click.option("--start-adapter", metavar="RUN", help="Go on from this adapter: a run, or a folder.")
 @click.option("--playbook", "context", metavar="FILE", help="Show these bullets in every prompt, while learning and examined.")
 @click.option("--reward", "rewards", multiple=True, metavar="NAME", help="A reward that counts beside the verifier.")
+@click.option("--environment", metavar="MODULE:NAME", help="A world with tools to attempt the tasks in, over several turns.")
 @click.option("--lora-r", type=int, help="Rank of the adapter.  [default: 16]")
 @click.option("--lora-alpha", type=int, help="[default: 32]")
 @click.option("--lora-dropout", type=float, help="[default: 0]")

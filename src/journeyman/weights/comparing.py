@@ -1,7 +1,8 @@
 """The ways of learning side by side: one shop of the order desk, one model, the same held-out tasks.
 
-What was recorded is the same for all methods that learn from recordings: attempts of an agent with a half-learned playbook in
-its prompts, labelled by the desk. The bullets are taken out of the prompts before the weights learn from them.
+KTO, DPO and rejection sampling learn from the same recordings: attempts of an agent whose playbook is half learned,
+labelled by the desk. The bullets are taken out of the prompts before the weights learn from them. Offline GRPO learns from
+attempts that the model made before it began to learn, GRPO from those it makes while it learns.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -183,9 +184,9 @@ def _fresh(runs: Path, name: str) -> Path:
 
 def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material: checks.Material) -> None:
     """The folder as a whole, or not at all."""
-    new = folder.with_name(f".new-{folder.name}")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    new.chmod(0o755)
     if material.rows:
         write(new / "rows.jsonl", material.rows)
     if material.dataset is not None:

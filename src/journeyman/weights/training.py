@@ -143,6 +143,9 @@ class RLTrainer:
         if not report.kept_step:
             return _result(run, report, reason=f"nothing was learned: {_why_nothing(report)}")
         candidate = keep(run.job.adapter, Artifacts(Path(run.settings.artifacts)))
+        if run.config.environment:
+            why = f"not proven: the gate's agent does not act in {run.config.environment}; examine it with an agent that does"
+            return _result(run, report, reason=why, candidate=candidate)
         if not run.settings.evaluate or run.dataset is None or not provable(run.dataset):
             why = "not evaluated, so not proven" if run.dataset is not None else "not proven: no tasks were named (--tasks)"
             return _result(run, report, reason=why, candidate=candidate)

@@ -12,6 +12,7 @@ Method = Literal["grpo", "grpo-offline", "kto", "dpo", "rft"]
 METHODS: tuple[str, ...] = get_args(Method)
 Tracker = Literal["tensorboard", "trackio", "wandb", "none"]
 _ONLY = {
+    "environment": "grpo",
     "clip": "grpo",
     "curriculum": "grpo",
     "generation": "grpo",
@@ -42,6 +43,9 @@ class TrainingConfig:
     """Tasks, apart from those, by which the best checkpoint is chosen and a collapse is noticed; 0 for none."""
     rewards: tuple[str, ...] = ()
     """Names of rewards that count beside the verifier of the tasks; see `journeyman rewards list`."""
+    environment: str = ""
+    """`MODULE:NAME` of the world with tools in which the tasks are attempted, over several turns: a class whose public methods
+    are the tools, and whose `reset(task)` begins a task anew."""
     context: str = ""
     """A playbook whose bullets stand in every prompt; without one the prompts are bare."""
 
@@ -142,6 +146,7 @@ class TrainingConfig:
         yield "temperature", sampled or self.temperature == usual["temperature"], "be left out: the rows are there already"
         yield "beta", self.method != "rft" or not self.beta, "be left out: rft only imitates"
         yield "rewards", not self.rewards or bool(self.dataset_name), "be left out: without tasks nothing is judged"
+        yield "validation", not (self.environment and self.validation), "be 0: in an environment no single turn tells"
         certain = self.lora_dropout == 0
         yield "lora_dropout", certain or not self.start_adapter, "be left out: the adapter that is gone on with has its own"
         compared = self.method in ("kto", "dpo")

@@ -12,7 +12,7 @@ from journeyman.learn.weights.data import read, write
 from journeyman.learn.weights.job import Job, Report
 from journeyman.learn.weights.rows import Row, Said
 from journeyman.learn.weights.train import callbacks, checkpoints, loading, sampling, together, trackers
-from journeyman.learn.weights.train.base import Judge, MakeTrainer, Work
+from journeyman.learn.weights.train.base import Environment, Judge, MakeTrainer, Work
 from journeyman.models.base import Dialect
 from journeyman.task import Split, Task
 
@@ -55,6 +55,7 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
         put=lambda task: put(task, dialect),
         judge=judge,
         callbacks=trackers.trackers(config, job),
+        environment=_world(config.environment) if config.environment else None,
     )
     if config.method != "grpo":
         work = replace(work, rows=_rows(work))
@@ -71,6 +72,22 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
         write_json(job.folder / "report.json", report.json())
     trainer.accelerator.wait_for_everyone()
     return report
+
+
+def _world(named: str) -> Callable[[], Environment]:
+    """What makes the world of that name.
+
+    Raises:
+        InputError: There is none.
+    """
+    module, _, name = named.partition(":")
+    try:
+        made: Callable[[], Environment] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"the environment {named!r} cannot be loaded: {error}; name it as MODULE:NAME") from error
+    if not callable(getattr(made, "reset", None)):
+        raise InputError(f"the environment {named!r} is none: it has no reset(task)")
+    return made
 
 
 def _rows(work: Work) -> Sequence[Row]:
