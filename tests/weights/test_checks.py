@@ -2,16 +2,17 @@
 
 import logging
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from journeyman.errors import InputError, JourneymanError
+from journeyman.errors import InputError, JourneymanError, MissingExtra
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.hardware import get_ryzen_optimized_config
 from journeyman.learn.weights.rows import Group, Labelled
-from journeyman.weights import runs
+from journeyman.weights import checks, runs
 from journeyman.weights.checks import Material
 from journeyman.weights.planning import planned
 from journeyman.weights.settings import RunSettings
@@ -109,3 +110,12 @@ def test_bf16_that_would_be_emulated_is_not_used_and_that_is_said(
         run = runs.begin(replace(DESK, use_bf16=True), settings)
     assert run.config.use_bf16 is False
     assert "bf16 is not used, though it was asked for: fp32" in caplog.text
+
+
+def test_an_extra_that_is_missing_is_told_before_there_is_a_run_with_what_to_type(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "trl" else find_spec(name))
+    with pytest.raises(MissingExtra, match=r"trl is missing: pip install 'journeyman\[weights\]'"):
+        runs.begin(DESK, settings)
+    assert not list(Path(settings.project).glob("runs/*"))

@@ -54,6 +54,17 @@ def gather(config: TrainingConfig, settings: RunSettings, rows: Sequence[Row] | 
     return Material(tasks.learnable(found, dataset) if dataset else found, dataset)
 
 
+def installed() -> None:
+    """See that what trains is here.
+
+    Raises:
+        MissingExtra: It is not.
+    """
+    for name in ("torch", "transformers", "trl", "peft", "accelerate", "datasets"):
+        if find_spec(name) is None:
+            raise MissingExtra(f"{name} is missing: pip install 'journeyman[weights]'")
+
+
 def _fitting(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> None:
     """Refuse rows that the method cannot learn from."""
     if config.method == "grpo" and given:

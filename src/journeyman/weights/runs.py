@@ -72,6 +72,8 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     """
     config = settled(config, settings)
     material = checks.gather(config, settings, rows)
+    if settings.workers == launching.HERE:
+        checks.installed()
     # Whether it fits is known of this machine, and not of a cluster's.
     config = planned(config, fitting=settings.workers == launching.HERE).config
     name = _named(config, material.rows, material.dataset)
