@@ -42,13 +42,13 @@ _TINY = _Defaults(
     rates_from="measured on the embedded model",
     batch=16,
     groups=64,
-    steps={"grpo": 40, "grpo-offline": 30, "kto": 40, "dpo": 40, "rft": 40},
+    steps={"grpo": 40, "grpo-offline": 30, "kto": 60, "dpo": 40, "rft": 40},
     generations=8,
     prompt=256,
     completion=64,
 )
 _MILLION = 1_000_000
-_SMALLEST = {"grpo": (3e-3, 80), "kto": (3e-3, 60)}
+_SMALLEST = {"grpo": (3e-3, 80)}
 """Rate and updates of models below a million parameters, where they differ: they learn more slowly and fall apart earlier."""
 _LOPSIDED = {"desirable_weight": 1.5, "undesirable_weight": 0.3}
 _WITH_PLAYBOOK = 512
