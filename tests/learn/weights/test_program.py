@@ -170,6 +170,12 @@ def test_no_secret_of_the_environment_is_in_the_log(job: Job, program: Program, 
     assert "a1b2c3d4" not in job.log.read_text() + str(raised.value)
 
 
+def test_a_log_that_cannot_be_written_hides_neither_the_programs_words_nor_its_end(job: Job, program: Program) -> None:
+    job.log.mkdir()
+    with pytest.raises(TrainingError, match="ValueError: no space left"):
+        launch(job, command=program("print('x' * 200_000, flush=True); raise ValueError('no space left')"))
+
+
 def test_whatever_the_program_started_ends_with_it(job: Job, program: Program) -> None:
     command = program("""
         import subprocess

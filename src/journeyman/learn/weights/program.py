@@ -160,12 +160,13 @@ class _Log:
         self._thread.start()
 
     def _copy(self, said: IO[str]) -> None:
-        with self._path.open("a", encoding="utf-8") as file, said:
+        with said:
             for line in said:
                 clean = self._hidden.sub("[redacted]", line) if self._hidden else line
                 self.last.append(clean.rstrip())
-                file.write(clean)
-                file.flush()
+                # A full disk must not keep the program's words from being read: it would wait for that.
+                with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                    file.write(clean)
 
     def close(self) -> None:
         self._thread.join(timeout=_GRACE)
