@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weights]'")
 
-from journeyman.errors import InputError, SettingError  # noqa: E402
-from journeyman.learn.weights.config import TrainingConfig  # noqa: E402
-from journeyman.learn.weights.train.run import _world  # noqa: E402
-from journeyman.task import Task  # noqa: E402
+from journeyman.errors import InputError, SettingError
+from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.train.run import _world
+from journeyman.task import Task
 
 
 class Shop:
