@@ -55,8 +55,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ((*DESK, "--learning-rate", "0"), "--learning-rate is 0.0, and must lie between 0 and 1"),
         ((*DESK, "--held-out", "0"), "--held-out is 0, and must be at least 1"),
         (("--method", "grpo", "--data", "grpo.jsonl"), "--data: grpo judges fresh completions, of tasks (--tasks)"),
-        (("--method", "kto", "--data", "grpo.jsonl"), "--data: kto cannot learn from such rows; build them with --method kto"),
-        (("--method", "dpo", "--data", "kto.jsonl"), "--data: dpo cannot learn from such rows; build them with --method grpo"),
+        (
+            ("--method", "grpo-offline", "--data", "kto.jsonl"),
+            "--data: grpo-offline cannot learn from such rows; build them with --method grpo",
+        ),
         (("--method", "kto", "--data", "bad.jsonl"), 'bad.jsonl:2 needs a "label" that is true or false'),
         (("--method", "kto", "--data", "empty.jsonl"), "--data: there are no rows in empty.jsonl"),
         (("--method", "kto", "--data", "nosuch.jsonl"), "nosuch.jsonl is not there; journeyman dataset build makes one"),

@@ -8,7 +8,7 @@ import pytest
 
 from journeyman.errors import InputError, SettingError
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.rows import Group, Labelled
+from journeyman.learn.weights.rows import Labelled
 from journeyman.release import Stage
 from journeyman.task import Split
 from journeyman.weights import runs, tasks
@@ -78,16 +78,15 @@ def test_a_run_whose_tasks_have_changed_is_not_gone_on_with(settings: RunSetting
         (TrainingConfig(method="grpo"), [ROW], "grpo judges fresh completions"),
         (TrainingConfig(method="kto"), None, "kto needs something to learn from"),
         (TrainingConfig(method="kto"), [], "there are no rows"),
-        (TrainingConfig(method="dpo"), [ROW], "dpo cannot learn from such rows; build them with --method grpo"),
         (
-            TrainingConfig(method="kto"),
-            [Group(prompt="p", completions=("a", "b"), rewards=(1.0, -1.0))],
-            "kto cannot learn from such rows; build them with --method kto",
+            TrainingConfig(method="grpo-offline"),
+            [ROW],
+            "grpo-offline cannot learn from such rows; build them with --method grpo",
         ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_before_there_is_a_run(
-    config: TrainingConfig, rows: list[Labelled | Group] | None, message: str, settings: RunSettings
+    config: TrainingConfig, rows: list[Labelled] | None, message: str, settings: RunSettings
 ) -> None:
     with pytest.raises(InputError, match=message):
         runs.begin(config, settings, rows=rows)

@@ -1,6 +1,6 @@
 """What can be known to be wrong with a training before there is a run. Nothing is written, and torch is not loaded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,12 @@ from journeyman.tasks.base import Dataset
 from journeyman.weights import launching, tasks
 from journeyman.weights.settings import RunSettings
 
-_READ = {"kto": (Labelled,), "grpo-offline": (Group,), "dpo": (Group,), "rft": (Labelled, Group)}
+_READ: Mapping[str, tuple[type[Row], ...]] = {
+    "kto": (Labelled, Group),
+    "grpo-offline": (Group,),
+    "dpo": (Labelled, Group),
+    "rft": (Labelled, Group),
+}
 """What the methods that learn from rows can read."""
 
 
@@ -79,8 +84,7 @@ def _fitting(config: TrainingConfig, rows: Sequence[Row], *, given: bool) -> Non
         raise SettingError("data", f"{{}}: there are no rows in {config.data or 'what was given'}")
     wrong = next((row for row in rows if not isinstance(row, _READ[config.method])), None)
     if wrong is not None:
-        wanted = "kto" if Labelled in _READ[config.method] else "grpo"
-        raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method {wanted}")
+        raise SettingError("data", f"{{}}: {config.method} cannot learn from such rows; build them with --method grpo")
 
 
 def _named(config: TrainingConfig) -> None:
