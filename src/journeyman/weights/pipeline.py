@@ -18,6 +18,7 @@ from journeyman import app
 from journeyman.agents import prompts
 from journeyman.errors import InputError
 from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.weights import shapes
 from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.artifacts import Artifact, Form
 from journeyman.learn.weights.config import TrainingConfig
@@ -255,7 +256,7 @@ class TrainingPipeline:
         task = self._task()
         if task is None:
             return Answered(question=served.prompt, reply=served.reply, url=served.url, model=served.model)
-        reply = asyncio.run(_ask(served, task, "terse" if self.config.base_model.startswith("embedded") else "full"))
+        reply = asyncio.run(_ask(served, task, _dialect(self.config.base_model)))
         self._watcher.said(f"asked over {served.url}: {task.question}\nanswered: {reply}")
         return Answered(question=task.question, reply=reply, url=served.url, model=served.model)
 
@@ -284,6 +285,12 @@ def find(named: str | None, settings: RunSettings) -> Path:
     if not unfinished:
         raise InputError(f"there is no unfinished pipeline of weights in {there}; begin one without --resume")
     return max(unfinished, key=lambda path: path.stat().st_mtime_ns).parent
+
+
+def _dialect(base_model: str) -> Dialect:
+    """Which prompts the model reads; its own folder says."""
+    folder = shapes.folder_of(base_model)
+    return "terse" if folder and read_object(folder / "config.json").get("dialect") == "terse" else "full"
 
 
 async def _ask(served: Served, task: Task, dialect: Dialect) -> str:

@@ -10,7 +10,11 @@ runs/<id>/
     adapter/            what was learned, in PEFT's form, and `adapter.json`
     report.json         how the program ended
     log.txt             what the program printed
+    run.json            how what it learned is to be proven; the training program does not read it
+    launch.yaml         how `accelerate` starts it, where it runs in several processes
+    pipeline.json       what a pipeline is to do with it, where it is part of one
     result.json         what the gate made of it, when all is over
+    deployments.jsonl   where it was deployed, and whether against the gate
 """
 
 import json

@@ -76,6 +76,7 @@ def grpo_offline(work: Work) -> "Offline":
     groups = [group for group in found if group]
     if not groups:
         raise InputError(_nothing(work.rows))
+    _tell_of_long_ones(work.rows, groups)
     config = work.config
     each, passes = config.per_device_batch_size or 2, config.gradient_accumulation_steps or 1
     if each * passes < 2:
@@ -260,12 +261,21 @@ class _InGroups(Sampler[int]):  # type: ignore[misc]  # torch is untyped here
 def _recorded(encoder: Encoder, group: Group) -> Iterator[Recorded]:
     """The completions of a group that teach something and fit."""
     logprobs = group.logprobs or (None,) * len(group.completions)
-    # Beside scores stand rewards that are normalised, maybe among more attempts at the task than had this prompt.
-    advantages = group.rewards if group.scores else normalised(group.rewards)
-    for completion, advantage, found in zip(group.completions, advantages, logprobs, strict=True):
+    for completion, advantage, found in zip(group.completions, _advantages(group), logprobs, strict=True):
         tokens = encoder.encode(group.prompt, completion, group.tools) if advantage else None
         if tokens is not None:
             yield _aligned(tokens, advantage, found)
+
+
+def _advantages(group: Group) -> tuple[float, ...]:
+    # Beside scores stand rewards that are normalised, maybe among more attempts at the task than had this prompt.
+    return group.rewards if group.scores else normalised(group.rewards)
+
+
+def _tell_of_long_ones(rows: Sequence[Row], groups: Sequence[Sequence[Recorded]]) -> None:
+    telling = sum(advantage != 0 for row in rows if isinstance(row, Group) for advantage in _advantages(row))
+    if left_out := telling - sum(map(len, groups)):
+        log.warning("%d of %d completions are longer than the settings allow, and are left out", left_out, telling)
 
 
 def _aligned(tokens: Tokens, advantage: float, logprobs: Sequence[float] | None) -> Recorded:
