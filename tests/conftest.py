@@ -1,7 +1,13 @@
 """What holds for every test."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # How long an example takes, to make or to try, is the business of the machine, and of who else works on it.
 settings.register_profile("journeyman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("journeyman")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import select
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -253,7 +254,12 @@ class Terminal:
         os.write(self._file, key.encode())
 
     def ended(self) -> int:
-        _, status = os.waitpid(self._pid, 0)
+        late = time.monotonic() + 60
+        while (found := os.waitpid(self._pid, os.WNOHANG))[0] == 0:
+            if time.monotonic() > late:
+                os.kill(self._pid, signal.SIGKILL)
+            time.sleep(0.01)
+        status = found[1]
         os.close(self._file)
         return os.waitstatus_to_exitcode(status)
 
