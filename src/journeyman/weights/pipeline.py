@@ -252,7 +252,7 @@ class TrainingPipeline:
         return result
 
     def _answered(self, served: Served) -> Answered:
-        """A validation task's question and the served model's answer; without tasks, what it was greeted with."""
+        """A validation task's question, the longest, and the served model's answer; without tasks, what it was greeted with."""
         task = self._task()
         if task is None:
             return Answered(question=served.prompt, reply=served.reply, url=served.url, model=served.model)
@@ -264,7 +264,8 @@ class TrainingPipeline:
         if not self.config.dataset_name:
             return None
         found = tasks.load(self.config, held_out=1)
-        return next(iter(found.split(Split.VALIDATION) or found.split(Split.TRAIN)), None)
+        # The longest has the most to get right.
+        return max(found.split(Split.VALIDATION) or found.split(Split.TRAIN), key=lambda task: len(task.question), default=None)
 
 
 def find(named: str | None, settings: RunSettings) -> Path:
