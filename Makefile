@@ -1,5 +1,5 @@
 # make demo    set up, then see a small real model learn a job            make check   what to run before a commit, some minutes
-# make demo-weights      the same in its weights, served by llama.cpp: about a quarter of an hour, and the building of llama.cpp
+# make demo-weights      the same in its weights, served by llama.cpp: some twenty minutes, and the building of llama.cpp
 # make test    set up, then every test                                    make bench   what things cost, as ratios
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 #
