@@ -99,7 +99,7 @@ def show(found: Found) -> None:
         return
     screen.print(_table(f"\nTraining {found.model} by {found.config.method if found.config else ''}", found.reasons))
     if found.estimate is None:
-        screen.print(f"\n{found.unknown[:1].upper()}{found.unknown[1:]}.")
+        screen.print(f"\n{found.unknown[:1].upper()}{found.unknown[1:]}.", soft_wrap=True)
         return
     screen.print(_table("\nWhat it would take", list(_taken(found.estimate))))
     verdict = {
