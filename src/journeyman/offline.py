@@ -11,8 +11,7 @@ import asyncio
 import hashlib
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,13 +23,13 @@ from journeyman.bench import Bench
 from journeyman.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
 from journeyman.improve import Turn
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.runs import Run, newest_unfinished, staged, write_json
+from journeyman.learn.playbook.runs import Run, fresh, newest_unfinished, spoken, staged, write_json
 from journeyman.learn.playbook.trainer import Learned, Unwatched, Watcher
 from journeyman.playbook import Playbook
 from journeyman.release import Stage
 from journeyman.stores import open_store
 from journeyman.task import Split, Task
-from journeyman.tasks.base import Dataset
+from journeyman.tasks.base import Dataset, digest
 from journeyman.training import TrainingConfig, TrainingMetrics, TrainingResult
 
 __all__ = ["OfflineTrainer", "TrainingConfig", "TrainingMetrics", "TrainingResult", "create_offline_trainer"]
@@ -106,8 +105,7 @@ class OfflineTrainer:
         config = {**self.config.json(), "tasks": self._digest(), "initial": files.digest(initial)}
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
-        spoken = re.sub(r"[^\w.-]+", "-", self.config.domain)[:40].strip("-.")
-        folder = self._fresh("-".join(filter(None, (self.config.dataset_name, spoken, name))))
+        folder = fresh(self._runs, self.config.dataset_name, spoken(self.config.domain), name)
         return Run.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
 
     def reopen(self, run_id: str | None = None) -> Run:
@@ -297,7 +295,7 @@ class OfflineTrainer:
 
     def _digest(self) -> str:
         """Of what is asked and what is right: a run is not gone on with on other tasks."""
-        return _digest(self.dataset.tasks)
+        return digest(self.dataset.tasks)
 
     @property
     def _runs(self) -> Path:
@@ -306,13 +304,6 @@ class OfflineTrainer:
     @property
     def _interval(self) -> int:
         return self.config.checkpoint_interval if self.config.save_checkpoints else 0
-
-    def _fresh(self, name: str) -> Path:
-        """A folder for a new run; one of the same settings gets a number behind its name."""
-        number, folder = 1, self._runs / name
-        while folder.exists():
-            number, folder = number + 1, self._runs / f"{name}-{number + 1}"
-        return folder
 
 
 _PLACES = frozenset(
@@ -323,9 +314,3 @@ _PLACES = frozenset(
 
 def _words(task: Task) -> str:
     return " ".join(task.question.casefold().split())
-
-
-def _digest(tasks: Iterable[Task]) -> str:
-    """Of what is asked and what is right: a data set that was changed is another one."""
-    rows = [[task.id, task.question, task.answer, task.domain, task.split] for task in tasks]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from journeyman.errors import InputError, SettingError
+from journeyman.learn.playbook.runs import Run as Playbooks
+from journeyman.learn.playbook.runs import newest_unfinished
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.rows import Labelled
+from journeyman.playbook import Playbook
 from journeyman.release import Stage
 from journeyman.task import Split
 from journeyman.weights import runs, tasks
@@ -53,6 +56,15 @@ def test_the_newest_unfinished_run_is_gone_on_with_and_a_finished_one_is_not(set
         runs.reopen(run.id, settings)
     with pytest.raises(InputError, match="there is no unfinished training of weights"):
         runs.reopen(None, settings)
+
+
+def test_runs_of_playbooks_and_of_weights_lie_side_by_side_and_are_not_taken_for_each_other(settings: RunSettings) -> None:
+    there = Path(settings.project) / "runs"
+    Playbooks.begin(there / "playbook", {}, Playbook())
+    assert newest_unfinished(there) == there / "playbook"
+    run = runs.begin(DESK, settings)
+    assert newest_unfinished(there) == there / "playbook"
+    assert runs.reopen(None, settings).folder == run.folder
 
 
 def test_a_run_keeps_its_own_settings_but_for_the_store(settings: RunSettings, tmp_path: Path) -> None:

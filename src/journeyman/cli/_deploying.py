@@ -4,7 +4,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -237,16 +237,7 @@ def _done(made: Deployed) -> dict[str, Any]:
 
 
 def _serving(served: Served) -> dict[str, Any]:
-    return {
-        "url": served.url,
-        "model": served.model,
-        "pid": served.pid,
-        "program": served.program,
-        "log": str(served.log),
-        "prompt": served.prompt,
-        "reply": served.reply,
-        "seconds": served.seconds,
-    }
+    return {**asdict(served), "log": str(served.log)}
 
 
 def _settings(profile: OllamaHostingProfile) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Where tasks come from, and what verifies the answers."""
 
+import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -32,3 +35,9 @@ class Dataset:
 
     def split(self, split: Split) -> tuple[Task, ...]:
         return tuple(task for task in self.tasks if task.split is split)
+
+
+def digest(tasks: Iterable[Task]) -> str:
+    """Of what is asked and what is right: a data set that was changed is another one, and no run goes on with it."""
+    rows = [[task.id, task.question, task.answer, task.domain, task.split] for task in tasks]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]

@@ -8,7 +8,6 @@ What it was asked for is kept with the run, so that it is gone on with wherever 
 """
 
 import asyncio
-import re
 from collections.abc import KeysView, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 from journeyman import app
 from journeyman.agents import prompts
 from journeyman.errors import InputError
-from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.playbook.runs import spoken, write_json
 from journeyman.learn.weights import shapes
 from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.artifacts import Artifact, Form
@@ -212,7 +211,7 @@ class TrainingPipeline:
         if not self.agent:
             raise InputError("there is nothing to learn from: name an agent (--agent), tasks (--tasks) or rows (--data)")
         grouped = config.method in ("grpo", "grpo-offline", "dpo")
-        named = re.sub(r"[^\w.-]+", "-", self.agent).strip("-.") or "agent"
+        named = spoken(self.agent, 200) or "agent"
         path = Path(self.settings.project) / "datasets" / f"{named}-{'grpo' if grouped else 'kto'}.jsonl"
         made = self.rows.build_grpo_dataset(path) if grouped else self.rows.build_kto_dataset(path)
         self._watcher.said(f"{len(made)} rows of {self.agent} in {path}")

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -13,7 +12,8 @@ from typing import Any
 
 from journeyman.errors import InputError
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.runs import write_json
+from journeyman.learn.playbook.runs import fresh, newest_unfinished, spoken, write_json
+from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
 from journeyman.learn.weights.hardware import detect_hardware
@@ -21,7 +21,7 @@ from journeyman.learn.weights.job import Job, task_lines
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
 from journeyman.task import Split
-from journeyman.tasks.base import Dataset
+from journeyman.tasks.base import Dataset, digest
 from journeyman.weights import checks, launching, tasks
 from journeyman.weights.planning import planned
 from journeyman.weights.settings import RunSettings
@@ -76,10 +76,10 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
         checks.installed()
     # Whether it fits is known of this machine, and not of a cluster's.
     config = planned(config, fitting=settings.workers == launching.HERE).config
-    name = _named(config, material.rows, material.dataset)
     runs = Path(settings.project) / "runs"
     files.check_writable(runs / "run" / "config.json")
-    folder = _fresh(runs, name)
+    name = _named(config, material.rows, material.dataset)
+    folder = fresh(runs, "weights", config.method, spoken(config.domain), name)
     _write(folder, config, settings, material)
     return Run(folder=folder, config=config, settings=settings, dataset=material.dataset)
 
@@ -90,7 +90,7 @@ def reopen(named: str | None, settings: RunSettings) -> Run:
     Raises:
         InputError: There is no such run, or it is over, or its data set has changed.
     """
-    folder = find(named, settings) if named else _newest_unfinished(Path(settings.project) / "runs")
+    folder = find(named, settings) if named else newest_unfinished(Path(settings.project) / "runs", "run.json")
     if folder is None:
         raise InputError(f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume")
     if (folder / "result.json").exists():
@@ -105,7 +105,7 @@ def opened(folder: Path, settings: RunSettings) -> Run:
         InputError: Its data set has changed.
     """
     config = Job(folder).config
-    saved = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    saved = read_object(folder / "run.json")
     kept = RunSettings(**{**_settings(saved["settings"]), "store": settings.store})
     dataset = tasks.load(config, kept.held_out) if config.dataset_name else None
     if saved["tasks"] != _digest(dataset):
@@ -148,7 +148,7 @@ def earlier_domains(config: TrainingConfig, settings: RunSettings) -> tuple[str,
     run = Path(config.start_adapter).resolve().parent
     if not (run / "run.json").is_file():
         return ()
-    before = json.loads((run / "run.json").read_text(encoding="utf-8"))["settings"].get("earlier", ())
+    before = read_object(run / "run.json")["settings"].get("earlier", ())
     domains = dict.fromkeys((*before, Job(run).config.domain))
     return tuple(domain for domain in domains if domain and domain != config.domain)
 
@@ -170,18 +170,9 @@ def settled(config: TrainingConfig, settings: RunSettings) -> TrainingConfig:
 
 
 def _named(config: TrainingConfig, rows: Sequence[Row], dataset: Dataset | None) -> str:
+    """Made of all that decides what is learned."""
     learned = [config.json(), [asdict(row) for row in rows], _digest(dataset)]
-    digest = hashlib.sha256(json.dumps(learned, sort_keys=True, default=str).encode()).hexdigest()[:8]
-    spoken = re.sub(r"[^\w.-]+", "-", config.domain)[:40].strip("-.")
-    return "-".join(filter(None, ("weights", config.method, spoken, digest)))
-
-
-def _fresh(runs: Path, name: str) -> Path:
-    """A folder for a new run; one of the same settings gets a number behind its name."""
-    number, folder = 1, runs / name
-    while folder.exists():
-        number, folder = number + 1, runs / f"{name}-{number + 1}"
-    return folder
+    return hashlib.sha256(json.dumps(learned, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material: checks.Material) -> None:
@@ -202,15 +193,8 @@ def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material
 
 
 def _digest(dataset: Dataset | None) -> str:
-    """Of what is asked and what is right: a run is not gone on with on other tasks."""
-    asked = [[task.id, task.question, task.answer, task.split] for task in dataset.tasks] if dataset else []
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    return digest(dataset.tasks if dataset else ())
 
 
 def _settings(saved: dict[str, Any]) -> dict[str, Any]:
     return {**saved, "target_stage": Stage(saved["target_stage"]), "earlier": tuple(saved["earlier"])}
-
-
-def _newest_unfinished(runs: Path) -> Path | None:
-    unfinished = [path.parent for path in runs.glob("*/run.json") if not (path.parent / "result.json").exists()]
-    return max(unfinished, key=lambda folder: (folder / "run.json").stat().st_mtime_ns, default=None)

@@ -9,6 +9,7 @@ runs/<id>/
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -161,10 +162,28 @@ def _decided(entry: Entry) -> bool:
     return isinstance(change, Batch) and any(isinstance(delta, MoveTo) and delta.by_gate for delta in change.deltas)
 
 
-def newest_unfinished(runs: Path) -> Path | None:
-    """The folder of the run that began last and is not over; `None` when all are."""
-    open_runs = [path.parent for path in runs.glob("*/config.json") if not (path.parent / "result.json").exists()]
+def newest_unfinished(runs: Path, mark: str = "journal.jsonl") -> Path | None:
+    """The folder of the run that began last and is not over; `None` when all are.
+
+    `mark` is a file that runs of the kind have and others do not: all kinds lie side by side.
+    """
+    folders = [path.parent for path in runs.glob("*/config.json") if (path.parent / mark).exists()]
+    open_runs = [folder for folder in folders if not (folder / "result.json").exists()]
     return max(open_runs, key=lambda folder: (folder / "config.json").stat().st_mtime_ns, default=None)
+
+
+def fresh(runs: Path, *parts: str) -> Path:
+    """A folder for a new run, called by its parts; one of the same settings gets a number behind its name."""
+    name = "-".join(filter(None, parts))
+    number, folder = 1, runs / name
+    while folder.exists():
+        number, folder = number + 1, runs / f"{name}-{number + 1}"
+    return folder
+
+
+def spoken(text: str, most: int = 40) -> str:
+    """What somebody typed, as a part of the name of a file or folder, of so many characters at most."""
+    return re.sub(r"[^\w.-]+", "-", text)[:most].strip("-.")
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
