@@ -18,6 +18,8 @@ from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
 AT_ONCE = 3
 LATE_SECONDS = 30.0
 """After its time is over, in which a run must come back: one that does not has taken its sandbox with it."""
+MEETINGS = 4
+"""Tries of two runs to be there at the same time."""
 PLANTED = "JOURNEYMAN_SECRET_OF_THE_HOST"
 _MAIN = "from probes.common import main\nmain()\n"
 
@@ -86,9 +88,7 @@ async def judge(sandbox: Sandbox, attack: Attack) -> Verdict:
             return Verdict(attack=attack, state="through", why=did)
         if not seen.said("trying"):
             return Verdict(attack=attack, state="unproven", why=f"the attack did not even start: {_end(seen.outcome)}")
-        works, free = await (
-            _try(sandbox.run, attack, attack.lifted) if attack.lifted else _try(run_bare, attack, attack.limits)
-        )
+        works, free = await _control(sandbox, attack)
     except Untried as error:
         return Verdict(attack=attack, state="untried", why=str(error))
     except TimeoutError:
@@ -101,6 +101,17 @@ async def judge(sandbox: Sandbox, attack: Attack) -> Verdict:
 
 
 _Run = Callable[[Program], Awaitable[Outcome]]
+
+
+async def _control(sandbox: Sandbox, attack: Attack) -> tuple[str | None, Seen]:
+    """The same where it ought to get through. On a busy machine two runs can miss each other, so those may try again."""
+    if attack.lifted:
+        return await _try(sandbox.run, attack, attack.lifted)
+    for _ in range(MEETINGS if attack.beside else 1):
+        works, free = await _try(run_bare, attack, attack.limits)
+        if works:
+            break
+    return works, free
 
 
 async def _try(run: _Run, attack: Attack, limits: Limits) -> tuple[str | None, Seen]:

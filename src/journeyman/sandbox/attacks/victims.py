@@ -158,7 +158,7 @@ def neighbour() -> Iterator[Trap]:
             return "the run beside it was ended"
         return shows(secret)(seen)
 
-    yield Trap({"name": name, "token": secret, "seconds": 0.7}, sprung)
+    yield Trap({"name": name, "token": secret, "seconds": 1.5}, sprung)
 
 
 @contextmanager
