@@ -10,8 +10,9 @@ from rich.console import Console
 from journeyman.cli._pipeline import describe_pipeline
 from journeyman.cli._weights_screen import Screen
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.weights.comparing import Comparison, Line
+from journeyman.weights.comparing import Comparison, Line, of_result
 from journeyman.weights.pipeline import TrainingPipeline
+from journeyman.weights.results import WeightsResult
 from journeyman.weights.training import Watcher
 
 FOLDER = Path(".journeyman/demo-weights")
@@ -22,7 +23,7 @@ towards what was better (a LoRA adapter). Then it is examined on {held_out} new 
 """
 COMPARED = """
 The same shop by every method, each against the model as it came. KTO, DPO and rejection sampling learn from {traces} recorded
-attempts of an agent with a half-learned playbook; GRPO from attempts of its own.
+attempts of an agent with a half-learned playbook; GRPO from attempts of its own (the training above, without its examination).
 """
 
 
@@ -42,16 +43,16 @@ def run(domain: str, model: str, held_out: int, *, compare: bool, quiet: bool) -
         out.print(line)
     found = {**result.json(), "seconds": round(time.monotonic() - started, 1)}
     if compare:
-        found |= _compared(comparison, out)
+        found |= _compared(comparison, result.trained, out)
     out.print(f"\n{time.monotonic() - started:.0f} seconds. All of it was measured just now; nothing is scripted.")
     return found
 
 
-def _compared(comparison: Comparison, out: Console) -> dict[str, Any]:
+def _compared(comparison: Comparison, grpo: WeightsResult | None, out: Console) -> dict[str, Any]:
     from journeyman.weights.comparing import TRACES
 
     out.print(COMPARED.format(traces=TRACES))
-    methods = _shown(comparison.lines(), out)
+    methods = _shown(comparison.lines(of_result("GRPO", grpo) if grpo else None), out)
     out.print("\nTrainings that must go wrong, and what the guards say:\n")
     collapses = _shown(comparison.collapses(), out)
     return {"methods": methods, "collapses": collapses}

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
@@ -60,10 +61,12 @@ class Line:
     high: float | None
     """95 % interval of the gain over the model as it came."""
     passed: bool
-    seconds: float
-    cpu_seconds: float
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
     """Of everything that it took, the examination too."""
     note: str = ""
+    adapter: str = ""
+    """The folder of what was learned in the weights."""
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,16 +84,21 @@ class Comparison:
     seed: int = 0
     watcher: Watcher = field(default_factory=Watcher)
 
-    def lines(self) -> Iterator[Line]:
-        """Each as soon as it is done, the cheap ones first."""
+    def lines(self, grpo: Line | None = None) -> Iterator[Line]:
+        """Each as soon as it is done, the cheap ones first.
+
+        Args:
+            grpo: GRPO's, where it was trained here already.
+        """
         yield self.learn_playbook()
         labelled, groups = self._rows()
         yield self._trained("rejection sampling", "rft", data=str(labelled))
         yield self.kto()
         yield self._trained("DPO", "dpo", data=str(groups))
         yield self._trained("offline GRPO", "grpo-offline")
-        yield self.grpo()
-        yield self._timed("playbook + GRPO", self._both)
+        grpo = grpo or self.grpo()
+        yield grpo
+        yield _timed("playbook + GRPO", partial(self._both, grpo.adapter))
 
     def collapses(self) -> Iterator[Line]:
         """Trainings that must go wrong, and are to be stopped with the last good adapter kept."""
@@ -101,32 +109,13 @@ class Comparison:
 
     def learn_playbook(self) -> Line:
         """What the context alone can do; recordings are of an agent that has learned a part of it."""
-        return self._timed("playbook", self._playbook)
+        return _timed("playbook", self._playbook)
 
     def kto(self) -> Line:
         return self._trained("KTO", "kto", data=str(self._rows()[0]))
 
     def grpo(self) -> Line:
         return self._trained("GRPO", "grpo")
-
-    def _timed(self, name: str, work: Callable[[], tuple[Report | None, str]]) -> Line:
-        """What a way of learning came to, and what it took."""
-        started, cpu = time.monotonic(), _cpu()
-        try:
-            report, note = work()
-        except JourneymanError as error:
-            report, note = None, str(error)
-        return Line(
-            name=name,
-            right=report.candidate if report else None,
-            gain=report.gain if report else None,
-            low=report.low if report else None,
-            high=report.high if report else None,
-            passed=bool(report and report.passed),
-            seconds=round(time.monotonic() - started, 1),
-            cpu_seconds=round(_cpu() - cpu, 1),
-            note=note,
-        )
 
     @property
     def settings(self) -> RunSettings:
@@ -145,17 +134,13 @@ class Comparison:
         return RLTrainer(config, self.settings, watcher=self.watcher).train()
 
     def _trained(self, name: str, method: str, **more: Any) -> Line:
-        def work() -> tuple[Report | None, str]:
-            result = self.train(method, **more)
-            return result.evaluation, result.trained.reason if result.trained.ended is Ended.GUARDED else ""
-
-        return self._timed(name, work)
+        return _timed(name, lambda: of_result(name, self.train(method, **more)))
 
     @property
     def _learned(self) -> Path:
         return self.folder / f"{self.domain}.json"
 
-    def _playbook(self) -> tuple[Report | None, str]:
+    def _playbook(self) -> Line:
         config = PlaybookConfig(
             dataset_name="desk",
             domain=self.domain,
@@ -167,28 +152,24 @@ class Comparison:
             store=str(self.folder / "journeyman.db"),
             seed=self.seed,
         )
-        return OfflineTrainer(config).train().evaluation, ""
+        return _line("playbook", OfflineTrainer(config).train().evaluation)
 
-    def _both(self) -> tuple[Report | None, str]:
+    def _both(self, adapter: str) -> Line:
         """The playbook and the weights of GRPO together, against the model as it came with neither."""
-        adapter = self._adapter_of("grpo")
+        if not adapter:
+            raise JourneymanError("GRPO learned nothing that a playbook could stand beside")
         with open_store(self.settings.store) as store:
             proof = Proof(
                 base_model=self.base_model,
-                adapter=str(adapter),
-                candidate=keep(adapter, Artifacts(self.folder / "artifacts")),
+                adapter=adapter,
+                candidate=keep(Path(adapter), Artifacts(self.folder / "artifacts")),
                 context=str(self._learned),
                 bare_baseline=True,
                 settings=self.settings,
             )
             sizes = {Split.HELD_OUT: self.held_out}
-            return asyncio.run(proof.examine(desk.load(self.domain, sizes=sizes, seed=self.seed), store, id="both")), ""
-
-    def _adapter_of(self, method: str) -> Path:
-        found = sorted((self.folder / "runs").glob(f"weights-{method}-{self.domain}-*/adapter/adapter_config.json"))
-        if not found:
-            raise JourneymanError(f"no adapter was learned by {method}")
-        return found[0].parent
+            dataset = desk.load(self.domain, sizes=sizes, seed=self.seed)
+            return _line("playbook + GRPO", asyncio.run(proof.examine(dataset, store, id="both")))
 
     def _rows(self) -> tuple[Path, Path]:
         """Recorded attempts as rows for KTO, and as groups of attempts at one task."""
@@ -222,6 +203,36 @@ class Comparison:
 
         for attempt in asyncio.run(attempts()):
             yield replace(attempt.trace, rewards=attempt.score.rewards, agent="clerk", input=attempt.task.question)
+
+
+def of_result(name: str, result: WeightsResult) -> Line:
+    """What a training came to. The time is that of its updates alone."""
+    trained = result.trained
+    line = _line(name, result.evaluation, trained.reason if trained.ended is Ended.GUARDED else "")
+    adapter = str(result.adapter) if result.adapter else ""
+    return replace(line, adapter=adapter, seconds=trained.seconds, cpu_seconds=trained.cpu_seconds)
+
+
+def _line(name: str, report: Report | None, note: str = "") -> Line:
+    return Line(
+        name=name,
+        right=report.candidate if report else None,
+        gain=report.gain if report else None,
+        low=report.low if report else None,
+        high=report.high if report else None,
+        passed=bool(report and report.passed),
+        note=note,
+    )
+
+
+def _timed(name: str, work: Callable[[], Line]) -> Line:
+    """What a way of learning came to, and what all of it took."""
+    started, cpu = time.monotonic(), _cpu()
+    try:
+        line = work()
+    except JourneymanError as error:
+        line = _line(name, None, str(error))
+    return replace(line, seconds=round(time.monotonic() - started, 1), cpu_seconds=round(_cpu() - cpu, 1))
 
 
 def _cpu() -> float:
