@@ -9,6 +9,7 @@
     │   ├── ModelRefused   the server said no for good: wrong key, bad request, unknown model
     │   └── ModelBusy      rate limit, overload or time-out: the same call may succeed later
     ├── SandboxError   code could not be run (code that ran and failed is a result)
+    ├── PlanError      a plan that cannot be carried out: a circle, a missing input, nobody who could do it
     ├── PlaybookError  a playbook, journal or delta that cannot be what it says it is
     ├── StoreError     the store refused, or holds what it should not
     │   └── Unkeepable     one record is such that no store takes it: what stands beside it can be kept
@@ -73,6 +74,10 @@ class SandboxError(JourneymanError):
 
 class PlaybookError(JourneymanError):
     """A playbook, journal or delta that cannot be what it says it is."""
+
+
+class PlanError(JourneymanError):
+    """A plan that cannot be carried out: subtasks in a circle, an input that nobody gives, a step that nobody can do."""
 
 
 class StoreError(JourneymanError):

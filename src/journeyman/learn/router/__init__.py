@@ -1,0 +1,1 @@
+"""Which model for which request: learned from what became of earlier ones."""

@@ -1,0 +1,74 @@
+"""Requests, workers, and what became of asking each: the rows as arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from journeyman.policy import Card, Outcome
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One request, and what became of it with those workers that were asked."""
+
+    id: str
+    request: str
+    type: str = "general"
+    """What kind of request it is, where that is known: a subject, a data set, a task type."""
+    outcomes: Mapping[str, Outcome]
+    """By worker."""
+    split: str = ""
+    """"train", "validation" or "held_out", where the file says it."""
+    propensity: float | None = None
+    """Of a row that logs one decision: the probability with which its worker was chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """n requests, m workers; what is unknown is NaN."""
+
+    ids: tuple[str, ...]
+    requests: tuple[str, ...]
+    types: tuple[str, ...]
+    cards: tuple[Card, ...]
+    """m, in the order of the columns."""
+    success: Floats
+    """(n, m), 0 to 1."""
+    cost: Floats
+    """(n, m), US dollars."""
+    seconds: Floats
+    """(n, m)."""
+    errors: NDArray[np.bool_]
+    """(n, m): asked, and the provider gave no answer."""
+    malformed: NDArray[np.bool_]
+    """(n, m): an answer that could not be read. Counts as a wrong one in `success`, and is told apart here."""
+    splits: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return tuple(card.name for card in self.cards)
+
+    def take(self, rows: Sequence[int] | NDArray[Any]) -> "Table":
+        """Some of the rows, in that order."""
+        at = np.asarray(rows, np.int64)
+        pick = at.tolist()
+        return replace(
+            self,
+            ids=tuple(self.ids[i] for i in pick),
+            requests=tuple(self.requests[i] for i in pick),
+            types=tuple(self.types[i] for i in pick),
+            success=self.success[at],
+            cost=self.cost[at],
+            seconds=self.seconds[at],
+            errors=self.errors[at],
+            malformed=self.malformed[at],
+            splits=tuple(self.splits[i] for i in pick) if self.splits else (),
+        )

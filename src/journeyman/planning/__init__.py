@@ -1,0 +1,1 @@
+"""The planner at work: instructions collected and carried out, phases of training, proof and release."""
