@@ -48,10 +48,9 @@ class Plan:
     subtasks: tuple[Subtask, ...]
 
     def __post_init__(self) -> None:
+        _check_ids(self.subtasks)
         seen: set[str] = set()
         for subtask in self.subtasks:
-            if subtask.id in seen:
-                raise PlanError(f"two subtasks are called {subtask.id!r}; each needs an id of its own")
             if missing := [id for id in subtask.after if id not in seen]:
                 raise PlanError(f"subtask {subtask.id!r} follows {missing[0]!r}, which does not stand before it")
             seen.add(subtask.id)
@@ -64,6 +63,7 @@ class Plan:
             PlanError: They follow each other in a circle, or one follows a subtask that is not there.
         """
         found = list(subtasks)
+        _check_ids(found)
         known = {subtask.id for subtask in found}
         for subtask in found:
             if missing := sorted(set(subtask.after) - known):
@@ -133,6 +133,14 @@ class Plan:
         """The same plan, done by others; one name for each subtask."""
         pairs = zip(self.subtasks, workers, strict=True)
         return replace(self, subtasks=tuple(replace(subtask, worker=worker) for subtask, worker in pairs))
+
+
+def _check_ids(subtasks: Sequence[Subtask]) -> None:
+    seen: set[str] = set()
+    for subtask in subtasks:
+        if subtask.id in seen:
+            raise PlanError(f"two subtasks are called {subtask.id!r}; each needs an id of its own")
+        seen.add(subtask.id)
 
 
 def _in_order(subtasks: Sequence[Subtask]) -> list[Subtask]:
