@@ -48,11 +48,11 @@ def test_the_price_is_that_of_the_server_in_the_environment(pupil: Pupil, monkey
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(InputError, match="openai:gpt-5-mini has no known price"):
         train(max_cost=1)
-    assert estimate.report(OfflineTrainer(config()).plan())["cost"] is None
+    assert estimate.report(OfflineTrainer(config()).work())["cost"] is None
     assert app.price("openai:gpt-5-mini@https://api.openai.com/v1") is not None
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1/")
-    assert estimate.report(OfflineTrainer(config()).plan())["cost"] > 0
-    assert estimate.report(OfflineTrainer(config(base_url="http://127.0.0.1:9/v1")).plan())["cost"] is None
+    assert estimate.report(OfflineTrainer(config()).work())["cost"] > 0
+    assert estimate.report(OfflineTrainer(config(base_url="http://127.0.0.1:9/v1")).work())["cost"] is None
     assert app.price("embedded") is not None
 
 

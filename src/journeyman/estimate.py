@@ -37,7 +37,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Work:
     """What a training run asks of models: its tasks and how often each is attempted."""
 
     generator: str
@@ -56,49 +56,49 @@ class Plan:
     """Tokens of one reply."""
 
 
-def parts(plan: Plan) -> list[Part]:
+def parts(work: Work) -> list[Part]:
     """Training, reflection and evaluation; every attempt is counted as reflected on, so this is rather too much."""
-    train = [task for task in plan.tasks if task.split is Split.TRAIN]
-    held_out = [task for task in plan.tasks if task.split is Split.HELD_OUT]
-    bullets = int(plan.token_budget * BULLETS)
-    tries = plan.epochs * plan.attempts * plan.calls
+    train = [task for task in work.tasks if task.split is Split.TRAIN]
+    held_out = [task for task in work.tasks if task.split is Split.HELD_OUT]
+    bullets = int(work.token_budget * BULLETS)
+    tries = work.epochs * work.attempts * work.calls
     prompt = sum(_prompt(task) for task in train)
-    looks = 2 * plan.trials * plan.calls
-    seen = plan.reply * (plan.calls - 1) // 2
+    looks = 2 * work.trials * work.calls
+    seen = work.reply * (work.calls - 1) // 2
     return [
         Part(
             role="generator",
-            model=plan.generator,
+            model=work.generator,
             calls=len(train) * tries,
             input_tokens=(prompt + (bullets + seen) * len(train)) * tries,
-            output_tokens=plan.reply * len(train) * tries,
-            base_url=plan.base_url,
+            output_tokens=work.reply * len(train) * tries,
+            base_url=work.base_url,
         ),
         Part(
             role="reflector",
-            model=plan.reflector,
-            calls=len(train) * plan.epochs,
+            model=work.reflector,
+            calls=len(train) * work.epochs,
             input_tokens=(
-                prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + plan.reply * plan.attempts) * len(train)
+                prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + work.reply * work.attempts) * len(train)
             )
-            * plan.epochs,
-            output_tokens=REFLECTION * len(train) * plan.epochs,
-            base_url=plan.base_url,
+            * work.epochs,
+            output_tokens=REFLECTION * len(train) * work.epochs,
+            base_url=work.base_url,
         ),
         Part(
             role="evaluation",
-            model=plan.generator,
+            model=work.generator,
             calls=len(held_out) * looks,
             input_tokens=(sum(_prompt(task) for task in held_out) + (bullets // 2 + seen) * len(held_out)) * looks,
-            output_tokens=plan.reply * len(held_out) * looks,
-            base_url=plan.base_url,
+            output_tokens=work.reply * len(held_out) * looks,
+            base_url=work.base_url,
         ),
     ]
 
 
-def report(plan: Plan) -> dict[str, Any]:
+def report(work: Work) -> dict[str, Any]:
     """The estimate as JSON: `parts`, and `cost`, which is null when a part has no known price."""
-    found = parts(plan)
+    found = parts(work)
     return {
         "parts": [
             {

@@ -80,10 +80,10 @@ class OfflineTrainer:
         """Training tasks, each counted as often as it is gone through."""
         return len(self.dataset.split(Split.TRAIN)) * self.config.epochs
 
-    def plan(self) -> estimate.Plan:
+    def work(self) -> estimate.Work:
         """What the run will ask of its models, to price it."""
         generator, reflector = self.config.models
-        return estimate.Plan(
+        return estimate.Work(
             generator=generator,
             reflector=reflector,
             tasks=self.dataset.tasks,

@@ -114,8 +114,8 @@ class ScenarioTrainer(OfflineTrainer):
         """Attempts of the whole run."""
         return self.examples * self.config.attempts
 
-    def plan(self) -> estimate.Plan:
-        return replace(super().plan(), calls=self.config.rounds, reply=REPLY)
+    def work(self) -> estimate.Work:
+        return replace(super().work(), calls=self.config.rounds, reply=REPLY)
 
     async def _finish(self, run: Run) -> TrainingResult:
         """Train from where the run is to its end. The file of results is written after every attempt."""

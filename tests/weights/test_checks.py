@@ -14,7 +14,7 @@ from journeyman.learn.weights.hardware import get_ryzen_optimized_config
 from journeyman.learn.weights.rows import Group, Labelled
 from journeyman.weights import checks, runs
 from journeyman.weights.checks import Material
-from journeyman.weights.planning import planned
+from journeyman.weights.prepared import prepare
 from journeyman.weights.settings import RunSettings
 from journeyman.weights.training import RLTrainer
 
@@ -70,7 +70,7 @@ def test_rows_are_counted_as_what_is_learned_from_them() -> None:
 
 def test_the_time_that_a_file_of_rows_takes_is_estimated() -> None:
     config = replace(DESK, dataset_name="", domain="", data="rows.jsonl", method="kto", base_model="Qwen/Qwen2.5-0.5B-Instruct")
-    blind, counted = planned(config, fitting=False), planned(config, fitting=False, examples=80)
+    blind, counted = prepare(config, fitting=False), prepare(config, fitting=False, examples=80)
     assert blind.estimate is not None
     assert counted.estimate is not None
     assert blind.estimate.steps is None

@@ -20,7 +20,7 @@ from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.header import read_header
 from journeyman.learn.weights.hosting import OllamaHostingProfile
 from journeyman.learn.weights.llamacpp import Launched, Served, launch
-from journeyman.learn.weights.ollama import Deployed, OllamaDeployer, Plan, Progress
+from journeyman.learn.weights.ollama import Deployed, Deployment, OllamaDeployer, Progress
 
 COMMON = ("name", "quantization", "base_model", "num_ctx", "num_parallel", "profile", "force")
 """Options of both ways to serve."""
@@ -68,24 +68,24 @@ def to_ollama(wish: Wish, *, host: str | None, system: str, licence: Path | None
         return _turned_down(wish, artifact)
     deployer = OllamaDeployer(host, on_progress=_teller())
     gguf = _exported(wish, artifact)
-    plan = deployer.plan(
+    deployment = deployer.prepare(
         wish.name or artifact.name,
         gguf,
         profile=wish.hosting(gguf, deployer),
         system=system,
         licence=licence.read_text(encoding="utf-8", errors="replace") if licence else "",
     )
-    _show_plan(plan)
+    _show(deployment)
     if dry_run:
         if not wish.as_json:
-            click.echo(plan.modelfile.text, nl=False)
-        emit({**_planned(plan), "dry_run": True}, as_json=wish.as_json)
+            click.echo(deployment.modelfile.text, nl=False)
+        emit({**_planned(deployment), "dry_run": True}, as_json=wish.as_json)
         return allowed
-    made = deployer.carry_out(plan)
-    told = {"to": "ollama", "name": plan.name, "url": plan.url, "gguf": str(gguf), "digest": plan.digest}
+    made = deployer.carry_out(deployment)
+    told = {"to": "ollama", "name": deployment.name, "url": deployment.url, "gguf": str(gguf), "digest": deployment.digest}
     artifact.note(told, force=wish.force)
     _show_deployed(made)
-    emit({**_planned(plan), **_done(made)}, as_json=wish.as_json)
+    emit({**_planned(deployment), **_done(made)}, as_json=wish.as_json)
     return bool(made.reply.strip())
 
 
@@ -209,18 +209,18 @@ def _teller() -> Callable[[Progress], None]:
     return tell
 
 
-def _planned(plan: Plan) -> dict[str, Any]:
+def _planned(deployment: Deployment) -> dict[str, Any]:
     return {
-        "name": plan.name,
-        "url": plan.url,
-        "gguf": str(plan.gguf),
-        "size": plan.size,
-        "digest": f"sha256:{plan.digest}",
-        "modelfile": plan.modelfile.text,
-        "request": plan.request,
-        "environment": plan.profile.environment,
-        "profile": _settings(plan.profile),
-        "notes": list(plan.notes),
+        "name": deployment.name,
+        "url": deployment.url,
+        "gguf": str(deployment.gguf),
+        "size": deployment.size,
+        "digest": f"sha256:{deployment.digest}",
+        "modelfile": deployment.modelfile.text,
+        "request": deployment.request,
+        "environment": deployment.profile.environment,
+        "profile": _settings(deployment.profile),
+        "notes": list(deployment.notes),
     }
 
 
@@ -250,14 +250,15 @@ def _settings(profile: OllamaHostingProfile) -> dict[str, Any]:
     }
 
 
-def _show_plan(plan: Plan) -> None:
-    _say(f"{plan.gguf} ({plan.size / 1e6:.1f} MB, sha256:{plan.digest}) to {plan.url} as {plan.name}")
-    _say(*(f"  {reason.name} {reason.value}: {reason.why}" for reason in plan.profile.reasons))
-    _say(*(f"  not carried over: {note}" for note in plan.notes))
+def _show(deployment: Deployment) -> None:
+    size = f"{deployment.size / 1e6:.1f} MB"
+    _say(f"{deployment.gguf} ({size}, sha256:{deployment.digest}) to {deployment.url} as {deployment.name}")
+    _say(*(f"  {reason.name} {reason.value}: {reason.why}" for reason in deployment.profile.reasons))
+    _say(*(f"  not carried over: {note}" for note in deployment.notes))
 
 
 def _show_deployed(made: Deployed) -> None:
-    name, told = made.plan.name, " ".join(f"{key}={value}" for key, value in made.plan.profile.environment.items())
+    name, told = made.deployment.name, " ".join(f"{key}={value}" for key, value in made.deployment.profile.environment.items())
     _say(
         f"{name} was asked {made.prompt!r} and said {made.reply!r} within {made.seconds:.1f} s",
         f"the server's own settings are given where it is started: {told} ollama serve",

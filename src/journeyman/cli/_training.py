@@ -101,7 +101,7 @@ def warn_of_few(held_out: int, least: int) -> None:
 
 def priced(trainer: OfflineTrainer, *, quiet: bool) -> dict[str, Any]:
     """About what the run will take, shown and as an object."""
-    found = estimate.report(trainer.plan())
+    found = estimate.report(trainer.work())
     if quiet:
         return found
     heads = ("role", Column("model", overflow="fold"), "calls", "input tokens", "output tokens", "cost")

@@ -13,7 +13,7 @@ from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import Ended
 from journeyman.release import Stage
 from journeyman.weights import checks, runs
-from journeyman.weights.planning import Plan, planned
+from journeyman.weights.prepared import Prepared, prepare
 from journeyman.weights.results import WeightsResult
 from journeyman.weights.settings import RunSettings
 from journeyman.weights.training import RLTrainer, Watcher
@@ -31,10 +31,10 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     training = runs.settled(training_of(options), settings)
     given = {"profile": options.get("profile", ""), "short": options.get("quick", False)}
     examples = checks.gather(training, settings).examples(training.method) if dry else None
-    plan = planned(training, **given, fitting=not dry, examples=examples)
+    prepared = prepare(training, **given, fitting=not dry, examples=examples)
     if dry:
-        return _estimated(plan, quiet=quiet)
-    return _trained(RLTrainer(plan.config, settings), quiet=quiet)
+        return _estimated(prepared, quiet=quiet)
+    return _trained(RLTrainer(prepared.config, settings), quiet=quiet)
 
 
 def training_of(options: Mapping[str, Any]) -> TrainingConfig:
@@ -112,10 +112,10 @@ def describe(result: WeightsResult) -> Iterator[str]:
             yield f"learned before, {domain}: {report.gain:+.1%} ({report.low:+.1%} to {report.high:+.1%})"
 
 
-def _estimated(plan: Plan, *, quiet: bool) -> dict[str, Any]:
+def _estimated(prepared: Prepared, *, quiet: bool) -> dict[str, Any]:
     if not quiet:
         out = Console(highlight=False, soft_wrap=True, markup=False)
-        for line in plan.lines():
+        for line in prepared.lines():
             out.print(line)
         out.print("Nothing was trained.")
-    return plan.json()
+    return prepared.json()

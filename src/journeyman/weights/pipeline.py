@@ -244,9 +244,9 @@ class TrainingPipeline:
                 result = replace(result, answered=self._answered(served))
         if asked.deploy_ollama:
             deployed = OllamaDeployer().create_model(asked.name or asked.agent or artifact.name, file)
-            self._watcher.said(f"in Ollama: ollama run {deployed.plan.name}")
-            result = replace(result, ollama_model=deployed.plan.name)
-            told = {"to": "ollama", "name": deployed.plan.name, "url": deployed.plan.url, "gguf": str(file)}
+            self._watcher.said(f"in Ollama: ollama run {deployed.deployment.name}")
+            result = replace(result, ollama_model=deployed.deployment.name)
+            told = {"to": "ollama", "name": deployed.deployment.name, "url": deployed.deployment.url, "gguf": str(file)}
             artifact.note(told, force=self.settings.force)
         return result
 

@@ -23,7 +23,7 @@ from journeyman.release import Stage
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset, digest
 from journeyman.weights import checks, launching, tasks
-from journeyman.weights.planning import planned
+from journeyman.weights.prepared import prepare
 from journeyman.weights.settings import RunSettings
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     if settings.workers == launching.HERE:
         checks.installed()
     # Whether it fits is known of this machine, and not of a cluster's.
-    config = planned(config, fitting=settings.workers == launching.HERE).config
+    config = prepare(config, fitting=settings.workers == launching.HERE).config
     runs = Path(settings.project) / "runs"
     files.check_writable(runs / "run" / "config.json")
     name = _named(config, material.rows, material.dataset)

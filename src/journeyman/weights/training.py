@@ -28,7 +28,7 @@ from journeyman.stores import RunRecord, RunState, Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.weights import launching, runs, tasks
 from journeyman.weights.keeping import keep
-from journeyman.weights.planning import planned
+from journeyman.weights.prepared import prepare
 from journeyman.weights.proof import Proof, provable
 from journeyman.weights.results import WeightsResult
 from journeyman.weights.runs import Run
@@ -74,7 +74,7 @@ class RLTrainer:
         if self.config.data or self.config.dataset_name or self._rows is not None:
             self.begin()
         else:
-            planned(self.config)
+            prepare(self.config)
 
     def begin(self) -> Run:
         """Check everything, and make the folder of the run.

@@ -80,20 +80,20 @@ def test_the_modelfile_beside_the_weights_says_the_same(server: ollama.Ollama, w
     text = made.modelfile.read_text()
     assert made.modelfile == weights.with_name("tiny-Q8_0.Modelfile")
     assert text.startswith("FROM ./tiny-Q8_0.gguf\n")
-    assert f'TEMPLATE """{made.plan.modelfile.template}"""' in text
+    assert f'TEMPLATE """{made.deployment.modelfile.template}"""' in text
     assert 'PARAMETER stop "<|im_end|>"\n' in text
     assert 'LICENSE """apache-2.0"""' in text
 
 
 def test_a_plan_needs_no_server_and_sends_nothing(weights: Path) -> None:
-    plan = OllamaDeployer("127.0.0.1:1", environment={}).plan("agent", weights)
-    assert (plan.size, plan.url) == (weights.stat().st_size, "http://127.0.0.1:1")
-    assert plan.request["files"] == {"tiny-Q8_0.gguf": f"sha256:{plan.digest}"}
+    made = OllamaDeployer("127.0.0.1:1", environment={}).prepare("agent", weights)
+    assert (made.size, made.url) == (weights.stat().st_size, "http://127.0.0.1:1")
+    assert made.request["files"] == {"tiny-Q8_0.gguf": f"sha256:{made.digest}"}
 
 
 def test_another_machine_decides_on_its_threads_itself(weights: Path) -> None:
-    assert "num_thread" not in OllamaDeployer("box.example", environment={}).plan("agent", weights).modelfile.parameters
-    assert "num_thread" in OllamaDeployer("localhost", environment={}).plan("agent", weights).modelfile.parameters
+    assert "num_thread" not in OllamaDeployer("box.example", environment={}).prepare("agent", weights).modelfile.parameters
+    assert "num_thread" in OllamaDeployer("localhost", environment={}).prepare("agent", weights).modelfile.parameters
 
 
 def test_a_model_can_be_asked_and_deleted(server: ollama.Ollama, weights: Path) -> None:
@@ -167,7 +167,7 @@ def test_secrets_are_sent_and_never_shown(server: ollama.Ollama, weights: Path) 
 def test_a_file_without_a_template_is_deployed_with_a_word(server: ollama.Ollama, tmp_path: Path) -> None:
     bare = gguf(tmp_path / "bare.gguf", {key: value for key, value in TINY.items() if "template" not in key})
     made = deployer(server).create_model("agent", bare)
-    assert any("no chat template" in note for note in made.plan.notes)
+    assert any("no chat template" in note for note in made.deployment.notes)
     assert "template" not in server.models["agent:latest"]["request"]
 
 

@@ -38,7 +38,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Deployment:
     """What would be sent."""
 
     name: str
@@ -63,7 +63,7 @@ class Plan:
 class Deployed:
     """A model that Ollama has, and what it said first."""
 
-    plan: Plan
+    deployment: Deployment
     version: str
     """Ollama's."""
     uploaded: bool
@@ -133,7 +133,7 @@ class OllamaDeployer:
             raise ModelRefused(f"the Ollama at {self.url} is {version}, and {oldest} or newer is needed: update it")
         return version
 
-    def plan(
+    def prepare(
         self,
         name: str,
         gguf: str | Path,
@@ -142,7 +142,7 @@ class OllamaDeployer:
         system: str = "",
         licence: str = "",
         parameters: Mapping[str, Value | tuple[str, ...]] | None = None,
-    ) -> Plan:
+    ) -> Deployment:
         """What `create_model` would send. Nothing is sent, and no server need be there.
 
         Raises:
@@ -158,7 +158,7 @@ class OllamaDeployer:
         modelfile = Modelfile(
             weights=path.name, template=template, system=system, licence=licence or header.licence, parameters=told
         )
-        return Plan(
+        return Deployment(
             name=check_name(name),
             url=self.url,
             gguf=path,
@@ -189,24 +189,24 @@ class OllamaDeployer:
             ModelRefused: The server does not take it.
             ModelError: The model was made, and does not answer.
         """
-        plan = self.plan(name, gguf, profile=profile, system=system, licence=licence, parameters=parameters)
-        return self.carry_out(plan)
+        deployment = self.prepare(name, gguf, profile=profile, system=system, licence=licence, parameters=parameters)
+        return self.carry_out(deployment)
 
-    def carry_out(self, plan: Plan) -> Deployed:
+    def carry_out(self, deployment: Deployment) -> Deployed:
         """What `plan` said. Raises like `create_model`."""
         version = self.version()
-        written = _written(plan)
-        uploaded = self._upload(plan)
-        with self._named(f"making {plan.name}", plan):
-            for line in self._wire.lines("POST", "/api/create", plan.request, timeout=PATIENCE):
+        written = _written(deployment)
+        uploaded = self._upload(deployment)
+        with self._named(f"making {deployment.name}", deployment):
+            for line in self._wire.lines("POST", "/api/create", deployment.request, timeout=PATIENCE):
                 if "error" in line:
                     raise Refused(int(line.get("status") or 200), str(line["error"]))
                 self._on_progress(_progress(line))
         self._on_progress(Progress(status="asking it"))
         started = time.perf_counter()
-        reply, tokens = self._asked(plan.name)
+        reply, tokens = self._asked(deployment.name)
         return Deployed(
-            plan=plan,
+            deployment=deployment,
             version=version,
             uploaded=uploaded,
             modelfile=written,
@@ -256,23 +256,25 @@ class OllamaDeployer:
         num_ctx = min(context or CONTEXT, model.context_length or context or CONTEXT)
         return OllamaHostingProfile(num_thread=None, num_ctx=num_ctx, num_parallel=parallel or 1)
 
-    def _upload(self, plan: Plan) -> bool:
+    def _upload(self, deployment: Deployment) -> bool:
         """Whether the weights had to be sent."""
-        path = f"/api/blobs/sha256:{plan.digest}"
-        with self._named(f"sending {plan.gguf.name}", plan):
+        path = f"/api/blobs/sha256:{deployment.digest}"
+        with self._named(f"sending {deployment.gguf.name}", deployment):
             try:
                 self._wire.call("HEAD", path)
             except Refused as error:
                 if error.status != 404:
                     raise
             else:
-                self._on_progress(Progress(status="the weights are there already", completed=plan.size, total=plan.size))
+                self._on_progress(
+                    Progress(status="the weights are there already", completed=deployment.size, total=deployment.size)
+                )
                 return False
 
             def sent(count: int) -> None:
-                self._on_progress(Progress(status="sending the weights", completed=count, total=plan.size))
+                self._on_progress(Progress(status="sending the weights", completed=count, total=deployment.size))
 
-            self._wire.send(path, plan.gguf, sent, timeout=PATIENCE)
+            self._wire.send(path, deployment.gguf, sent, timeout=PATIENCE)
         return True
 
     def _asked(self, name: str) -> tuple[str, int | None]:
@@ -285,7 +287,7 @@ class OllamaDeployer:
         return _spoken(found)
 
     @contextmanager
-    def _named(self, doing: str, plan: Plan | None = None) -> Iterator[None]:
+    def _named(self, doing: str, deployment: Deployment | None = None) -> Iterator[None]:
         """What goes wrong with the server, as one sentence."""
         try:
             yield
@@ -295,7 +297,7 @@ class OllamaDeployer:
                 "start it with `ollama serve`, or name another with --host or OLLAMA_HOST"
             ) from None
         except Refused as error:
-            raise ModelRefused(f"the Ollama at {self.url} refused {doing}: {_advised(error, plan)}") from None
+            raise ModelRefused(f"the Ollama at {self.url} refused {doing}: {_advised(error, deployment)}") from None
 
 
 def digest_of(path: Path) -> str:
@@ -319,11 +321,11 @@ def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     return found.text, found.stop, found.notes
 
 
-def _written(plan: Plan) -> Path:
+def _written(deployment: Deployment) -> Path:
     """The Modelfile beside the weights: whole, or not at all."""
-    path = plan.gguf.with_name(f"{plan.gguf.stem}.Modelfile")
+    path = deployment.gguf.with_name(f"{deployment.gguf.stem}.Modelfile")
     try:
-        write_text(path, plan.modelfile.text)
+        write_text(path, deployment.modelfile.text)
     except InputError as error:
         raise InputError(f"{error}; copy the GGUF file to a folder of your own") from None
     return path
@@ -347,11 +349,11 @@ def _progress(line: Mapping[str, Any]) -> Progress:
     return Progress(status=str(line.get("status", "")), completed=line.get("completed"), total=line.get("total"))
 
 
-def _advised(error: Refused, plan: Plan | None) -> str:
+def _advised(error: Refused, deployment: Deployment | None) -> str:
     """What the server said, and what to do about it."""
     said = error.said or f"status {error.status}"
     if "no space left" in said.casefold() or error.status == 507:
-        needed = f"{plan.size / 1e9:.2f} GB are needed" if plan else "make room"
+        needed = f"{deployment.size / 1e9:.2f} GB are needed" if deployment else "make room"
         return f"it has no space left ({needed}; OLLAMA_MODELS says where it keeps models)"
     advice = {
         401: "set OLLAMA_API_KEY, or put name:password@ before the host",

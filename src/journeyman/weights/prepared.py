@@ -13,7 +13,7 @@ from journeyman.learn.weights.resolve import quick, reasons, resolve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Prepared:
     """Before anything is spent."""
 
     config: TrainingConfig
@@ -50,9 +50,9 @@ class Plan:
         yield f"cost    ${found.cost:.2f} to others"
 
 
-def planned(
+def prepare(
     config: TrainingConfig, *, profile: str = "", short: bool = False, fitting: bool = True, examples: int | None = None
-) -> Plan:
+) -> Prepared:
     """Fill in what a config leaves open, and estimate.
 
     Args:
@@ -73,7 +73,7 @@ def planned(
     found = None
     if shape is not None:
         found = (memory.must_fit if fitting else memory.estimate)(shape, _counted(config, examples), hardware)
-    return Plan(config=config, hardware=hardware, derived=derived, estimate=found, unknown=unknown)
+    return Prepared(config=config, hardware=hardware, derived=derived, estimate=found, unknown=unknown)
 
 
 def _counted(config: TrainingConfig, examples: int | None) -> TrainingConfig:
