@@ -1,0 +1,1 @@
+"""Who does the subtasks of a plan: models, agents, code in a sandbox, HTTP APIs, functions."""
