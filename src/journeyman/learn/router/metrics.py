@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 SHARES = np.linspace(0, 1, 11)
-"""Where APGR and CPT look at the curve: every tenth of the calls, with straight lines between, as RouteLLM's own evaluation does.
-At the shares of single requests, noise alone would cross a threshold too early."""
+"""Where APGR and CPT look at the curve: every tenth of the calls, straight lines between, as RouteLLM's own evaluation does.
+Looked at after every request, noise alone would cross a threshold too early."""
 
 
 def strong_share_curve(scores: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> tuple[Floats, Floats]:
