@@ -103,9 +103,8 @@ class Objective:
 
     def __str__(self) -> str:
         """Words that `parse` reads back, without the lists."""
-        terms = "".join(
-            f" - {weight!r}*{name}" for name, weight in zip(("cost", "p50", "p95"), self._said, strict=True) if weight
-        )
+        weights = {"cost": self.cost, "p50": self.p50, "p95": self.p95}
+        terms = "".join(f" - {weight!r}*{name}" for name, weight in weights.items() if weight)
         limits = {"cost <= ": self.max_cost, "quality >= ": self.min_quality, "p95 <= ": self.deadline}
         held = " and ".join(f"{words}{limit!r}" for words, limit in limits.items() if limit is not None)
         return f"quality{terms}" + (f" where {held}" if held else "")
