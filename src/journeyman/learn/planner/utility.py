@@ -1,0 +1,243 @@
+"""What a run was worth: the reward as documented, and a utility in one unit that success decides.
+
+The documented reward adds terms of four units. With latency in milliseconds one second outweighs a whole success, so what it
+prefers is speed (`journeyman.learn.planner.lint` shows it on one's own runs). The utility counts in successes: what an operator
+would pay for one more, in dollars and in seconds, says what a dollar and a second are worth.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from journeyman.errors import InputError
+from journeyman.learn.router.table import Floats, Table
+from journeyman.policy import Outcome
+
+
+class Executed(Protocol):
+    """What became of a plan, as far as a reward looks at it."""
+
+    @property
+    def success(self) -> bool | float | None: ...
+    @property
+    def total_cost(self) -> float | None:
+        """US dollars."""
+
+    @property
+    def total_latency_ms(self) -> float | None: ...
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """By subtask; empty where it gave none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """n runs as arrays; what is unknown is NaN."""
+
+    workers: tuple[str, ...]
+    """n, who did each. Runs of whole plans are told apart by the plan's workers joined, or not at all."""
+    success: Floats
+    """(n,), 0 to 1."""
+    cost: Floats
+    """(n,), US dollars."""
+    seconds: Floats
+    """(n,), along the critical path: what somebody waited for."""
+    subtasks: Floats
+    """(n,), how many subtasks were done."""
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    @classmethod
+    def of(cls, outcomes: Iterable[tuple[str, Outcome]]) -> "Runs":
+        """Single calls: a worker's name, and what became of asking it."""
+        pairs = list(outcomes)
+        return cls(
+            workers=tuple(worker for worker, _ in pairs),
+            success=_array(outcome.success for _, outcome in pairs),
+            cost=_array(outcome.cost for _, outcome in pairs),
+            seconds=_array(outcome.seconds for _, outcome in pairs),
+            subtasks=_array(outcome.success is not None for _, outcome in pairs),
+        )
+
+    @classmethod
+    def executed(cls, results: Iterable[tuple[str, Executed]]) -> "Runs":
+        """Whole plans: a name for who did it, and what became of it."""
+        pairs = list(results)
+        return cls(
+            workers=tuple(worker for worker, _ in pairs),
+            success=_array(result.success for _, result in pairs),
+            cost=_array(result.total_cost for _, result in pairs),
+            seconds=_array(result.total_latency_ms for _, result in pairs) / 1000,
+            subtasks=_array(_done(result) for _, result in pairs),
+        )
+
+    @classmethod
+    def table(cls, table: Table) -> "Runs":
+        """Each request to each worker that answered it, row by row."""
+        asked = np.isfinite(table.success)
+        names = np.broadcast_to(np.asarray(table.workers, object), asked.shape)
+        return cls(
+            workers=tuple(names[asked].tolist()),
+            success=table.success[asked],
+            cost=table.cost[asked],
+            seconds=table.seconds[asked],
+            subtasks=np.ones(int(asked.sum())),
+        )
+
+
+class Reward(Protocol):
+    """Says what runs were worth, as a sum of terms."""
+
+    def terms(self, runs: Runs) -> Mapping[str, Floats]:
+        """By name of the term, shape (n,). NaN where it cannot be told."""
+
+
+def total(reward: Reward, runs: Runs) -> Floats:
+    """What each run was worth, shape (n,); NaN where a term of it cannot be told."""
+    worth: Floats = np.sum([*reward.terms(runs).values()], axis=0)
+    return worth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documented:
+    """alpha·success - beta·cost - gamma_latency·latency_ms + shaped_reward·subtasks done."""
+
+    alpha: float = 10.0
+    beta: float = 0.1
+    """For a US dollar."""
+    gamma_latency: float = 0.01
+    """For a millisecond."""
+    shaped_reward: float = 0.1
+    """For a subtask that gave an output."""
+
+    def terms(self, runs: Runs) -> Mapping[str, Floats]:
+        return {
+            "success": self.alpha * runs.success,
+            "cost": -self.beta * runs.cost,
+            "latency": -self.gamma_latency * 1000 * runs.seconds,
+            "subtasks": self.shaped_reward * runs.subtasks,
+        }
+
+
+def compute_reward(
+    result: Executed, *, alpha: float = 10.0, beta: float = 0.1, gamma_latency: float = 0.01, shaped_reward: float = 0.1
+) -> float:
+    """alpha·success - beta·total_cost - gamma_latency·total_latency_ms + shaped_reward·(subtasks with an output).
+
+    Raises:
+        InputError: Success, cost or latency is not known: taking it for 0 would make the unknown look free.
+    """
+    known = {"success": result.success, "total_cost": result.total_cost, "total_latency_ms": result.total_latency_ms}
+    if missing := [name for name, value in known.items() if value is None or not np.isfinite(value)]:
+        raise InputError(
+            f"the result has no {' and no '.join(missing)}, and unknown is not 0; use a Utility, which can assume it"
+        )
+    documented = Documented(alpha=alpha, beta=beta, gamma_latency=gamma_latency, shaped_reward=shaped_reward)
+    return float(total(documented, Runs.executed([("", result)]))[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utility:
+    """U = value·success - cost_weight·cost/cost_reference - latency_weight·seconds/seconds_reference, in successes.
+
+    `value` comes with success alone: what fails is never worth more than nothing, however quick it was. A cost or latency that
+    is not known counts as the reference, and `assumed` says how often.
+    """
+
+    value: float = 1.0
+    cost_weight: float = 0.1
+    """What a run at the reference's cost loses."""
+    latency_weight: float = 0.1
+    cost_reference: float | None = None
+    """US dollars, the median of the pool or logs; `None` when no cost is known, and cost then counts for nothing."""
+    seconds_reference: float | None = None
+    most: float = 10.0
+    """Times the reference, at which cost and latency are clipped: one call that hung for an hour must not outweigh the rest."""
+    refuse_unknown: bool = False
+    """Whether a cost or latency that is not known makes the utility unknown, instead of being assumed."""
+
+    @classmethod
+    def of(
+        cls,
+        runs: Runs,
+        *,
+        dollars_per_success: float | None = None,
+        seconds_per_success: float | None = None,
+        most: float = 10.0,
+    ) -> "Utility":
+        """In the operator's words: "I pay so many dollars, and wait so many seconds, for one more success".
+
+        The weights become reference/dollars and reference/seconds. What is not said keeps its default of 0.1: one success is
+        then worth ten times the median cost, or ten times the median wait.
+
+        Raises:
+            InputError: A number is not above 0, or a price is given for what the runs do not record.
+        """
+        cost, seconds = _median(runs.cost), _median(runs.seconds)
+        made = cls(cost_reference=cost, seconds_reference=seconds, most=most)
+        if dollars_per_success is not None:
+            made = replace(made, cost_weight=_weight(cost, dollars_per_success, "cost"))
+        if seconds_per_success is not None:
+            made = replace(made, latency_weight=_weight(seconds, seconds_per_success, "latency"))
+        return made
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that a run can be worth."""
+        spent = self.cost_weight * (self.cost_reference is not None) + self.latency_weight * (
+            self.seconds_reference is not None
+        )
+        return -self.most * spent, self.value
+
+    def terms(self, runs: Runs) -> Mapping[str, Floats]:
+        return {
+            "success": self.value * runs.success,
+            "cost": -self.cost_weight * self._share(runs.cost, self.cost_reference),
+            "latency": -self.latency_weight * self._share(runs.seconds, self.seconds_reference),
+        }
+
+    def assumed(self, runs: Runs) -> Mapping[str, int]:
+        """Of how many runs cost and latency are not known and count as the reference."""
+        return {
+            "cost": int(np.isnan(runs.cost).sum()) if self.cost_reference is not None else 0,
+            "latency": int(np.isnan(runs.seconds).sum()) if self.seconds_reference is not None else 0,
+        }
+
+    def unit(self, worth: Floats) -> Floats:
+        """Utilities as scores from 0 to 1, which a gate compares."""
+        low, high = self.bounds
+        return np.clip((worth - low) / (high - low), 0.0, 1.0)
+
+    def _share(self, spent: Floats, reference: float | None) -> Floats:
+        if reference is None:
+            return np.zeros_like(spent)
+        ratio = spent / reference
+        known = ratio if self.refuse_unknown else np.where(np.isnan(ratio), 1.0, ratio)
+        return np.clip(known, 0.0, self.most)
+
+
+def _weight(reference: float | None, pays: float, what: str) -> float:
+    if not pays > 0:
+        raise InputError(f"what one more success is worth in {what} is {pays:g}; it must be above 0")
+    if reference is None:
+        raise InputError(f"no run has a known {what}, so what one more success is worth in it cannot be used")
+    return reference / pays
+
+
+def _median(spent: Floats) -> float | None:
+    known = spent[np.isfinite(spent)]
+    middle = float(np.median(known)) if len(known) else 0.0
+    # A pool of free workers has no price to measure others by.
+    return middle if middle > 0 else (float(known.mean()) or None if len(known) else None)
+
+
+def _done(result: Executed) -> int:
+    return sum(bool(output) for output in result.outputs.values())
+
+
+def _array(values: Iterable[float | None]) -> Floats:
+    found: Sequence[float] = [float("nan") if value is None else float(value) for value in values]
+    return np.asarray(found, np.float64)
