@@ -66,6 +66,11 @@ def rows(lines: Iterable[tuple[Mapping[str, Any], Complain]]) -> tuple[Row, ...]
     return _together(found)
 
 
+def merged(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """The same for rows that were made elsewhere."""
+    return _together([_Answer(row, lambda _: None) for row in rows])
+
+
 def table(rows: Sequence[Row], cards: Mapping[str, Card] | None = None, *, output_tokens: int | None = None) -> Table:
     """The rows as arrays. Workers stand in the order in which they first come.
 
@@ -114,7 +119,7 @@ def of_trace(trace: Trace) -> Row | None:
     outcome = _traced(trace)
     if outcome.ending is Ending.UNJUDGED:
         return None
-    return Row(id=trace.id, request=trace.query, type=trace.domain, outcomes={models.pop(): outcome})
+    return Row(id="", request=trace.query, type=trace.domain, outcomes={models.pop(): outcome})
 
 
 def _traced(trace: Trace) -> Outcome:

@@ -1,0 +1,76 @@
+"""Which rows are learned from, which are chosen by, and which are only for the examination."""
+
+import hashlib
+from dataclasses import dataclass
+
+from journeyman.errors import InputError
+from journeyman.learn.router.table import Table
+from journeyman.task import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Places of rows in a table. A request, however often it stands there, is in one part alone."""
+
+    train: tuple[int, ...]
+    validation: tuple[int, ...]
+    held_out: tuple[int, ...]
+    left_out: tuple[int, ...] = ()
+    """Rows that a file wants learned from although their requests are held out."""
+
+
+def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed: int = 0) -> Parts:
+    """As the file says; rows of which it says nothing by a hash of the request, so that a request never changes sides.
+
+    Args:
+        held_out: The share of the requests that is set apart, where the file sets none apart itself.
+        validation: The same for those to choose by.
+        seed: Another one gives other parts.
+
+    Raises:
+        InputError: A share is not between 0 and 1, or both together leave nothing to learn from.
+    """
+    if not (0 <= held_out < 1 and 0 <= validation < 1 and held_out + validation < 1):
+        raise InputError(
+            f"shares of {held_out:g} held out and {validation:g} for validation leave nothing to learn from; take smaller ones"
+        )
+    told = table.splits or ("",) * len(table)
+    shares = {
+        Split.HELD_OUT: 0.0 if Split.HELD_OUT in told else held_out,
+        Split.VALIDATION: 0.0 if Split.VALIDATION in told else validation,
+    }
+    keys = [key(request) for request in table.requests]
+    # What the file holds out stays held out under every name.
+    said_of = list(zip(keys, told, strict=True))
+    apart = {own: split for split in (Split.VALIDATION, Split.HELD_OUT) for own, said in said_of if said == split}
+    found: dict[Split, list[int]] = {split: [] for split in Split}
+    left_out = []
+    for at, (own, said) in enumerate(said_of):
+        drawn = apart.get(own) or _drawn(own, seed, shares, said)
+        if said and drawn != said and own in apart:
+            left_out.append(at)
+        else:
+            found[drawn].append(at)
+    return Parts(
+        train=tuple(found[Split.TRAIN]),
+        validation=tuple(found[Split.VALIDATION]),
+        held_out=tuple(found[Split.HELD_OUT]),
+        left_out=tuple(left_out),
+    )
+
+
+def key(request: str) -> str:
+    """The same for texts that differ in blanks and case alone."""
+    return " ".join(request.casefold().split())
+
+
+def _drawn(own: str, seed: int, shares: dict[Split, float], said: str) -> Split:
+    digest = hashlib.sha256(f"{seed}/{own}".encode(errors="surrogatepass")).digest()
+    place = int.from_bytes(digest[:8]) / 2**64
+    held_out, validation = shares[Split.HELD_OUT], shares[Split.VALIDATION]
+    if said == Split.TRAIN:
+        # Said to be for learning: a part of it may be to choose by, and none is held out.
+        held_out = 0.0
+    if place < held_out:
+        return Split.HELD_OUT
+    return Split.VALIDATION if place < held_out + validation else Split.TRAIN
