@@ -1,54 +1,48 @@
-"""Execution logs of a planner: JSON lines with the instruction, the plan, what it cost, and whether it succeeded."""
+"""Execution logs of a planner as traces. `capture.execution_log` reads the lines."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from journeyman import plan_json
 from journeyman.capture import fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.errors import TraceError
+from journeyman.capture.execution_log import LoggedExecution, parse
+from journeyman.capture.execution_log import recognised as recognised
+from journeyman.plan import Subtask
 from journeyman.trace import AgentCall, ModelCall, Step, Trace
-
-
-def recognised(record: Mapping[str, Any]) -> bool:
-    return "instruction" in record and bool({"planner_outputs", "execution_result"} & set(record))
 
 
 def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
     """The execution that a line tells of.
 
-    Which model did a subtask is an index into a list that the log does not hold, so it is "worker 2".
+    In lines of earlier systems, which model did a subtask is an index into a list that the log does not hold, so it is
+    "worker 2".
 
     Raises:
         TraceError: The instruction is no text, or two fields say opposite things.
     """
-    instruction = record["instruction"]
-    if not isinstance(instruction, str):
-        raise TraceError("instruction: is no text")
-    result, plan = fields.mapping(record.get("execution_result")), fields.mapping(record.get("planner_outputs"))
-    success = _agreed(record.get("success"), result.get("success"))
-    millis = fields.number(record.get("latency_ms", result.get("total_latency_ms")))
-    cost = fields.number(record.get("cost", result.get("total_cost")))
-    started = fields.time(record.get("timestamp"))
-    outputs = result.get("outputs")
-    failure = fields.text(record.get("error") or result.get("error"))
+    line = parse(record)
+    started, success = line.timestamp, line.success
     trace = Trace(
-        id="",
-        task_id=str(record.get("task_id") or record.get("id") or instruction[:80]),
-        candidate_id="base",
+        id=line.id,
+        task_id=line.task_id or line.id or line.instruction[:80],
+        candidate_id=line.policy,
         started_at=started or NO_TIME,
-        ended_at=_end(started, millis),
-        steps=tuple(_steps(instruction, plan, result, cost)),
-        error=f"Failed: {failure or 'the log says no more'}" if success is False else None,
+        ended_at=_end(started, line.latency_ms),
+        steps=tuple(_steps(line)),
+        error=f"Failed: {line.error or 'the log says no more'}" if success is False else None,
         agent="planner",
-        input=instruction,
-        output=fields.text(outputs) if outputs else None,
-        rewards=() if success is None else (fields.reward("success", success, failure),),
+        input=line.instruction,
+        output=fields.text(line.outputs) if line.outputs else None,
+        rewards=() if success is None else (fields.reward("success", success, line.error or ""),),
         raw=fields.known(
-            cost=cost,
-            latency_ms=millis,
-            planner_outputs=plan,
-            execution_result={key: value for key, value in result.items() if key != "outputs"},
+            cost=line.cost,
+            latency_ms=line.latency_ms,
+            split=line.split,
+            plan=None if line.plan is None else plan_json.written(line.plan),
+            planner_outputs=line.raw["planner_outputs"],
+            execution_result={key: value for key, value in line.raw["execution_result"].items() if key != "outputs"},
         ),
     )
     yield Recorded(trace=trace, reward=None if success is None else float(success))
@@ -61,44 +55,50 @@ def _end(started: Any, millis: float | None) -> Any:
         return None
 
 
-def _agreed(outer: Any, inner: Any) -> bool | None:
-    told = {value for value in (outer, inner) if isinstance(value, bool)}
-    if len(told) > 1:
-        raise TraceError("success: the line says the opposite of its execution_result")
-    return told.pop() if told else None
+def _steps(line: LoggedExecution) -> Iterator[Step]:
+    """The planner's work, and in it a call of a worker for each subtask.
 
-
-def _steps(instruction: str, plan: Mapping[str, Any], result: Mapping[str, Any], cost: float | None) -> Iterator[Step]:
-    """The planner's work, and in it a call of a worker model for each subtask.
-
-    What a call alone cost is known where there is only one. An edge of the plan is what came before, not what caused: it stays
-    in `raw`.
+    What a call alone cost is known where it is told, or there is only one. An edge of the plan is what came before, not what
+    caused: it stays in `raw`.
     """
-    outputs = result.get("outputs")
-    yield AgentCall(agent="planner", input=instruction, output=fields.text(outputs) if outputs else "", id="plan")
-    models = plan.get("model_selections")
-    rows = fields.mapping(plan.get("workflow_graph")).get("adjacency")
-    count = len(models) if isinstance(models, list) else 0
-    for number in range(count):
-        after = [row for row, edges in enumerate(rows if isinstance(rows, list) else ()) if _edge(edges, number)]
+    yield AgentCall(
+        agent="planner", input=line.instruction, output=fields.text(line.outputs) if line.outputs else "", id="plan"
+    )
+    subtasks = sorted(line.plan.subtasks, key=_place) if line.plan else _loose(line)
+    numbers = {subtask.id: number for number, subtask in enumerate(subtasks)}
+    for number, subtask in enumerate(subtasks):
+        result = line.results.get(subtask.id)
+        cost = result.outcome.cost if result else line.cost if len(subtasks) == 1 else None
         yield ModelCall(
-            model=f"worker {models[number]}" if models else "",
-            prompt="",
-            reply=_output(outputs, number),
-            cost=cost if count == 1 else None,
+            model=(result.worker if result else "") or subtask.worker or subtask.tool,
+            prompt=subtask.text,
+            reply=_output(line.outputs, subtask.id, number),
+            cost=cost,
+            seconds=result.outcome.seconds if result else None,
+            started_at=result.tries[0].started_at if result and result.tries else None,
+            error=result.why if result else None,
             id=f"subtask-{number}",
             parent="plan",
-            raw=fields.known(after=after),
+            raw=fields.known(
+                after=[numbers[id] for id in subtask.after], subtask=subtask.id, state=str(result.state) if result else None
+            ),
         )
 
 
-def _edge(row: Any, to: int) -> bool:
-    return isinstance(row, list) and to < len(row) and bool(row[to])
+def _loose(line: LoggedExecution) -> list[Subtask]:
+    """Who was chosen, where the edges make no plan."""
+    chosen = enumerate(line.model_selections)
+    return [Subtask(id=str(number), text="", worker="" if place is None else f"worker {place}") for number, place in chosen]
 
 
-def _output(outputs: Any, number: int) -> str:
-    """What a subtask gave, from a list by its place or from an object by its number or name."""
+def _place(subtask: Subtask) -> int:
+    """A plan that was made of numbers keeps their order, also where its edges would allow another."""
+    return int(subtask.id) if subtask.id.isdecimal() else 0
+
+
+def _output(outputs: Any, id: str, number: int) -> str:
+    """What a subtask gave, from a list by its place or from an object by its id, number or name."""
     if isinstance(outputs, list):
         return fields.text(outputs[number]) if number < len(outputs) else ""
-    names = (str(number), f"subtask_{number}", f"task_{number}")
+    names = (id, str(number), f"subtask_{number}", f"task_{number}")
     return next((fields.text(outputs[name]) for name in names if name in outputs), "") if isinstance(outputs, dict) else ""
