@@ -67,12 +67,12 @@ def say(chance: random.Random, split: Split) -> Said:
     """One sentence of a split and what the customer means by it."""
     while True:
         order = _order(chance)
-        if _split(f"{order.item} {order.color} {order.city}") is split:
+        if split_of(f"{order.item} {order.color} {order.city}") is split:
             break
     while True:
         opener, core, parts, closer = _skeleton(chance, order)
         skeleton = "|".join((opener, core, *parts, closer))
-        if _split(skeleton) is split:
+        if split_of(skeleton) is split:
             break
     words = {
         "item": order.item,
@@ -129,7 +129,8 @@ def _price(cents: int | None, chance: random.Random) -> str:
     return f"{cents // 100}.{cents % 100:02d}"
 
 
-def _split(text: str) -> Split:
+def split_of(text: str) -> Split:
+    """The split that a skeleton or combination is dealt to, by its hash."""
     bucket = zlib.crc32(text.encode()) % BUCKETS
     if bucket < HELD_OUT:
         return Split.HELD_OUT
