@@ -1,0 +1,241 @@
+"""Training examples in files: the documented JSON, read with care and written whole.
+
+    {"task_types": [cards], "models": [cards], "tools": [cards], "examples": [
+      {"instruction": "...",
+       "targets": {"model_selections": [2, 0], "task_types": [3, 5], "dependencies": [[], [0]],
+                   "tools": [1, null], "texts": ["...", "..."]},
+       "rewards": {"success": 1.0, "cost": -0.045, "latency": -1.2}}]}
+
+Numbers are places in the lists beside; a card is a name, or an object with what is known of it. The bare list of examples is
+read too: its types and models then have no names but "type 3" and "model 2". Costs are in US dollars and latencies in seconds,
+both negative, as rewards are; what was not measured is null or left out.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from journeyman.errors import InputError, PlanError
+from journeyman.learn.planner.base import Example
+from journeyman.learn.planner.cards import type_card
+from journeyman.learn.planner.memory import group_of
+from journeyman.learn.weights.data.whole import whole
+from journeyman.plan import Plan, Subtask
+from journeyman.policy import Card
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """Examples, and what their plans are made of."""
+
+    examples: tuple[Example, ...]
+    tools: tuple[Card, ...] = ()
+    task_types: tuple[Card, ...] = ()
+    models: tuple[Card, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        examples: Iterable[Example],
+        *,
+        tools: Sequence[Card] = (),
+        task_types: Sequence[Card] = (),
+        models: Sequence[Card] = (),
+    ) -> "TrainingData":
+        """With a card for each name that the plans use and nobody described."""
+        kept = tuple(examples)
+        subtasks = [subtask for example in kept for subtask in example.plan.subtasks]
+        return cls(
+            examples=kept,
+            tools=_with(tools, (s.tool for s in subtasks), lambda name: Card(name=name, kind="tool")),
+            task_types=_with(task_types, (s.type for s in subtasks), type_card),
+            models=_with(models, (s.worker for s in subtasks), lambda name: Card(name=name)),
+        )
+
+
+def _with(cards: Sequence[Card], names: Iterable[str], make: Callable[[str], Card]) -> tuple[Card, ...]:
+    known = {card.name for card in cards}
+    return (*cards, *(make(name) for name in sorted({name for name in names if name} - known)))
+
+
+def split(examples: Sequence[Example], share: float = 0.2, seed: int = 0) -> tuple[list[Example], list[Example]]:
+    """Training and validation. Which side a group falls on depends on its name and the seed alone, so what was made from an
+    example stays with it; what is synthetic is never validated on."""
+    train, validation = [], []
+    for example in examples:
+        digest = hashlib.sha256(f"{seed}\0{group_of(example)}".encode(errors="surrogatepass")).digest()
+        if int.from_bytes(digest[:8]) / 2**64 >= share:
+            train.append(example)
+        elif not example.synthetic:
+            validation.append(example)
+    return train, validation
+
+
+def read(path: Path) -> TrainingData:
+    """The examples in a file.
+
+    Raises:
+        InputError: It cannot be read; names the example and what is wrong with it.
+    """
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there; `journeyman dataset planner` makes one from logs") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} could not be read: {error}") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
+    return loads(data, str(path))
+
+
+def loads(data: Any, where: str) -> TrainingData:
+    """What a file holds, parsed. `where` is what complaints call it."""
+    bare = isinstance(data, list)
+    rows = data if bare else data.get("examples") if isinstance(data, dict) else None
+    if not isinstance(rows, list):
+        raise InputError(f"{where} holds no examples; it needs a list of them, or an object with the list under `examples`")
+    beside = {} if bare else data
+    cards = {
+        "tools": _cards(beside.get("tools"), "tool", f"{where}: tools"),
+        "task_types": _cards(beside.get("task_types"), "type", f"{where}: task_types"),
+        "models": _cards(beside.get("models"), "model", f"{where}: models"),
+    }
+    examples = [_example(row, cards, f"{where}: example {at}") for at, row in enumerate(rows)]
+    return TrainingData.of(examples, **cards)
+
+
+def dumps(data: TrainingData) -> str:
+    """The documented JSON, an example a line."""
+    places = {
+        name: {card.name: at for at, card in enumerate(cards)}
+        for name, cards in (("tools", data.tools), ("task_types", data.task_types), ("models", data.models))
+    }
+    head = {name: [_card_json(card) for card in getattr(data, name)] for name in ("task_types", "models", "tools")}
+    rows = ",\n".join(json.dumps(_row(example, places), ensure_ascii=False) for example in data.examples)
+    return f'{json.dumps(head, ensure_ascii=False)[:-1]}, "examples": [\n{rows}\n]}}\n'
+
+
+def write(data: TrainingData, path: Path) -> None:
+    """Write the documented JSON, whole or not at all."""
+    with whole(path) as part:
+        part.write_text(dumps(data), "utf-8")
+
+
+_CARD = {field.name for field in fields(Card)}
+
+
+def _cards(found: Any, kind: str, where: str) -> tuple[Card, ...]:
+    made = []
+    for at, said in enumerate(found or ()):
+        values = {"name": said} if isinstance(said, str) else said
+        if not isinstance(values, dict) or not isinstance(values.get("name"), str) or not values["name"]:
+            raise InputError(f"{where} {at}: a card needs a name")
+        lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+        made.append(Card(**{"kind": kind, **{key: value for key, value in values.items() if key in _CARD}, **lists}))
+    return tuple(made)
+
+
+def _card_json(card: Card) -> dict[str, Any]:
+    values = {name: getattr(card, name) for name in sorted(_CARD - {"kind"})}
+    return {"name": card.name} | {name: value for name, value in values.items() if value not in (None, "", ())}
+
+
+def _example(row: Any, cards: Mapping[str, Sequence[Card]], where: str) -> Example:
+    if not isinstance(row, dict) or not isinstance(row.get("instruction"), str):
+        raise InputError(f"{where}: no instruction; every example needs one")
+    targets = row.get("targets")
+    if not isinstance(targets, dict):
+        raise InputError(f"{where}: no targets; every example needs an object with task_types and dependencies")
+    after = _list(targets.get("dependencies"), f"{where}: dependencies")
+    k = len(after)
+    named = {
+        "type": _names(targets.get("task_types"), cards["task_types"], "type", (k, f"{where}: task_types")),
+        "worker": _names(targets.get("model_selections"), cards["models"], "model", (k, f"{where}: model_selections")),
+        "tool": _names(targets.get("tools"), cards["tools"], "tool", (k, f"{where}: tools")),
+    }
+    texts = _list(targets.get("texts") or [row["instruction"]] * k, f"{where}: texts", k)
+    subtasks = []
+    for at in range(k):
+        parents = _list(after[at], f"{where}: dependencies {at}")
+        if not all(isinstance(parent, int) and 0 <= parent < k for parent in parents):
+            raise InputError(f"{where}: subtask {at} depends on {parents}; there are subtasks 0 to {k - 1}")
+        subtasks.append(
+            Subtask(
+                id=str(at + 1),
+                text=str(texts[at]),
+                type=named["type"][at] or "general",
+                tool=named["tool"][at],
+                worker=named["worker"][at],
+                after=tuple(str(parent + 1) for parent in parents),
+            )
+        )
+    try:
+        plan = Plan.of(row["instruction"], subtasks)
+    except PlanError as error:
+        raise InputError(f"{where}: {error}") from None
+    rewards = row.get("rewards") or {}
+    cost, latency = (_number(rewards.get(name), f"{where}: rewards {name}") for name in ("cost", "latency"))
+    return Example(
+        plan=plan,
+        success=_number(rewards.get("success"), f"{where}: rewards success"),
+        cost=None if cost is None else abs(cost),
+        seconds=None if latency is None else abs(latency),
+        group=str(row.get("group") or ""),
+        synthetic=bool(row.get("synthetic")),
+    )
+
+
+def _list(found: Any, where: str, length: int | None = None) -> list[Any]:
+    if not isinstance(found, list):
+        raise InputError(f"{where}: a list is needed, not {json.dumps(found)[:40]}")
+    if length is not None and len(found) != length:
+        raise InputError(f"{where}: {len(found)} entries for {length} subtasks; there must be one for each")
+    return found
+
+
+def _names(found: Any, cards: Sequence[Card], what: str, shape: tuple[int, str]) -> list[str]:
+    k, where = shape
+    if found is None:
+        return [""] * k
+    names = []
+    for entry in _list(found, where, k):
+        if entry is None or entry == "":
+            names.append("")
+        elif isinstance(entry, str):
+            names.append(entry)
+        elif not isinstance(entry, int) or isinstance(entry, bool) or entry < 0 or (cards and entry >= len(cards)):
+            raise InputError(f"{where}: {entry!r} is no {what}; there are {what}s 0 to {len(cards) - 1}")
+        else:
+            names.append(cards[entry].name if cards else f"{what} {entry}")
+    return names
+
+
+def _number(found: Any, where: str) -> float | None:
+    if found is None:
+        return None
+    if isinstance(found, bool | int | float) and math.isfinite(found):
+        return float(found)
+    raise InputError(f"{where}: {found!r} is no number")
+
+
+def _row(example: Example, places: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    subtasks = example.plan.subtasks
+    at = {subtask.id: place for place, subtask in enumerate(subtasks)}
+    targets: dict[str, Any] = {
+        "model_selections": [places["models"].get(subtask.worker) for subtask in subtasks],
+        "task_types": [places["task_types"][subtask.type] for subtask in subtasks],
+        "dependencies": [[at[id] for id in subtask.after] for subtask in subtasks],
+        "tools": [places["tools"].get(subtask.tool) for subtask in subtasks],
+        "texts": [subtask.text for subtask in subtasks],
+    }
+    rewards = {
+        "success": example.success,
+        "cost": None if example.cost is None else -example.cost,
+        "latency": None if example.seconds is None else -example.seconds,
+    }
+    row: dict[str, Any] = {"instruction": example.plan.instruction, "targets": targets, "rewards": rewards}
+    return row | ({"group": example.group} if example.group else {}) | ({"synthetic": True} if example.synthetic else {})
