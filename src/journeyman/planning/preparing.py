@@ -1,7 +1,7 @@
 """Execution logs become training data: what was planned, and what it brought."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
