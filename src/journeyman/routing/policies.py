@@ -1,0 +1,168 @@
+"""A trained router as files and as a candidate: the predictors, and in a few lines of JSON what they are used for.
+
+DIR/policy.json            what is wanted, the best single worker, and the digest of the predictors
+DIR/predictor.safetensors  the predictors
+DIR/verdict.json           what the gate said, where it was asked
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from journeyman.candidate import Candidate, Kind
+from journeyman.errors import InputError, StoreError
+from journeyman.learn.playbook.files import read_text, write_text
+from journeyman.learn.router import files
+from journeyman.learn.router.objective import Objective
+from journeyman.learn.router.predict import Fitted
+from journeyman.release import Stage
+from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.base import Store
+
+FORMAT = "journeyman-router-1"
+POLICY, PREDICTOR, VERDICT = "policy.json", "predictor.safetensors", "verdict.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Everything that a router needs to choose."""
+
+    fitted: Fitted
+    predictor: str
+    """SHA-256 of the file of `fitted`."""
+    objective: Objective
+    best: str
+    """The best single worker by the objective, on the rows that were learned from: what a router must beat."""
+    dual: float = 0.0
+    """Successes that a dollar is worth beyond the objective's own weight, to keep its budget."""
+    unfamiliar: float = 0.0
+    """How near, 0 to 1, to what was learned from a request must be to be routed; others go to the safe worker."""
+
+    @property
+    def manifest(self) -> str:
+        """The text that is the candidate."""
+        told = {
+            "format": FORMAT,
+            "predictor": self.predictor,
+            "embedder": self.fitted.embedder,
+            "workers": self.fitted.workers,
+            "objective": asdict(self.objective),
+            "best": self.best,
+            "dual": self.dual,
+            "unfamiliar": self.unfamiliar,
+        }
+        return json.dumps(told, indent=1, ensure_ascii=False)
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(kind=Kind.POLICY, body=self.manifest)
+
+    @property
+    def id(self) -> str:
+        return self.candidate.id
+
+    @property
+    def safe(self) -> str:
+        """Who is asked where the router is not to be trusted."""
+        return self.objective.safe or self.best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """May it choose? A policy that did not pass answers with its safe worker."""
+
+    serves: bool
+    reason: str
+
+
+def save(policy: Policy, folder: Path) -> None:
+    """Write it as files. The predictors come first: what `policy.json` names is there. An older verdict goes."""
+    (folder / VERDICT).unlink(missing_ok=True)
+    files.save(policy.fitted, folder / PREDICTOR)
+    write_text(folder / POLICY, policy.manifest + "\n")
+
+
+def keep(policy: Policy, folder: Path, artifacts: Artifacts) -> None:
+    """Put the predictors of a saved policy among the artifacts."""
+    if artifacts.put_file(folder / PREDICTOR) != policy.predictor:
+        raise StoreError(f"{folder / PREDICTOR} was changed while it was kept; train again")
+
+
+def read(folder: Path) -> tuple[Policy, Verdict]:
+    """A policy from its folder.
+
+    Raises:
+        InputError: A file is missing, or is not what it says it is.
+    """
+    at = folder / POLICY
+    return _read(read_text(at).rstrip("\n"), str(at), folder / PREDICTOR), _verdict(folder / VERDICT)
+
+
+def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Verdict]:
+    """A policy from the store, by its id or the beginning of it.
+
+    Raises:
+        InputError: There is no such policy, or several.
+    """
+    found = [each for each in store.candidates(Kind.POLICY) if each.id.startswith(id) and _is_router(each.body)]
+    if len(found) != 1:
+        known = f"{len(found)} of them begin so; type more of it" if found else "train one with `journeyman train router`"
+        raise InputError(f"no router {id!r} is in the store, and no folder is called that: {known}")
+    (candidate,) = found
+    policy = _read(candidate.body, candidate.id, artifacts.path(json.loads(candidate.body)["predictor"]))
+    release = store.release(candidate.id)
+    serves = release is not None and release.stage not in (Stage.RETIRED, Stage.ROLLED_BACK)
+    said = release.moves[0].reason if release else "no gate let it pass"
+    return policy, Verdict(serves=serves, reason=said)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, as artifacts are named."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(text: str, where: str, predictor: Path) -> Policy:
+    try:
+        told: Mapping[str, Any] = json.loads(text)
+        if told["format"] != FORMAT:
+            raise ValueError(f"its format is {told['format']!r}, and {FORMAT!r} is read")
+        known = {field.name for field in fields(Objective)}
+        objective = {name: value for name, value in told["objective"].items() if name in known}
+        lists = {name: tuple(objective[name]) for name in ("allow", "deny") if name in objective}
+        policy = Policy(
+            fitted=files.load(predictor),
+            predictor=str(told["predictor"]),
+            objective=Objective(**{**objective, **lists}),
+            best=str(told["best"]),
+            dual=float(told["dual"]),
+            unfamiliar=float(told["unfamiliar"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{where} is no router's policy ({error}); train one with `journeyman train router`") from None
+    if digest(predictor) != policy.predictor:
+        raise InputError(f"{predictor} is not the file that {where} was written for; put the original back, or train again")
+    if policy.best not in policy.fitted.workers:
+        raise InputError(f"{where} names {policy.best!r} as the best worker, whom its predictors do not know; train again")
+    return policy
+
+
+def _verdict(path: Path) -> Verdict:
+    if not path.exists():
+        return Verdict(serves=False, reason="no gate was asked")
+    try:
+        told = json.loads(read_text(path))
+        return Verdict(serves=bool(told["passed"] or told["forced"]), reason=str(told["reason"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no verdict of a gate ({error}); train again") from None
+
+
+def _is_router(body: str) -> bool:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("format") == FORMAT

@@ -1,0 +1,274 @@
+"""What a router brings on held-out requests, against the best single worker, chance and an oracle; and what the gate says.
+
+Everything is counted in the objective's unit, the success: the utility of an answer is
+
+    success - cost weight * dollars - (p50 weight + p95 weight) * seconds
+
+A request whose provider failed was not answered: its success is 0. With a floor for quality more than enough is worth nothing,
+so there the utility is what was saved, and quality has a gate of its own.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from journeyman.errors import InputError
+from journeyman.evaluation import Decision, Result, pair
+from journeyman.examination import Report
+from journeyman.gate import BetterOnHeldOut
+from journeyman.learn.router import decide, metrics
+from journeyman.learn.router.objective import Objective
+from journeyman.learn.router.policies import ranked_singles
+from journeyman.learn.router.table import Floats, Table
+from journeyman.stats import bootstrap_interval
+
+_GATE = BetterOnHeldOut()
+MARGIN = 0.02
+"""How much of the best single worker's success may be lost where a floor for quality is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Utilities:
+    """Realised utilities of a table, and their map to scores."""
+
+    values: Floats
+    """(n, m), in successes; NaN where a part that counts is unknown."""
+    success: Floats
+    """(n, m), with 0 where the provider failed."""
+    most: float
+    """The largest penalty that counts: beyond it one answer is as bad as any."""
+    weight: float
+    """Of a success: 1, or 0 with a floor for quality."""
+
+    @classmethod
+    def of(cls, table: Table, objective: Objective, most: float | None = None) -> "Utilities":
+        """`most` is taken from the table where it is not given."""
+        success = answered(table).success
+        cost_weight, p50_weight, p95_weight = objective.weights
+        penalty = np.zeros_like(success)
+        for weight, amounts in ((cost_weight, _charged(table)), (p50_weight + p95_weight, table.seconds)):
+            if weight:
+                penalty = penalty + weight * amounts
+        known = penalty[~np.isnan(penalty)]
+        largest = float(known.max(initial=0.0)) if most is None else most
+        weight = 0.0 if objective.min_quality is not None else 1.0
+        values = weight * success - np.minimum(penalty, largest)
+        return cls(values=np.where(np.isnan(success), math.nan, values), success=success, most=largest, weight=weight)
+
+    @property
+    def span(self) -> float:
+        """Successes between the worst and the best answer: a gain in scores times this is one in successes."""
+        return (self.weight + self.most) or 1.0
+
+    def score(self, utility: float) -> float | None:
+        """0 for a wrong answer at the largest penalty, 1 for a right one at none; `None` where it is unknown."""
+        return None if math.isnan(utility) else min(1.0, max(0.0, (utility + self.most) / self.span))
+
+
+def best_single(table: Table, objective: Objective) -> str:
+    """The one worker that the objective would always ask, by the rows of a table: the incumbent.
+
+    Raises:
+        InputError: No worker alone keeps the objective's limits.
+    """
+    ranked = ranked_singles(answered(table), objective)
+    if not ranked:
+        raise InputError(
+            f"no worker alone keeps the limits of {str(objective)!r} on {len(table)} rows, or nothing that counts is known of any;"
+            " loosen them, or give prices with --prices"
+        )
+    return ranked[0]
+
+
+def answered(table: Table) -> Table:
+    """The table with a success of 0 where the provider failed: who asked was not helped."""
+    return replace(table, success=np.where(table.errors, 0.0, table.success))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What a way of choosing brings, per request. `None` is unknown."""
+
+    accuracy: float | None
+    cost: float | None
+    """US dollars."""
+    seconds: float | None
+    utility: float | None
+    utility_low: float | None = None
+    utility_high: float | None = None
+    """The 95 % interval by resampling requests."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """How often each worker is asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """A router on requests that it has not learned from."""
+
+    report: Report
+    """Router against best single worker, in scores of 0 to 1; `span` times a gain is in successes."""
+    span: float
+    best: str
+    sides: Mapping[str, Side]
+    """"router", the best single worker's name, the other workers' names, "random" and "oracle"."""
+    ece: float | None
+    """Expected calibration error of the probabilities of success, over all workers."""
+    brier: float | None
+    aurc: float | None
+    """Area under the risk-coverage curve of the router's choices: the mean share that goes wrong of the most confident."""
+    requests: int
+
+    @property
+    def gain(self) -> float | None:
+        """Mean gain in utility, in successes."""
+        return None if self.report.gain is None else self.report.gain * self.span
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """Of the gain, 95 %, in successes."""
+        low, high = self.report.low, self.report.high
+        return (None if low is None else low * self.span), (None if high is None else high * self.span)
+
+    def json(self) -> dict[str, Any]:
+        low, high = self.interval
+        return {
+            "requests": self.requests,
+            "best_single": self.best,
+            "gain": self.gain,
+            "low": low,
+            "high": high,
+            "passed": self.report.passed,
+            "reason": self.report.reason,
+            "span": self.span,
+            "sides": {name: {key: getattr(side, key) for key in Side.__slots__} for name, side in self.sides.items()},
+            "ece": self.ece,
+            "brier": self.brier,
+            "aurc": self.aurc,
+            "report": self.report.json(),
+        }
+
+
+def prove(
+    table: Table, made: decide.Decision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, looks: int = 0
+) -> Proof:
+    """What choices bring on the rows of a table, and whether they may take the best single worker's place.
+
+    Args:
+        made: The choices for these rows, with the forecasts that they were made by; a row for which nobody could be chosen
+            counts as a wrong answer that cost nothing.
+        best: The single worker that is to be beaten.
+        most: The largest penalty that counts, from the rows that were learned from.
+        gate: Its `least_gain` is in successes.
+        looks: How often these requests were looked at before.
+    """
+    chosen, objective = made.chosen, made.objective
+    utilities = Utilities.of(table, objective, most)
+    single = table.workers.index(best)
+    mine, other = _taken(utilities.values, chosen), utilities.values[:, single]
+    scored = [
+        (id, utilities.score(float(a)), utilities.score(float(b))) for id, a, b in zip(table.ids, mine, other, strict=True)
+    ]
+    evaluation = pair(
+        (Result(task_id=id, score=was) for id, _, was in scored),
+        (Result(task_id=id, score=now) for id, now, _ in scored),
+        looks=looks,
+    )
+    strict = BetterOnHeldOut(
+        least_gain=gate.least_gain / utilities.span, least_tasks=gate.least_tasks, alpha=gate.alpha, seed=gate.seed
+    )
+    decision = strict.decide(evaluation)
+    if decision.passed and objective.min_quality is not None:
+        decision = _quality_kept(table, utilities, chosen, single, strict, looks) or decision
+    confidence = made.forecasts.success
+    return Proof(
+        report=Report(evaluation=evaluation, decision=decision),
+        span=utilities.span,
+        best=best,
+        sides=_sides(table, utilities, chosen, objective),
+        ece=_known(metrics.ece, confidence, table.success),
+        brier=_known(metrics.brier, confidence, table.success),
+        aurc=_known(_aurc, _taken(confidence, chosen), _taken(table.success, chosen)),
+        requests=len(table),
+    )
+
+
+def _quality_kept(
+    table: Table, utilities: Utilities, chosen: NDArray[np.int64], single: int, gate: BetterOnHeldOut, looks: int
+) -> Decision | None:
+    """The refusal, where success falls by more than the margin; `None` where it does not."""
+    mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
+    sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
+    margin = BetterOnHeldOut(least_gain=-MARGIN, least_tasks=gate.least_tasks, alpha=gate.alpha, seed=gate.seed)
+    decision = margin.decide(pair(sides[0], sides[1], looks=looks))
+    return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
+
+
+def _sides(table: Table, utilities: Utilities, chosen: NDArray[np.int64], objective: Objective) -> dict[str, Side]:
+    able = [column for column, name in enumerate(table.workers) if objective.admits(name)]
+    found = {"router": _side(table, utilities, chosen)}
+    for column in able:
+        found[table.workers[column]] = _side(table, utilities, np.full(len(table), column))
+    among = np.where(np.isnan(utilities.values[:, able]), -np.inf, utilities.values[:, able])
+    oracle = np.asarray(able)[among.argmax(axis=1)] if able else chosen
+    parts = [_side(table, utilities, np.full(len(table), column)) for column in able]
+    found["random"] = Side(
+        accuracy=_average([side.accuracy for side in parts]),
+        cost=_average([side.cost for side in parts]),
+        seconds=_average([side.seconds for side in parts]),
+        utility=_average([side.utility for side in parts]),
+    )
+    found["oracle"] = _side(table, utilities, oracle)
+    return found
+
+
+def _side(table: Table, utilities: Utilities, chosen: NDArray[np.int64]) -> Side:
+    worth = _taken(utilities.values, chosen)
+    known = worth[~np.isnan(worth)]
+    low, high = bootstrap_interval(((known - known.mean()) / (2 * utilities.span)).tolist()) if len(known) else (0.0, 0.0)
+    names, counts = np.unique(chosen[chosen >= 0], return_counts=True)
+    return Side(
+        accuracy=_none(_mean(_taken(utilities.success, chosen))),
+        cost=_none(_mean(_taken(_charged(table), chosen))),
+        seconds=_none(_mean(_taken(table.seconds, chosen))),
+        utility=_none(_mean(worth)),
+        utility_low=float(known.mean() + 2 * utilities.span * low) if len(known) else None,
+        utility_high=float(known.mean() + 2 * utilities.span * high) if len(known) else None,
+        shares={table.workers[name]: count / len(table) for name, count in zip(names.tolist(), counts.tolist(), strict=True)},
+    )
+
+
+def _charged(table: Table) -> Floats:
+    """Costs, with 0 for calls that failed and of which no charge is known: there is nothing to pay for."""
+    return np.where(table.errors & np.isnan(table.cost), 0.0, table.cost)
+
+
+def _taken(values: Floats, chosen: NDArray[np.int64]) -> Floats:
+    """(n,), of the chosen columns; 0 where nobody was chosen."""
+    return np.where(chosen >= 0, values[np.arange(len(values)), np.maximum(chosen, 0)], 0.0)
+
+
+def _aurc(confidence: Floats, outcomes: Floats) -> float:
+    return float(metrics.risk_coverage(confidence, outcomes)[1].mean())
+
+
+def _known(measure: Any, confidence: Floats, outcomes: Floats) -> float | None:
+    able = ~(np.isnan(outcomes) | np.isnan(confidence))
+    return float(measure(confidence[able], outcomes[able])) if able.any() else None
+
+
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _average(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _none(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
