@@ -1,0 +1,86 @@
+"""A model whose replies are kept in a file: the same question to the same deterministic model is not decoded again."""
+
+import asyncio
+import hashlib
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from journeyman.models.base import Dialect, Model, Reply, Request
+
+log = logging.getLogger(__name__)
+
+_KEPT = ("text", "model", "input_tokens", "output_tokens", "cached_tokens", "cost", "seconds", "finish")
+
+
+class Remembered:
+    """A model and what it once replied, with the tokens and seconds that it really took.
+
+    Replies of a model that is not deterministic, and sampled ones without a seed, are not kept. The file is added to line by
+    line; a line that cannot be read is as good as none, as a cache may always be lost.
+    """
+
+    def __init__(self, model: Model, path: Path) -> None:
+        self.model = model
+        self.asked = 0
+        """Requests that the model itself answered."""
+        self._path = path
+        self._known: dict[str, Reply] = {}
+        self._waiting: dict[str, asyncio.Task[Reply]] = {}
+        if path.exists():
+            self._load()
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.model.dialect
+
+    @property
+    def deterministic(self) -> bool:
+        return self.model.deterministic
+
+    async def close(self) -> None:
+        await self.model.close()
+
+    async def complete(self, request: Request) -> Reply:
+        if not self.model.deterministic or (request.temperature and request.seed is None):
+            self.asked += 1
+            return await self.model.complete(request)
+        key = self._key(request)
+        if key in self._known:
+            return self._known[key]
+        if key not in self._waiting:
+            self._waiting[key] = asyncio.create_task(self._ask(key, request))
+        # Another who asks the same meanwhile waits for the same reply; one who gives up does not take it from the others.
+        return await asyncio.shield(self._waiting[key])
+
+    async def _ask(self, key: str, request: Request) -> Reply:
+        try:
+            self.asked += 1
+            reply = await self.model.complete(request)
+            self._known[key] = reply
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                told = {name: value for name, value in asdict(reply).items() if name in _KEPT}
+                file.write(json.dumps({"key": key, **told}) + "\n")
+            return reply
+        finally:
+            del self._waiting[key]
+
+    def _key(self, request: Request) -> str:
+        asked: list[Any] = [self.name, [[message.role, message.content] for message in request.messages]]
+        asked += [request.temperature, request.max_tokens, request.seed, request.schema]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+
+    def _load(self) -> None:
+        for number, line in enumerate(self._path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+            try:
+                told = json.loads(line)
+                self._known[told.pop("key")] = Reply(**told)
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                log.warning("%s:%d is no kept reply (%s); the model is asked again", self._path, number, error)
