@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from journeyman.connections import Answer, Broken, Connections, Unreachable
 from journeyman.errors import InputError, JourneymanError, SandboxError
 from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
-from journeyman.sandbox.connections import Answer, Broken, Connections, Unreachable
 from journeyman.sandbox.service.schema import level_of, limits_json, outcome_of, packed, program_json
 
 

@@ -1,6 +1,6 @@
 """HTTP/1.1 with one server, over connections that are kept: an exchange costs a third of what a general client takes for it.
 
-No redirects, no proxies, no cookies: what talks to a code service needs none.
+No redirects, no proxies, no cookies: what talks to a code service or to an API of tools needs none.
 """
 
 import asyncio
@@ -36,19 +36,20 @@ class Answer:
         self._connection = connection
 
     async def read(self) -> bytes:
-        return b"".join([piece async for piece in self._pieces()])
+        return b"".join([piece async for piece in self.pieces()])
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Each as soon as it has come, without its end."""
         left = b""
-        async for piece in self._pieces():
+        async for piece in self.pieces():
             *whole, left = (left + piece).split(b"\n")
             for line in whole:
                 yield line
         if left:
             yield left
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Each as it comes."""
         while not isinstance(event := await self._connection.event(), h11.EndOfMessage):
             if isinstance(event, h11.Data):
                 yield bytes(event.data)
