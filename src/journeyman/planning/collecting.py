@@ -1,0 +1,277 @@
+"""Executions to learn from: instructions of many kinds, planned, carried out for real, judged and logged.
+
+What was logged before is not carried out again, so a collection that was stopped goes on where it was. A share of the choices
+is drawn at random and logged with its propensity: without that nobody could tell later what another policy would have brought.
+"""
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman.agents.crew.base import Job, Worker
+from journeyman.agents.orchestrator import Limits, Orchestrator
+from journeyman.candidate import BASE
+from journeyman.capture.execution_log import FILE, ExecutionLogger, read_executions
+from journeyman.capture.files.source import Problem
+from journeyman.errors import InputError, PlanError
+from journeyman.learn.playbook.files import read_text
+from journeyman.plan import Plan
+from journeyman.plan_result import ExecutionResult
+from journeyman.planning import desk
+from journeyman.policy import Choice
+from journeyman.task import Split
+from journeyman.tasks.desk.notes import Note
+
+
+def unjudged(result: ExecutionResult) -> ExecutionResult:
+    """The result as it is: nobody knows whether it is right."""
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One instruction to carry out."""
+
+    id: str
+    """The same for the same instruction on any day."""
+    text: str
+    split: str = ""
+    """Of a task set; a held-out one is logged as such, and nobody learns from it."""
+    judge: Callable[[ExecutionResult], ExecutionResult] = unjudged
+    """Puts verdicts on what came out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectConfig:
+    """How executions are collected."""
+
+    executions: int = 200
+    """In all, with those that were logged before."""
+    explore: float = 0.5
+    """Share of the subtasks whose worker is drawn from all models."""
+    concurrency: int = 4
+    """Plans under way at once, and subtasks of each."""
+    max_cost: float | None = None
+    """US dollars of this collection. What could exceed it is not begun."""
+    policy: str = BASE
+    """Who plans, as it is logged: the id of a policy, or "expert"."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("executions", "concurrency"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.explore <= 1:
+            raise InputError(f"explore is {self.explore}; it is a share, 0 to 1")
+
+
+@dataclass(kw_only=True)
+class Collected:
+    """What a collection came to; the counts are of this time alone."""
+
+    path: Path
+    asked: int
+    before: int
+    """Logged by an earlier collection."""
+    succeeded: int = 0
+    failed: int = 0
+    unjudged: int = 0
+    unplanned: list[str] = field(default_factory=list)
+    """Instructions that no plan could be made for, each with the reason."""
+    cost: float = 0.0
+    """US dollars, as far as it is known."""
+    unpriced: int = 0
+    """Executions whose cost is not known: `cost` is a lower bound as soon as there is one."""
+    stopped: str = ""
+    """Why it ended before all were carried out; empty where it did not."""
+
+    @property
+    def ran(self) -> int:
+        return self.succeeded + self.failed + self.unjudged
+
+    def json(self) -> dict[str, Any]:
+        names = ("asked", "before", "ran", "succeeded", "failed", "unjudged", "unplanned", "cost", "unpriced", "stopped")
+        return {"path": str(self.path), **{name: getattr(self, name) for name in names}}
+
+
+Heard = Callable[[Collected, ExecutionResult], None]
+
+
+def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Asked, ...]:
+    """Notes of the desk's head clerk, of one to five customers, judged by what is right."""
+
+    def judge(note: Note) -> Callable[[ExecutionResult], ExecutionResult]:
+        return lambda result: desk.judged(note, result)
+
+    return tuple(
+        Asked(id=note.id, text=note.text, split=split.value, judge=judge(note)) for note in desk.instructions(split, n, seed)
+    )
+
+
+def of_file(path: Path) -> tuple[Asked, ...]:
+    """A user's own instructions: JSON lines with "instruction" and, if they like, "id" and "split"; or plain lines.
+
+    Raises:
+        InputError: It cannot be read, or holds no instruction.
+    """
+    found: dict[str, Asked] = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if line.strip():
+            asked = _asked(line.strip(), f"{path}:{number}")
+            found.setdefault(asked.id, asked)
+    if not found:
+        raise InputError(f"{path} holds no instruction; write one a line")
+    return tuple(found.values())
+
+
+async def collect(
+    asked: Sequence[Asked],
+    make: Callable[[str], Plan],
+    crew: Mapping[str, Worker],
+    folder: Path,
+    config: CollectConfig = CollectConfig(),
+    heard: Heard = lambda _, __: None,
+) -> Collected:
+    """Plan, carry out, judge and log.
+
+    Args:
+        asked: What to do; of these as many as `config.executions`.
+        make: The planner: an instruction's plan, with a worker for each subtask.
+        crew: Who is there, by name. Choices are drawn from those that are models.
+        folder: Of the logs.
+        heard: Called after each execution.
+
+    Raises:
+        InputError: There is a limit on cost and a model without a price.
+        StoreError: The log cannot be written.
+    """
+    wanted = list(asked[: config.executions])
+    known = logged(folder)
+    todo = [each for each in wanted if each.id not in known]
+    made = Collected(path=folder / FILE, asked=len(wanted), before=len(wanted) - len(todo))
+    await _Collection(make, crew, config, made, heard).all(todo)
+    return made
+
+
+def logged(folder: Path) -> frozenset[str]:
+    """Ids of the instructions that stand in a folder's log."""
+    if not (folder / FILE).exists():
+        return frozenset()
+    return frozenset(found.task_id for found in read_executions(folder / FILE) if not isinstance(found, Problem))
+
+
+def explored(plan: Plan, models: Sequence[str], config: CollectConfig, id: str) -> tuple[Plan, Mapping[str, Choice]]:
+    """The plan with some workers drawn, and the choice behind each. The same seed, instruction and subtask draw the same."""
+    choices = {}
+    for step in plan.subtasks:
+        if step.tool or step.worker not in models:
+            continue
+        chance = random.Random(f"{config.seed} {id} {step.id}")
+        drawn = chance.random() < config.explore
+        worker = chance.choice(list(models)) if drawn else step.worker
+        share = config.explore / len(models)
+        choices[step.id] = Choice(
+            worker=worker,
+            propensity=share + (1 - config.explore) * (worker == step.worker),
+            candidates=tuple(models),
+            policy=config.policy,
+            explored=drawn,
+            reason="drawn to learn" if drawn else "as planned",
+        )
+    workers = [choices[step.id].worker if step.id in choices else step.worker for step in plan.subtasks]
+    return plan.with_workers(workers), choices
+
+
+class _Collection:
+    def __init__(
+        self,
+        make: Callable[[str], Plan],
+        crew: Mapping[str, Worker],
+        config: CollectConfig,
+        made: Collected,
+        heard: Heard,
+    ) -> None:
+        self._make, self._crew, self._config, self._made, self._heard = make, crew, config, made, heard
+        self._models = tuple(name for name, worker in crew.items() if worker.card.kind == "model")
+        self._log = ExecutionLogger(made.path, models=self._models)
+        self._orchestrator = Orchestrator(crew=crew, limits=Limits(together=config.concurrency), candidate_id=config.policy)
+        self._held = 0.0
+        """US dollars that plans under way may still come to."""
+
+    async def all(self, todo: Iterable[Asked]) -> None:
+        """Several at a time, in order; each takes the next when it is done with one."""
+        waiting = iter(list(todo))
+
+        async def one_by_one() -> None:
+            for each in waiting:
+                await self._one(each)
+                if self._made.stopped:
+                    return
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._config.concurrency):
+                group.create_task(one_by_one())
+
+    async def _one(self, asked: Asked) -> None:
+        try:
+            plan, choices = explored(self._make(asked.text), self._models, self._config, asked.id)
+        except PlanError as error:
+            self._made.unplanned.append(f"{asked.id}: {error}")
+            return
+        most = self._most(plan)
+        if self._config.max_cost is not None and self._made.cost + self._held + most > self._config.max_cost:
+            self._made.stopped = f"the next plan could exceed the limit of ${self._config.max_cost:g}"
+            return
+        self._held += most
+        try:
+            result = await self._orchestrator.run(plan, choices=choices)
+        except PlanError as error:
+            self._made.unplanned.append(f"{asked.id}: {error}")
+            return
+        finally:
+            self._held -= most
+        trace = replace(result.trace, task_id=asked.id, raw={**result.trace.raw, "split": asked.split})
+        result = asked.judge(replace(result, trace=trace))
+        self._log.log(result)
+        self._count(result)
+        self._heard(self._made, result)
+
+    def _most(self, plan: Plan) -> float:
+        """US dollars that the plan costs at most; 0 where there is no limit."""
+        if self._config.max_cost is None:
+            return 0.0
+        most = 0.0
+        for step in plan.subtasks:
+            worker = self._crew.get(step.worker or step.tool)
+            cost = worker.estimate(Job(plan=plan, subtask=step, inputs={})) if worker else None
+            if cost is None:
+                raise InputError(f"{step.worker or step.tool or step.id} has no known price, so a limit on cost cannot be kept")
+            most += cost
+        return most
+
+    def _count(self, result: ExecutionResult) -> None:
+        made = self._made
+        made.succeeded += result.success is True
+        made.failed += result.success is False
+        made.unjudged += result.success is None
+        made.cost += result.total_cost or 0.0
+        made.unpriced += result.total_cost is None
+
+
+def _asked(line: str, where: str) -> Asked:
+    told: Mapping[str, Any] = {"instruction": line}
+    if line.startswith("{"):
+        try:
+            told = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{where}: begins like JSON and is none ({error})") from None
+    text = told.get("instruction")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f'{where}: no "instruction"; a line is a text, or an object with one')
+    id = str(told.get("id") or hashlib.sha256(text.encode()).hexdigest()[:16])
+    return Asked(id=id, text=text, split=str(told.get("split") or ""))
