@@ -1,1 +1,254 @@
-"""The router at work: a request goes to the cheapest worker that will get it right."""
+"""The router at work: a request goes to the cheapest worker that will get it right.
+
+router = Router.load("routers/mine", log=DecisionLog(Path("decisions.jsonl")))
+choice = router.route("Prove that there are infinitely many primes.")
+print(choice.worker, choice.reason)
+"""
+
+import math
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from journeyman import config, embed
+from journeyman.embed.base import Embedder
+from journeyman.errors import InputError
+from journeyman.learn.router.decide import Budget, decide_one, row
+from journeyman.learn.router.decide import Verdict as Best
+from journeyman.learn.router.decisions import DecisionLog
+from journeyman.learn.router.drift import Drift, fall_back
+from journeyman.learn.router.objective import Objective
+from journeyman.learn.router.warm import Session, in_session
+from journeyman.policy import Choice, Forecast, Outcome
+from journeyman.routing import policies
+from journeyman.routing.policies import Policy, Verdict
+from journeyman.stores import open_store
+from journeyman.stores.artifacts import Artifacts
+
+_REMEMBERED = 4096
+"""Requests whose vectors are kept."""
+_WAITING = 10_000
+"""Decisions whose outcome may still be told, for the watch on drift."""
+SERVES = Verdict(serves=True, reason="asked for by hand")
+
+
+class Router:
+    """Chooses a worker for each request. May be used by several threads; with a seed, the same requests give the same choices.
+
+    A policy that no gate let pass answers with its best single worker, and says so.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        embedder: Embedder | None = None,
+        *,
+        verdict: Verdict = SERVES,
+        explore: float = 0.0,
+        seed: int = 0,
+        log: DecisionLog | None = None,
+    ) -> None:
+        """
+        Args:
+            policy: What was trained.
+            embedder: The one that it was fitted with; without it, that one is loaded.
+            verdict: Whether the policy may choose.
+            explore: Share of the requests, 0 to 1, for which a worker is drawn at random to learn more, among those that meet
+                all limits and of which no other is better in everything. 0.1 to 0.2 lets a later policy be judged by the log.
+            seed: Of the draws.
+            log: Where decisions and outcomes are written.
+
+        Raises:
+            InputError: The share is not between 0 and 1, or the embedder is another one.
+        """
+        if not 0 <= explore <= 1:
+            raise InputError(f"a share of {explore:g} of the requests cannot be explored; it is between 0 and 1")
+        self.policy = policy
+        self.verdict = verdict
+        self.explore = explore
+        self._log = log
+        self._embedder = embedder or embed.load(policy.fitted.embedder)
+        if self._embedder.name != policy.fitted.embedder:
+            raise InputError(f"the router was fitted with {policy.fitted.embedder!r}, and is given {self._embedder.name!r}")
+        self._vector = lru_cache(maxsize=_REMEMBERED)(self._embedded)
+        self._cards = {card.name: card for card in policy.fitted.cards}
+        self._lock = threading.Lock()
+        self._draws = random.Random(seed)
+        self._drift = Drift(familiar=policy.fitted.strange, unfamiliar=policy.unfamiliar)
+        self._budgets: dict[Objective, Budget] = {}
+        self._waiting: dict[str, float] = {}
+
+    @classmethod
+    def load(
+        cls,
+        where: Path | str,
+        *,
+        unproven: bool = False,
+        explore: float = 0.0,
+        seed: int = 0,
+        log: DecisionLog | None = None,
+    ) -> "Router":
+        """A router from the folder that its training wrote, or by its id from the project's store.
+
+        Args:
+            unproven: Let it choose although no gate has let it pass.
+
+        Raises:
+            InputError: There is no such router, or its files are not what they were.
+        """
+        policy, verdict = find(where)
+        return cls(policy, verdict=SERVES if unproven else verdict, explore=explore, seed=seed, log=log)
+
+    def route(
+        self,
+        request: str,
+        *,
+        type: str = "general",
+        session: Session | None = None,
+        objective: Objective | None = None,
+    ) -> Choice:
+        """Choose a worker for a request.
+
+        Args:
+            type: What kind of request it is, where that is known.
+            session: What stands before it: another worker than the last one would have to read all that again.
+            objective: What is wanted, where it is not what the policy was trained for.
+
+        Raises:
+            InputError: Nobody may be chosen; the message says why.
+        """
+        wanted = objective or self.policy.objective
+        found = self.policy.fitted.forecast(self._vector(request), (request,), (type,))
+        forecasts = row(found, 0)
+        if session is not None:
+            forecasts = in_session(forecasts, session, self._cards)
+        with self._lock:
+            choice = self._chosen(forecasts, wanted, float(found.familiar[0]))
+            self._spend(choice, wanted)
+        return self._logged(choice, request, type)
+
+    def became(self, decision: str, outcome: Outcome) -> None:
+        """Tell what became of a decision, by the id in its `extra`: for the log, and for the watch on drift."""
+        with self._lock:
+            expected = self._waiting.pop(decision, None)
+            if expected is not None and outcome.success is not None:
+                self._drift.learn(expected, outcome.success)
+        if self._log is not None:
+            self._log.became(decision, outcome)
+
+    def _chosen(self, forecasts: tuple[Forecast, ...], objective: Objective, familiar: float) -> Choice:
+        why = self._drift.see(familiar) if self.verdict.serves else f"the router is not proven ({self.verdict.reason})"
+        if why:
+            safe = fall_back(why, forecasts, objective, self.policy.singles)
+            if safe.worker:
+                return self._choice(safe.worker, forecasts, safe.reason, fallback=why)
+        budget = self._budget(objective)
+        dual, left = (budget.dual, budget.left) if budget else (0.0, None)
+        best = decide_one(forecasts, objective, dual=dual, left=left)
+        if not best.worker:
+            raise InputError(f"nobody may be asked: {best.reason}")
+        if why:
+            # Nobody is safe within the limits: the best guess is taken, and said to be one.
+            return self._choice(best.worker, forecasts, f"{safe.reason}; so {best.reason}", fallback=why)
+        return self._drawn(best, forecasts, objective, left)
+
+    def _drawn(self, best: Best, forecasts: tuple[Forecast, ...], objective: Objective, left: float | None) -> Choice:
+        """The best one, or now and then another to learn from, with the probability that it had."""
+        arms = _explorable(best.worker, forecasts, objective, left) if self.explore else (best.worker,)
+        if len(arms) == 1:
+            return self._choice(best.worker, forecasts, best.reason)
+        explored = self._draws.random() < self.explore
+        worker = self._draws.choice(arms) if explored else best.worker
+        share = self.explore / len(arms)
+        return replace(
+            self._choice(
+                worker, forecasts, f"drawn among {len(arms)} to learn; best is {best.reason}" if explored else best.reason
+            ),
+            propensity=share + (1 - self.explore if worker == best.worker else 0.0),
+            candidates=arms,
+            explored=explored,
+        )
+
+    def _choice(self, worker: str, forecasts: tuple[Forecast, ...], reason: str, *, fallback: str = "") -> Choice:
+        return Choice(
+            worker=worker,
+            propensity=1.0,
+            candidates=(worker,),
+            policy=self.policy.id,
+            forecasts=forecasts,
+            reason=reason,
+            fallback=fallback,
+        )
+
+    def _budget(self, objective: Objective) -> Budget | None:
+        if objective.max_cost is None:
+            return None
+        tuned = self.policy.dual if objective == self.policy.objective else 0.0
+        return self._budgets.setdefault(objective, Budget(share=objective.max_cost, dual=tuned))
+
+    def _spend(self, choice: Choice, objective: Objective) -> None:
+        budget = self._budget(objective)
+        cost = next((each.cost for each in choice.forecasts if each.worker == choice.worker), None)
+        if budget is not None and cost is not None:
+            self._budgets[objective] = budget.after(cost)
+
+    def _logged(self, choice: Choice, request: str, type: str) -> Choice:
+        if self._log is None:
+            return choice
+        id = self._log.decided(choice, request, type=type)
+        with self._lock:
+            self._waiting[id] = next(each.success for each in choice.forecasts if each.worker == choice.worker)
+            if len(self._waiting) > _WAITING:
+                del self._waiting[next(iter(self._waiting))]
+        return replace(choice, extra={**choice.extra, "decision": id})
+
+    def _embedded(self, request: str) -> NDArray[np.float32]:
+        return self._embedder.embed([request])
+
+
+def find(where: Path | str) -> tuple[Policy, Verdict]:
+    """A policy and whether it may choose, from its folder, or by its id from the project's store.
+
+    Raises:
+        InputError: There is no such router, or its files are not what they were.
+    """
+    if Path(where).is_dir():
+        return policies.read(Path(where))
+    project = config.load()
+    with open_store(project.store_url) as store:
+        return policies.restore(str(where), store, Artifacts(project.artifacts))
+
+
+def _explorable(best: str, forecasts: Sequence[Forecast], objective: Objective, left: float | None) -> tuple[str, ...]:
+    """The best one, and those that meet every limit and of which no other is better in all that counts; in order of names."""
+    alone = replace(objective, min_quality=None)
+    able = [each for each in forecasts if each.worker == best or _within(each, objective, alone, left)]
+    front = [each for each in able if each.worker == best or not any(_beats(other, each) for other in able)]
+    return tuple(sorted(each.worker for each in front))
+
+
+def _within(forecast: Forecast, objective: Objective, alone: Objective, left: float | None) -> bool:
+    if objective.min_quality is not None and forecast.success < objective.min_quality:
+        return False
+    limits = [limit for limit in (left, objective.max_cost) if limit is not None]
+    return bool(decide_one((forecast,), alone, left=min(limits, default=None)).worker)
+
+
+def _beats(one: Forecast, other: Forecast) -> bool:
+    """Whether it is as good in everything, and better in something. What is unknown is worst."""
+    pairs = [
+        (one.success, other.success),
+        (-_or_inf(one.cost), -_or_inf(other.cost)),
+        (-_or_inf(one.p95), -_or_inf(other.p95)),
+    ]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def _or_inf(value: float | None) -> float:
+    return math.inf if value is None else value

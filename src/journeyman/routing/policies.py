@@ -34,12 +34,17 @@ class Policy:
     predictor: str
     """SHA-256 of the file of `fitted`."""
     objective: Objective
-    best: str
-    """The best single worker by the objective, on the rows that were learned from: what a router must beat."""
+    singles: tuple[str, ...]
+    """Workers that may be asked always, the best by the objective first, on the rows that were learned from."""
     dual: float = 0.0
     """Successes that a dollar is worth beyond the objective's own weight, to keep its budget."""
     unfamiliar: float = 0.0
-    """How near, 0 to 1, to what was learned from a request must be to be routed; others go to the safe worker."""
+    """The share of requests unlike those that were learned from, among those that it was chosen by."""
+
+    most: float = 0.0
+    """The largest penalty, in successes, among the answers that were learned from: scores are measured by it."""
+    split: tuple[float, float, int] = (0.2, 0.15, 0)
+    """Shares held out and for validation, and the seed, by which `parts` finds again what was never learned from."""
 
     @property
     def manifest(self) -> str:
@@ -50,9 +55,11 @@ class Policy:
             "embedder": self.fitted.embedder,
             "workers": self.fitted.workers,
             "objective": asdict(self.objective),
-            "best": self.best,
+            "singles": self.singles,
             "dual": self.dual,
             "unfamiliar": self.unfamiliar,
+            "most": self.most,
+            "split": self.split,
         }
         return json.dumps(told, indent=1, ensure_ascii=False)
 
@@ -65,9 +72,9 @@ class Policy:
         return self.candidate.id
 
     @property
-    def safe(self) -> str:
-        """Who is asked where the router is not to be trusted."""
-        return self.objective.safe or self.best
+    def best(self) -> str:
+        """The best single worker: what a router must beat."""
+        return self.singles[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +85,16 @@ class Verdict:
     reason: str
 
 
+def write_predictor(fitted: Fitted, folder: Path) -> None:
+    """Write the predictors, whose digest a policy names. What stood beside older ones goes."""
+    for name in (VERDICT, POLICY):
+        (folder / name).unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.save(fitted, folder / PREDICTOR)
+
+
 def save(policy: Policy, folder: Path) -> None:
-    """Write it as files. The predictors come first: what `policy.json` names is there. An older verdict goes."""
-    (folder / VERDICT).unlink(missing_ok=True)
-    files.save(policy.fitted, folder / PREDICTOR)
+    """Write the policy beside its predictors."""
     write_text(folder / POLICY, policy.manifest + "\n")
 
 
@@ -98,7 +111,8 @@ def read(folder: Path) -> tuple[Policy, Verdict]:
         InputError: A file is missing, or is not what it says it is.
     """
     at = folder / POLICY
-    return _read(read_text(at).rstrip("\n"), str(at), folder / PREDICTOR), _verdict(folder / VERDICT)
+    policy = _read(read_text(at).rstrip("\n"), str(at), folder / PREDICTOR)
+    return policy, _verdict(folder / VERDICT, policy)
 
 
 def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Verdict]:
@@ -137,27 +151,31 @@ def _read(text: str, where: str, predictor: Path) -> Policy:
             fitted=files.load(predictor),
             predictor=str(told["predictor"]),
             objective=Objective(**{**objective, **lists}),
-            best=str(told["best"]),
+            singles=tuple(map(str, told["singles"])),
             dual=float(told["dual"]),
             unfamiliar=float(told["unfamiliar"]),
+            most=float(told["most"]),
+            split=(float(told["split"][0]), float(told["split"][1]), int(told["split"][2])),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is no router's policy ({error}); train one with `journeyman train router`") from None
     if digest(predictor) != policy.predictor:
         raise InputError(f"{predictor} is not the file that {where} was written for; put the original back, or train again")
-    if policy.best not in policy.fitted.workers:
-        raise InputError(f"{where} names {policy.best!r} as the best worker, whom its predictors do not know; train again")
+    if not policy.singles or not set(policy.singles) <= set(policy.fitted.workers):
+        raise InputError(f"{where} names other workers than its predictors know; train again")
     return policy
 
 
-def _verdict(path: Path) -> Verdict:
+def _verdict(path: Path, policy: Policy) -> Verdict:
     if not path.exists():
         return Verdict(serves=False, reason="no gate was asked")
     try:
         told = json.loads(read_text(path))
+        if told["policy"] != policy.id:
+            raise ValueError(f"it is of {told['policy']!r}")
         return Verdict(serves=bool(told["passed"] or told["forced"]), reason=str(told["reason"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no verdict of a gate ({error}); train again") from None
+        raise InputError(f"{path} is no verdict on this policy ({error}); train again") from None
 
 
 def _is_router(body: str) -> bool:

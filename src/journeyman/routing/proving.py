@@ -69,8 +69,8 @@ class Utilities:
         return None if math.isnan(utility) else min(1.0, max(0.0, (utility + self.most) / self.span))
 
 
-def best_single(table: Table, objective: Objective) -> str:
-    """The one worker that the objective would always ask, by the rows of a table: the incumbent.
+def singles(table: Table, objective: Objective) -> tuple[str, ...]:
+    """The workers that the objective could always ask, the best first, by the rows of a table. The first is the incumbent.
 
     Raises:
         InputError: No worker alone keeps the objective's limits.
@@ -78,10 +78,10 @@ def best_single(table: Table, objective: Objective) -> str:
     ranked = ranked_singles(answered(table), objective)
     if not ranked:
         raise InputError(
-            f"no worker alone keeps the limits of {str(objective)!r} on {len(table)} rows, or nothing that counts is known of any;"
+            f"no worker alone keeps the limits of {str(objective)!r} on {len(table)} rows, or what counts is not known of any;"
             " loosen them, or give prices with --prices"
         )
-    return ranked[0]
+    return ranked
 
 
 def answered(table: Table) -> Table:
