@@ -78,9 +78,12 @@ class Remembered:
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
     def _load(self) -> None:
-        for number, line in enumerate(self._path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in lines:
             try:
                 told = json.loads(line)
-                self._known[told.pop("key")] = Reply(**told)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                log.warning("%s:%d is no kept reply (%s); the model is asked again", self._path, number, error)
+                self._known[told["key"]] = Reply(**{name: told[name] for name in _KEPT})
+            except (ValueError, TypeError, KeyError):
+                continue
+        if (bad := len(lines) - len(self._known)) > 0:
+            log.warning("%s: %d of %d kept replies cannot be read or came twice", self._path, bad, len(lines))
