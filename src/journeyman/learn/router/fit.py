@@ -1,10 +1,34 @@
-"""From outcomes to predictors. The only place of the router that needs scikit-learn, which is imported when `fit` is called."""
+"""From outcomes to predictors.
 
-from dataclasses import dataclass
+How easy a request is and how far the workers are apart on it are learned as two things, since a router needs the second and
+most of what varies is the first. Each level of knowledge is a prior for the next, and weighs what it has earned on rows that it
+did not see: a worker's ability, the request's type, and what four members read from its text. So with few rows, or rows that
+tell nothing, the best single worker is what remains.
+
+scikit-learn and scipy are needed here alone, and imported when `fit` is called.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from journeyman.embed.base import Vectors
-from journeyman.learn.router.predict import Fitted
-from journeyman.learn.router.table import Table
+from journeyman.errors import InputError
+from journeyman.learn.router.amounts import fit_cost, fit_seconds
+from journeyman.learn.router.calibrate import calibration, identity
+from journeyman.learn.router.features import Singles, space
+from journeyman.learn.router.members import MEMBERS, Clusters, Linear, Neighbours, Network
+from journeyman.learn.router.network import train
+from journeyman.learn.router.predict import Fitted, Mixture
+from journeyman.learn.router.regress import cluster, cluster_values, neighbours, ridge
+from journeyman.learn.router.shrink import abilities, group_means
+from journeyman.learn.router.stack import weights
+from journeyman.learn.router.table import Floats, Table
+
+Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,12 +37,169 @@ class FitConfig:
 
     folds: int = 5
     """Parts of the rows by which weights and calibration are chosen, each predicted by what the others taught."""
+    axes: int = 64
+    """Principal components of the requests that clusters, neighbours and network see."""
+    clusters: tuple[int, ...] = (24, 48, 96)
+    """Sizes of the clusterings; fewer where there are few rows."""
+    repeats: int = 3
+    """Clusterings of each size."""
+    neighbours: int = 60
+    remembered: int = 3_000
+    """Requests of the past that are kept to find neighbours among: drawn at random where there are more."""
+    hidden: int = 64
+    nets: int = 4
+    epochs: int = 15
+    members: tuple[str, ...] = MEMBERS
+    """Those that may have a say, to see what each is worth."""
 
 
 def fit(table: Table, vectors: Vectors, config: FitConfig | None = None, seed: int = 0, *, embedder: str = "") -> Fitted:
     """Learn success, cost and latency of each worker from the rows of a table; `vectors` are their embeddings, shape (n, d).
 
+    Rows that nobody judged count for cost and latency; workers that nobody judged are left out.
+
     Raises:
-        InputError: The table has no row, or no worker with a judged outcome, or the vectors do not fit its rows.
+        InputError: The table has no judged outcome, or the vectors do not fit its rows.
     """
-    raise NotImplementedError
+    config = config or FitConfig()
+    if vectors.ndim != 2 or len(vectors) != len(table):
+        raise InputError(f"{len(table)} rows and {len(vectors)} vectors were given; every row needs its own")
+    if not np.isfinite(vectors).all():
+        raise InputError("the vectors hold what is no number; the embedder that made them cannot be used")
+    judged = ~np.isnan(table.success)
+    columns = np.flatnonzero(judged.any(0))
+    if not len(columns):
+        raise InputError("no outcome is judged, so there is nothing to learn success from; record `success`, 0 to 1")
+    rows = np.flatnonzero(judged.any(1))
+    known = tuple(sorted(set(table.types)))
+    places = np.array([known.index(type) for type in table.types], np.int64)
+    made = space(vectors, table.requests, config.axes)
+    full, near = made.points(vectors, table.requests)
+    teaching = _Teaching(config, full[rows], near[rows], places[rows], len(known), table.success[np.ix_(rows, columns)], seed)
+    mixture, calibrated = teaching.learn()
+    seconds = np.where(table.errors, np.nan, table.seconds)[:, columns]
+    return Fitted(
+        cards=tuple(table.cards[at] for at in columns.tolist()),
+        embedder=embedder,
+        types=known,
+        rows=len(rows),
+        space=made,
+        success=mixture,
+        calibration=calibrated,
+        cost=fit_cost(full, table.cost[:, columns], places, len(known)),
+        seconds=fit_seconds(full, seconds, places, len(known)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """The four, fitted to the same rows."""
+
+    linear: Linear
+    clusters: Clusters
+    neighbours: Neighbours
+    network: Network
+    effects: Singles
+
+    def said(self, full: Singles, near: Singles, types: Places) -> Floats:
+        """(k, 5, m + 1)."""
+        members = (self.linear, self.clusters, self.neighbours, self.network)
+        return np.stack([*(member(full, near) for member in members), self.effects[types]], 1).astype(np.float64)
+
+
+class _Teaching:
+    """One fit to n judged rows and m workers."""
+
+    def __init__(
+        self, config: FitConfig, full: Singles, near: Singles, types: Places, kinds: int, success: Floats, seed: int
+    ) -> None:
+        self.config, self.full, self.near, self.seed = config, full, near, seed
+        self.types, self.kinds, self.success = types, kinds, success
+        self.abilities = abilities(success)
+        self.chance = np.random.default_rng(seed)
+        self.clusters, self.assigned = cluster(near, config.clusters, config.repeats, seed)
+        self.together = np.array([0] + [1] * success.shape[1], np.int64)
+        self.targets = self._targets()
+
+    def _targets(self) -> Floats:
+        """(n, m + 1): the mean outcome of a row beyond abilities, and each outcome beyond that mean.
+
+        With one outcome in a row, what is common cannot be told from the worker's own: the common part is then what a ridge
+        regression on the other rows expects.
+        """
+        beyond = self.success - self.abilities
+        common = np.nanmean(beyond, 1)
+        alone = (~np.isnan(beyond)).sum(1) == 1
+        level = common
+        if alone.any():
+            _, left = ridge(self.full, common[:, None], self.together[:1])
+            level = np.where(alone, common - left[:, 0], common)
+        return np.column_stack([common, beyond - level[:, None]])
+
+    def learn(self) -> tuple[Mixture, Any]:
+        final = self._members(np.arange(len(self.full)))
+        count = len(MEMBERS) + 1
+        mixture = Mixture(
+            abilities=self.abilities.astype(np.float32),
+            effects=final.effects,
+            linear=final.linear,
+            clusters=final.clusters,
+            neighbours=final.neighbours,
+            network=final.network,
+            easy=np.zeros((3, count), np.float32),
+            gap=np.zeros((3, count), np.float32),
+        )
+        if len(self.full) < 4 * self.config.folds:
+            return mixture, identity()
+        random = self.chance.permutation(len(self.full)) % self.config.folds
+        said = self._crossed(random)
+        far = self._crossed(self._far_folds())
+        text = [name in self.config.members for name in MEMBERS]
+        cases = [(said, [*text, False]), (far, [*text, False]), (said, [*text, self.kinds > 1])]
+        easy = np.stack([_weights(which, self.targets[:, :1], use, slice(0, 1)) for which, use in cases])
+        gap = np.stack([_weights(which, self.targets[:, 1:], use, slice(1, None)) for which, use in cases])
+        mixture = replace(mixture, easy=easy.astype(np.float32), gap=gap.astype(np.float32))
+        return mixture, self._calibration(said, easy[0], gap[0], random)
+
+    def _members(self, rows: Places) -> _Members:
+        config, targets = self.config, self.targets[rows]
+        full, near = self.full[rows], self.near[rows]
+        linear, _ = ridge(full, targets, self.together)
+        clusters, prior = cluster_values(self.clusters, self.assigned[rows], targets)
+        kept = np.arange(len(rows))
+        if len(rows) > config.remembered:
+            kept = np.sort(np.random.default_rng(self.seed).permutation(len(rows))[: config.remembered])
+        effects = group_means(targets, self.types[rows], self.kinds + 1)
+        return _Members(
+            linear=linear,
+            clusters=clusters,
+            neighbours=neighbours(near[kept], targets[kept], config.neighbours, prior),
+            network=train(near, targets, hidden=config.hidden, nets=config.nets, epochs=config.epochs, seed=self.seed),
+            effects=effects.astype(np.float32),
+        )
+
+    def _crossed(self, folds: Places) -> Floats:
+        """What members say of rows that they did not see, (n, 5, m + 1)."""
+        said = np.zeros((len(self.full), len(MEMBERS) + 1, self.targets.shape[1]))
+        for fold in np.unique(folds):
+            out = np.flatnonzero(folds == fold)
+            members = self._members(np.flatnonzero(folds != fold))
+            said[out] = members.said(self.full[out], self.near[out], self.types[out])
+        return said
+
+    def _far_folds(self) -> Places:
+        """Whole clusters together: what is left out is unlike the rest."""
+        places = self.assigned[:, 0]
+        return np.asarray((self.chance.permutation(self.clusters.values.shape[1]) % self.config.folds)[places])
+
+    def _calibration(self, said: Floats, easy: Floats, gap: Floats, folds: Places) -> Any:
+        scores = self.abilities + said[:, :, 0] @ easy[:, None] + np.einsum("k,nkm->nm", gap, said[:, :, 1:])
+        known = ~np.isnan(self.success)
+        return calibration(scores[known], self.success[known], np.broadcast_to(folds[:, None], known.shape)[known])
+
+
+def _weights(said: Floats, targets: Floats, use: Sequence[bool], part: slice) -> Floats:
+    found = np.zeros(len(use))
+    at = np.flatnonzero(use)
+    found[at] = weights(said[:, at, part], targets)
+    return found

@@ -1,0 +1,96 @@
+"""From scores to probabilities: a rising line through knots, fitted to predictions of rows that were not learned from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from journeyman.learn.router.table import Floats
+
+_EDGE = 1e-3
+"""No prediction is surer than this."""
+_KNOTS = 65
+_FEW = 1_000
+"""Outcomes below which isotonic regression follows chance (Niculescu-Mizil and Caruana, 2005)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A piecewise linear, strictly rising map; beyond its ends it stays."""
+
+    scores: Floats
+    """(k,), rising."""
+    probabilities: Floats
+    """(k,), rising, within 0 and 1."""
+
+    def __call__(self, scores: Floats) -> Floats:
+        return np.asarray(np.interp(scores, self.scores, self.probabilities))
+
+
+def identity() -> Calibration:
+    return Calibration(scores=np.array([_EDGE, 1 - _EDGE]), probabilities=np.array([_EDGE, 1 - _EDGE]))
+
+
+def platt(scores: Floats, outcomes: Floats) -> Calibration:
+    """A sigmoid in the score's logit: sigmoid(a + b * logit(score)), b at least 0, by maximum likelihood (Platt, 1999)."""
+    x = _logit(scores)
+    a, b = 0.0, 1.0
+    for _ in range(50):
+        p = _sigmoid(a + b * x)
+        # One pseudo-row at a = 0 and b = 1 keeps the step finite where the outcomes are all alike.
+        gradient = np.array([np.sum(p - outcomes) + a, np.sum((p - outcomes) * x) + (b - 1)])
+        spread = np.maximum(p * (1 - p), 1e-9)
+        cross = np.sum(spread * x)
+        curve = np.array([[np.sum(spread) + 1, cross], [cross, np.sum(spread * x * x) + 1]])
+        step = np.linalg.solve(curve, gradient)
+        a, b = a - step[0], max(b - step[1], 0.0)
+        if np.abs(step).max() < 1e-9:
+            break
+    knots = np.linspace(_EDGE, 1 - _EDGE, _KNOTS)
+    return _rising(knots, _sigmoid(a + b * _logit(knots)))
+
+
+def isotonic(scores: Floats, outcomes: Floats) -> Calibration:
+    """Pools adjacent violators; between the middles of two pools it rises linearly."""
+    from sklearn.isotonic import IsotonicRegression  # Heavy, and needed to fit only.
+
+    fitted = IsotonicRegression(y_min=_EDGE, y_max=1 - _EDGE).fit_transform(scores, outcomes)
+    levels, pools = np.unique(fitted, return_inverse=True)
+    middles = np.bincount(pools, weights=scores) / np.bincount(pools)
+    return _rising(middles, levels)
+
+
+def calibration(scores: Floats, outcomes: Floats, fold: Floats) -> Calibration:
+    """The best of doing nothing, Platt and isotonic by squared error on rows that each was not fitted to.
+
+    Args:
+        scores: (k,), predictions of rows that were not learned from.
+        outcomes: (k,), 0 to 1.
+        fold: (k,), the part of the rows that each is in.
+    """
+    ways = [lambda _s, _o: identity(), platt] + ([isotonic] if len(scores) >= _FEW else [])
+    parts = np.unique(fold)
+    if len(parts) < 2 or np.ptp(outcomes) == 0:
+        return identity()
+    errors = []
+    for way in ways:
+        error = 0.0
+        for part in parts:
+            out = fold == part
+            error += float(np.sum((way(scores[~out], outcomes[~out])(scores[out]) - outcomes[out]) ** 2))
+        errors.append(error)
+    return ways[int(np.argmin(errors))](scores, outcomes)
+
+
+def _rising(scores: Floats, probabilities: Floats) -> Calibration:
+    """Steps of nothing become tiny ones, so that of two scores the larger stays the larger."""
+    lifted = np.clip(probabilities, _EDGE, 1 - _EDGE) * (1 - 1e-4) + 1e-4 * np.clip(scores, 0, 1)
+    return Calibration(scores=scores.astype(np.float64), probabilities=lifted)
+
+
+def _logit(p: Floats) -> Floats:
+    clipped = np.clip(p, _EDGE, 1 - _EDGE)
+    return np.asarray(np.log(clipped / (1 - clipped)))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -30, 30))))
