@@ -1,0 +1,151 @@
+"""Plans carried out by real workers, as an environment that reinforcement learns in: what it is paid was really brought."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from journeyman.evaluation import Evaluation, Pair
+from journeyman.learn.planner.replay import Choose, Chosen, Episode, Step
+from journeyman.learn.planner.selector import State
+from journeyman.learn.planner.utility import Runs, Utility, total
+from journeyman.plan import Plan
+from journeyman.plan_result import ExecutionResult
+from journeyman.policy import Choice
+
+CarryOut = Callable[[Plan, Mapping[str, Choice]], Awaitable[ExecutionResult]]
+"""Carries a plan out and judges it: an orchestrator's `run`, with a verdict."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """One instruction to practise on."""
+
+    id: str
+    plan: Plan
+    """Whoever is in it for a subtask that a model does is replaced by who is chosen."""
+    nodes: NDArray[np.float32]
+    """(subtasks, d), features known before anything is done."""
+    prior: NDArray[np.float32]
+    """(subtasks, m), the supervised policy's logits over the workers."""
+    carry_out: CarryOut
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveEnvironment:
+    """An `Environment` of real executions.
+
+    All workers of a plan are chosen before it begins, as features do not depend on what comes out. Each choice is paid its own
+    subtask's cost at once; the last one also success and the wait, along the critical path, of the whole: rewards of an episode
+    sum to the utility of its execution. A cost that is not known counts as the reference, as the utility says.
+    """
+
+    courses: tuple[Course, ...]
+    workers: tuple[str, ...]
+    reward: Utility
+    heard: Callable[[ExecutionResult], None] = lambda _: None
+    """Told of every execution, such as a log."""
+    policy: str = "reinforced"
+    """As it is logged with each choice."""
+
+    def __len__(self) -> int:
+        return len(self.courses)
+
+    def episodes(self, which: Sequence[int], choose: Choose) -> Sequence[Episode]:
+        drawn = [self._drawn(self.courses[index], episode, choose) for episode, index in enumerate(which)]
+        results = self.carried_out([(self.courses[index], chosen) for index, chosen in zip(which, drawn, strict=True)])
+        return [self._paid(chosen, result) for chosen, result in zip(drawn, results, strict=True)]
+
+    def carried_out(self, drawn: Sequence[tuple[Course, Mapping[str, tuple[State, Chosen]]]]) -> list[ExecutionResult]:
+        """What came of some courses with the workers chosen; at the same time."""
+
+        async def all_of_them() -> list[ExecutionResult]:
+            return list(await asyncio.gather(*(self._one(course, chosen) for course, chosen in drawn)))
+
+        results = asyncio.run(all_of_them())
+        for result in results:
+            self.heard(result)
+        return results
+
+    def utilities(self, choose: Choose) -> tuple[list[float], list[ExecutionResult]]:
+        """Of each course once, in order, what the choices were worth, and what came out."""
+        drawn = [(course, self._drawn(course, at, choose)) for at, course in enumerate(self.courses)]
+        results = self.carried_out(drawn)
+        return [worth(self.reward, result) for result in results], results
+
+    def _drawn(self, course: Course, episode: int, choose: Choose) -> dict[str, tuple[State, Chosen]]:
+        found: dict[str, tuple[State, Chosen]] = {}
+        everybody = np.ones(len(self.workers), np.bool_)
+        for place, subtask in enumerate(course.plan.subtasks):
+            if subtask.tool:
+                continue
+            state = State(
+                node=course.nodes[place], prior=course.prior[place], allowed=everybody, episode=episode, at=len(found)
+            )
+            found[subtask.id] = (state, choose(state))
+        return found
+
+    async def _one(self, course: Course, chosen: Mapping[str, tuple[State, Chosen]]) -> ExecutionResult:
+        choices = {
+            id: Choice(
+                worker=self.workers[pick.action],
+                propensity=float(np.exp(pick.log_prob)),
+                candidates=self.workers,
+                policy=self.policy,
+            )
+            for id, (_, pick) in chosen.items()
+        }
+        names = [choices[step.id].worker if step.id in choices else step.worker for step in course.plan.subtasks]
+        return await course.carry_out(course.plan.with_workers(names), choices)
+
+    def _paid(self, chosen: Mapping[str, tuple[State, Chosen]], result: ExecutionResult) -> Episode:
+        whole = worth(self.reward, result)
+        outcomes = result.outcomes
+        spent = [self._cost(outcomes[id].cost if id in outcomes else 0.0) for id in chosen]
+        # What is left of the utility when each choice has paid for itself: success, the wait, the tools.
+        rest = whole - sum(spent)
+        last = len(chosen) - 1
+        return tuple(
+            Step(state=state, chosen=pick, reward=spent[at] + rest * (at == last))
+            for at, (state, pick) in enumerate(chosen.values())
+        )
+
+    def _cost(self, cost: float | None) -> float:
+        one = Runs(
+            workers=("",),
+            success=np.zeros(1),
+            cost=np.asarray([np.nan if cost is None else cost]),
+            seconds=np.zeros(1),
+            subtasks=np.zeros(1),
+        )
+        return float(total(self.reward, one)[0])
+
+
+def worth(reward: Utility, result: ExecutionResult) -> float:
+    """The utility of one execution; what nobody judged counts as no success."""
+    runs = Runs(
+        workers=("",),
+        success=np.asarray([float(result.success is True)]),
+        cost=np.asarray([np.nan if result.total_cost is None else result.total_cost]),
+        seconds=np.asarray([np.nan if result.critical_path_seconds is None else result.critical_path_seconds]),
+        subtasks=np.asarray([float(len(result.outputs))]),
+    )
+    return float(total(reward, runs)[0])
+
+
+def greedy(logits: Callable[[State], NDArray[np.float64]]) -> Choose:
+    """The likeliest worker of a policy, the first of several."""
+
+    def choose(state: State) -> Chosen:
+        return Chosen(action=int(np.argmax(np.where(state.allowed, logits(state), -np.inf))), log_prob=0.0)
+
+    return choose
+
+
+def compared(ids: Sequence[str], baseline: Sequence[float], candidate: Sequence[float], reward: Utility) -> Evaluation:
+    """Utilities of the same instructions under two policies, as a gate takes them."""
+    before, now = (reward.unit(np.asarray(each, np.float64)).tolist() for each in (baseline, candidate))
+    pairs = zip(ids, before, now, strict=True)
+    return Evaluation(pairs=tuple(Pair(task_id=id, baseline=one, candidate=two) for id, one, two in pairs))
