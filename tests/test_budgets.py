@@ -91,7 +91,7 @@ def parsed(words: list[str]) -> bool:
     """Whether the options exist; whether the files do is another matter."""
     context = click.Context(root, info_name="journeyman", token_normalize_func=root.context_settings["token_normalize_func"])
     command: click.Command = root
-    while isinstance(command, click.Group) and words:
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         below = command.get_command(context, words.pop(0))
         if below is None:
             return False

@@ -1,13 +1,14 @@
-"""`journeyman evaluate`: does a playbook help?"""
+"""`journeyman evaluate`: does a playbook help? And below it the same of what else is learned."""
 
 from typing import Any
 
 import click
 
+from journeyman.cli._evaluate_router import router
 from journeyman.cli._shared import emit, json_option, options_named
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
 @click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat.")
 @click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom, humaneval, mbpp or desk.")
@@ -39,7 +40,8 @@ from journeyman.cli._shared import emit, json_option, options_named
     "--output", type=click.Path(), metavar="DIR", help="Write baseline.jsonl and candidate.jsonl for `journeyman compare`."
 )
 @json_option
-def command(as_json: bool, **given: Any) -> int:
+@click.pass_context
+def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
     """Measure on held-out tasks whether a playbook helps.
 
     Runs the agent with both playbooks over the same held-out tasks and reports the gain with its 95 % interval. Exit code 0: it
@@ -51,7 +53,10 @@ def command(as_json: bool, **given: Any) -> int:
       journeyman evaluate --playbook playbooks/oslo.json --dataset desk --domain oslo
       journeyman evaluate --playbook new.json --against old.json --dataset gsm8k --input test.jsonl --model openai:gpt-5-mini
       journeyman evaluate --dataset gsm8k --input test.jsonl --model recorded:b.jsonl --baseline-model recorded:a.jsonl
+      journeyman evaluate router --outcomes outcomes.jsonl
     """
+    if context.invoked_subcommand is not None:
+        return _refuse(context)
     from journeyman.cli import _evaluating
 
     given.pop("split")
@@ -60,3 +65,14 @@ def command(as_json: bool, **given: Any) -> int:
         report = _evaluating.run(options, quiet=as_json)
     emit(report.json(), as_json=as_json)
     return 0 if report.passed else 1
+
+
+def _refuse(context: click.Context) -> int:
+    """Options of a playbook's evaluation, said before the name of another, would be lost without a word."""
+    for each in context.command.params:
+        if each.name and context.get_parameter_source(each.name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{each.opts[0]} stands before {context.invoked_subcommand!r}; say the options behind it")
+    return 0
+
+
+command.add_command(router)

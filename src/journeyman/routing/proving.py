@@ -27,6 +27,7 @@ from journeyman.learn.router.table import Floats, Table
 from journeyman.stats import bootstrap_interval
 
 _GATE = BetterOnHeldOut()
+_COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)
 MARGIN = 0.02
 """How much of the best single worker's success may be lost where a floor for quality is asked for."""
 
@@ -121,6 +122,8 @@ class Proof:
     aurc: float | None
     """Area under the risk-coverage curve of the router's choices: the mean share that goes wrong of the most confident."""
     requests: int
+    risks: Mapping[str, float] = field(default_factory=dict)
+    """Share that goes wrong of the most confident fifth of the router's choices, of two fifths, and so on to all."""
 
     @property
     def gain(self) -> float | None:
@@ -148,6 +151,7 @@ class Proof:
             "ece": self.ece,
             "brier": self.brier,
             "aurc": self.aurc,
+            "risk_at_coverage": dict(self.risks),
             "report": self.report.json(),
         }
 
@@ -184,6 +188,7 @@ def prove(
     if decision.passed and objective.min_quality is not None:
         decision = _quality_kept(table, utilities, chosen, single, strict, looks) or decision
     confidence = made.forecasts.success
+    coverage, risks = _risks(_taken(confidence, chosen), _taken(table.success, chosen))
     return Proof(
         report=Report(evaluation=evaluation, decision=decision),
         span=utilities.span,
@@ -191,8 +196,9 @@ def prove(
         sides=_sides(table, utilities, chosen, objective),
         ece=_known(metrics.ece, confidence, table.success),
         brier=_known(metrics.brier, confidence, table.success),
-        aurc=_known(_aurc, _taken(confidence, chosen), _taken(table.success, chosen)),
+        aurc=float(risks.mean()) if len(risks) else None,
         requests=len(table),
+        risks={f"{c:.0%}": float(np.interp(c, coverage, risks)) for c in _COVERAGES} if len(risks) else {},
     )
 
 
@@ -251,8 +257,9 @@ def _taken(values: Floats, chosen: NDArray[np.int64]) -> Floats:
     return np.where(chosen >= 0, values[np.arange(len(values)), np.maximum(chosen, 0)], 0.0)
 
 
-def _aurc(confidence: Floats, outcomes: Floats) -> float:
-    return float(metrics.risk_coverage(confidence, outcomes)[1].mean())
+def _risks(confidence: Floats, outcomes: Floats) -> tuple[Floats, Floats]:
+    able = ~(np.isnan(outcomes) | np.isnan(confidence))
+    return metrics.risk_coverage(confidence[able], outcomes[able]) if able.any() else (np.empty(0), np.empty(0))
 
 
 def _known(measure: Any, confidence: Floats, outcomes: Floats) -> float | None:

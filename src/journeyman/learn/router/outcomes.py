@@ -71,15 +71,22 @@ def merged(rows: Iterable[Row]) -> tuple[Row, ...]:
     return _together([_Answer(row, lambda _: None) for row in rows])
 
 
-def table(rows: Sequence[Row], cards: Mapping[str, Card] | None = None, *, output_tokens: int | None = None) -> Table:
-    """The rows as arrays. Workers stand in the order in which they first come.
+def table(
+    rows: Sequence[Row],
+    cards: Mapping[str, Card] | None = None,
+    *,
+    workers: Sequence[str] = (),
+    output_tokens: int | None = None,
+) -> Table:
+    """The rows as arrays.
 
     Args:
         cards: What is known of workers, by name. A price turns tokens that were counted into a cost that was not recorded.
+        workers: The columns, in this order; without them all workers, in the order in which they first come.
         output_tokens: What is assumed where an answer's length was not recorded; the request is then taken to have a token for
             every four characters. Without it such a cost is unknown.
     """
-    names = tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
+    names = tuple(workers) or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
     known = tuple((cards or {}).get(name, Card(name=name)) for name in names)
     shape = (len(rows), len(names))
     success, cost, seconds = (np.full(shape, math.nan) for _ in range(3))
@@ -244,9 +251,8 @@ def _together(found: Sequence[_Answer]) -> tuple[Row, ...]:
     for answer in found:
         row = answer.row
         if not row.request and len(texts[row.id]) != 1:
-            answer.complain(
-                f"no request, and {'several lines' if texts[row.id] else 'no other line'} of id {row.id!r} tell one"
-            )
+            known = "several lines of this id tell different ones" if texts[row.id] else "no other line of this id tells one"
+            answer.complain(f"no request, and {known}: {row.id!r}")
             continue
         text = row.request or next(iter(texts[row.id]))
         _add(merged.setdefault((row.id, text), []), replace(row, request=text))

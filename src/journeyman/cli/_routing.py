@@ -1,0 +1,229 @@
+"""The work behind `journeyman train router` and `journeyman evaluate router`, apart from their options."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from journeyman import app, config, embed
+from journeyman.cli._shared import console
+from journeyman.cli._table import Column, fitted
+from journeyman.cli._table import console as stdout
+from journeyman.embed.cache import Cached
+from journeyman.errors import InputError
+from journeyman.gate import BetterOnHeldOut
+from journeyman.learn.playbook.files import check_writable
+from journeyman.learn.router import outcomes
+from journeyman.learn.router.objective import Objective, parse
+from journeyman.learn.router.parts import Parts, parts
+from journeyman.learn.router.table import Row, Table
+from journeyman.release import Stage
+from journeyman.route import find
+from journeyman.routing import policies, reading, training
+from journeyman.routing.proving import Proof, Side
+from journeyman.routing.training import Places, RouterConfig, Trained
+from journeyman.stores import open_store, open_traces
+from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.urls import as_url
+
+
+def train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, Any]:
+    """Train, or only say what would be; words go to stderr, the table to stdout."""
+    wanted = objective(given)
+    project = config.load()
+    gate = project.settings.gate
+    settings = RouterConfig(
+        objective=wanted,
+        held_out=given["held_out_share"],
+        seed=given["seed"],
+        evaluate=given["evaluate"],
+        least_gain=gate.least_gain if given["least_gain"] is None else given["least_gain"],
+        least_tasks=gate.least_tasks,
+        alpha=gate.alpha,
+        target_stage=Stage(given["target_stage"]),
+        force=given["force"],
+    )
+    check_writable(given["output"] / policies.POLICY)
+    table = _table(_rows(given, quiet=quiet), given)
+    split = parts(table, held_out=settings.held_out, validation=settings.validation, seed=settings.seed)
+    training.check(table, split)
+    if not quiet:
+        _tell_table(table, split)
+    if dry_run:
+        return {"dry_run": True, "rows": len(table), "workers": [_json(table, at) for at in range(len(table.workers))]}
+    embedder = _cached(given["embedder"] or project.settings.models.embedder, project.folder)
+    with open_store(project.store_url) as store:
+        places = Places(folder=given["output"], store=store, artifacts=Artifacts(project.artifacts))
+        trained = training.train(table, embedder, settings, places, _progress(quiet=quiet))
+    embedder.save()
+    if not quiet:
+        _tell(trained, given["output"])
+    return {**trained.json(), "output": str(given["output"])}
+
+
+def evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Measure a router on rows that it has not learned from; words go to stderr, the table to stdout."""
+    policy, verdict = find(given["policy"])
+    project = config.load()
+    table = _table(_rows(given, quiet=quiet), given, policy.fitted.workers)
+    held_out, validation, seed = policy.split
+    split = parts(table, held_out=held_out, validation=validation, seed=seed)
+    rows = table if given["everything"] else table.take(split.held_out)
+    if not len(rows):
+        raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
+    embedder = _cached(policy.fitted.embedder, project.folder)
+    vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
+    embedder.save()
+    forecasts = policy.fitted.forecast(vectors, rows.requests, rows.types)
+    least = project.settings.gate.least_gain if given["least_gain"] is None else given["least_gain"]
+    gate = BetterOnHeldOut(least_gain=least, least_tasks=project.settings.gate.least_tasks, alpha=project.settings.gate.alpha)
+    with open_store(project.store_url) as store:
+        proof = training.examine(policy, rows, forecasts, gate, store, f"evaluate-{app.now():%Y%m%d-%H%M%S-%f}")
+    if not quiet:
+        _tell_proof(proof, policy.objective)
+    return {"policy": policy.id, "objective": str(policy.objective), "serves": verdict.serves, **proof.json()}
+
+
+def objective(given: Mapping[str, Any], trained: Objective | None = None) -> Objective:
+    """The objective that the options say, together; what they do not say is as it was trained."""
+    said = parse(given["objective"]) if given["objective"] else trained or Objective()
+    if given["objective"] and trained is not None:
+        said = replace(said, allow=trained.allow, deny=trained.deny, safe=trained.safe, unpriced=trained.unpriced)
+    told = {name: given[name] for name in ("max_cost", "min_quality", "deadline", "safe") if given.get(name) is not None}
+    lists = {name: given[name] for name in ("allow", "deny") if given.get(name)}
+    return replace(said, **told, **lists, unpriced=bool(given.get("unpriced")) or said.unpriced)
+
+
+def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[Row, ...]:
+    url = given.get("store")
+    if not given["outcomes"] and url is None:
+        raise InputError("nothing to learn from is named; give --outcomes FILE, or --store for what the project has recorded")
+    left_out: list[str] | None = [] if given["skip_unusable"] else None
+    found = reading.rows_of_files(given["outcomes"], left_out) if given["outcomes"] else ()
+    for line in (left_out or ()) if not quiet else ():
+        console().print(f"left out: {line}", markup=False, soft_wrap=True)
+    if url is not None:
+        with open_traces(as_url(url) if url else config.load().store_url) as store:
+            found += reading.rows_of_store(store)
+    if not found:
+        raise InputError("the store holds no request that one model alone answered and somebody judged; label or score some")
+    return found
+
+
+def _table(rows: Sequence[Row], given: Mapping[str, Any], workers: Sequence[str] = ()) -> Table:
+    """Of the rows, with prices. `workers` gives the columns and their order, where a router knows them already."""
+    names = workers or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
+    cards = reading.cards(names, given["prices"])
+    return outcomes.table(rows, cards, workers=names, output_tokens=given["assume_output_tokens"])
+
+
+def _cached(name: str, folder: Path) -> Cached:
+    """Vectors by a model take their time, and are kept; those by hashing do not."""
+    embedder = embed.load(name)
+    kept = "".join(c if c.isalnum() else "-" for c in embedder.name)
+    return Cached(embedder, None if name.startswith("hashing") else folder / "embeddings" / f"{kept}.npz")
+
+
+def _progress(*, quiet: bool) -> training.Said:
+    screen, started = console(), set[str]()
+
+    def said(what: str, done: int, total: int) -> None:
+        if quiet or (what in started and done != total and done * 10 // total == (done - 256) * 10 // total):
+            return
+        started.add(what)
+        screen.print(f"{what} {done}/{total}" if total > 1 else f"{what} …" if not done else f"{what}: done")
+
+    return said
+
+
+def _json(table: Table, at: int) -> dict[str, Any]:
+    success, cost, seconds = (_mean(values, at) for values in (table.success, table.cost, table.seconds))
+    return {
+        "model": table.workers[at],
+        "asked": int((table.errors | (table.success == table.success))[:, at].sum()),
+        "success": success,
+        "cost": cost,
+        "seconds": seconds,
+        "errors": int(table.errors[:, at].sum()),
+    }
+
+
+def _mean(values: Any, at: int) -> float | None:
+    known = values[:, at][values[:, at] == values[:, at]]
+    return float(known.mean()) if len(known) else None
+
+
+def _tell_table(table: Table, split: Parts) -> None:
+    left = f", {len(split.left_out)} left out as held out under another line" if split.left_out else ""
+    console().print(
+        f"{len(table)} requests: {len(split.train)} to learn from, {len(split.validation)} to choose by, "
+        f"{len(split.held_out)} held out{left}"
+    )
+    columns = [
+        Column(name="model", words=True),
+        *(Column(name=name) for name in ("asked", "right", "cost", "seconds", "errors")),
+    ]
+    for at in range(len(table.workers)):
+        told = _json(table, at)
+        cells = (told["model"], f"{told['asked']}", _share(told["success"]), _usd(told["cost"]), _plain(told["seconds"]))
+        for column, cell in zip(columns, (*cells, f"{told['errors']}"), strict=True):
+            column.cells.append(Text(cell))
+    console().print(fitted(columns, console().width))
+
+
+def _tell(trained: Trained, folder: Path) -> None:
+    if trained.proof is not None:
+        _tell_proof(trained.proof, trained.policy.objective)
+    out = console()
+    for line in (
+        *(() if trained.proof else (trained.reason,)),
+        f"router {trained.policy.id} in {folder} ({trained.stage.value})",
+        f"Use it: journeyman route --policy {folder} --explain REQUEST"
+        if trained.passed or trained.forced
+        else f"It is not proven, so {trained.policy.best} answers; --unproven shows what it would choose.",
+    ):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _tell_proof(proof: Proof, wanted: Objective) -> None:
+    """The table of all ways of choosing, and the verdict."""
+    names = ("accuracy", "cost", "seconds", "utility", "95 % interval")
+    columns = [Column(name="", words=True), *(Column(name=name, spare=at) for at, name in enumerate(names))]
+    for name, side in proof.sides.items():
+        said = f"{name} (best single)" if name == proof.best else name
+        for column, cell in zip(columns, (said, *_cells(side)), strict=True):
+            column.cells.append(Text(cell))
+    out = stdout()
+    out.print(fitted(columns, out.width))
+    low, high = proof.interval
+    for line in (
+        f"on {proof.requests} requests, utility is {wanted} in successes a request",
+        f"gain over {proof.best}: {_signed(proof.gain)} ({_signed(low)} to {_signed(high)})",
+        f"probabilities: ECE {_plain(proof.ece)}, Brier {_plain(proof.brier)}; "
+        f"wrong of the most confident: {', '.join(f'{at}: {risk:.1%}' for at, risk in proof.risks.items())}",
+        f"{'passed' if proof.report.passed else 'not passed'}: {proof.report.reason}",
+    ):
+        out.print(line, soft_wrap=True)
+
+
+def _cells(side: Side) -> tuple[str, ...]:
+    interval = "" if side.utility_low is None else f"{side.utility_low:+.4f} to {side.utility_high:+.4f}"
+    return _share(side.accuracy), _usd(side.cost), _plain(side.seconds), _signed(side.utility), interval
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+def _usd(value: float | None) -> str:
+    return "unknown" if value is None else f"${value:.6f}"
+
+
+def _plain(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _signed(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:+.4f}"
