@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "Say whether B is really better than A, from anybody's results.",
     "curve": "Show how success, score, tokens and cost went from task to task.",
     "collect": "Bring in what others recorded, from files and folders of them.",
+    "route": "Say which model should answer a request, and why.",
     "traces": "Find, read, label, export and forget what agents did.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
