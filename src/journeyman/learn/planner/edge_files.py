@@ -1,0 +1,74 @@
+"""What was learned about who follows whom in a file: safetensors, with the embedder's name in its header."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from journeyman.errors import InputError
+from journeyman.learn.planner.edges import Edges
+from journeyman.learn.weights.data.whole import whole
+
+FORMAT = "journeyman-edges-1"
+_SAID = "journeyman"
+_AXES = {
+    "request_mean": ("vector",),
+    "request_axes": ("vector", "request axes"),
+    "text_mean": ("vector",),
+    "text_axes": ("vector", "text axes"),
+    "pair_in": ("pair bags", "pair features", "pair hidden"),
+    "pair_in_bias": ("pair bags", "pair hidden"),
+    "pair_out": ("pair bags", "pair hidden", "1"),
+    "pair_out_bias": ("pair bags", "1"),
+    "plan_in": ("plan bags", "plan features", "plan hidden"),
+    "plan_in_bias": ("plan bags", "plan hidden"),
+    "plan_out": ("plan bags", "plan hidden", "3"),
+    "plan_out_bias": ("plan bags", "3"),
+}
+"""Axes of one name have one length, and those that are numbers have that."""
+
+
+def save(edges: Edges, path: Path) -> None:
+    """Write it whole or not at all. The same edges make the same bytes.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    said = json.dumps({"format": FORMAT, "embedder": edges.embedder}, sort_keys=True, ensure_ascii=False)
+    with whole(path) as part:
+        save_file({name: np.ascontiguousarray(array) for name, array in edges.arrays.items()}, part, {_SAID: said})
+
+
+def load(path: Path) -> Edges:
+    """What `save` wrote.
+
+    Raises:
+        InputError: It is not there, or is no such file.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            said = json.loads((file.metadata() or {})[_SAID])
+            arrays = {name: np.asarray(file.get_tensor(name), np.float32) for name in file.keys()}  # noqa: SIM118
+        if said["format"] != FORMAT:
+            raise ValueError(f"it is of the format {said['format']!r}, not {FORMAT!r}")
+        _check(arrays)
+        return Edges(embedder=str(said["embedder"]), arrays=arrays)
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there; it is made by learning from plans who follows whom") from None
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} does not say who follows whom ({error}); check that it is the right file") from None
+
+
+def _check(arrays: dict[str, NDArray[np.float32]]) -> None:
+    if set(arrays) != set(_AXES):
+        raise ValueError(f"it lacks, or has too many: {', '.join(sorted(set(arrays) ^ set(_AXES)))}")
+    lengths: dict[str, int] = {"1": 1, "3": 3}
+    for name, axes in _AXES.items():
+        array, fits = arrays[name], arrays[name].ndim == len(axes)
+        if not fits or any(lengths.setdefault(axis, size) != size for axis, size in zip(axes, array.shape, strict=True)):
+            raise ValueError(f"{name} has the shape {array.shape}, which does not fit the others")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds what is no number")
