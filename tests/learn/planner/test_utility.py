@@ -31,8 +31,9 @@ def test_the_documented_reward_is_computed_as_documented() -> None:
 
 @pytest.mark.parametrize("missing", ["success", "total_cost", "total_latency_ms"])
 def test_the_documented_reward_of_what_is_not_known_is_refused(missing: str) -> None:
+    without: dict[str, Any] = {missing: None}
     with pytest.raises(InputError, match=f"has no {missing}"):
-        compute_reward(Executed(**{missing: None}))
+        compute_reward(Executed(**without))
 
 
 def test_words_of_the_operator_become_the_exchange_they_say() -> None:
