@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from journeyman.capture.execution_log import LoggedExecution, read_executions
+from journeyman.capture.execution_log import read_executions
+from journeyman.capture.executions import LoggedExecution
 from journeyman.capture.files.source import Problem
 from journeyman.errors import InputError
 from journeyman.learn.planner.base import Example

@@ -1,4 +1,4 @@
-"""Execution logs of a planner as traces. `capture.execution_log` reads the lines."""
+"""Execution logs of a planner as traces. `capture.executions` reads the lines."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -7,8 +7,8 @@ from typing import Any
 from journeyman import plan_json
 from journeyman.capture import fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.execution_log import LoggedExecution, parse
-from journeyman.capture.execution_log import recognised as recognised
+from journeyman.capture.executions import LoggedExecution, parse
+from journeyman.capture.executions import recognised as recognised
 from journeyman.plan import Subtask
 from journeyman.trace import AgentCall, ModelCall, Step, Trace
 

@@ -1,0 +1,126 @@
+"""A planner of phase 1 whose workers are chosen by what reinforcement learned; both in one file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from journeyman.embed.base import Embedder
+from journeyman.errors import InputError
+from journeyman.learn.planner import checkpoints, files
+from journeyman.learn.planner.network import PlannerModel
+from journeyman.learn.planner.predict import LearnedPlanner
+from journeyman.learn.planner.selector import ModelSelector, State
+from journeyman.plan import Plan
+from journeyman.policy import Card
+
+_PREFIX = "selector."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A plan as phase 1 sees it: what a policy of workers knows before anything is done."""
+
+    nodes: NDArray[np.float32]
+    """(subtasks, d)"""
+    prior: NDArray[np.float32]
+    """(subtasks, m), log-probabilities of the models."""
+
+
+def see(model: PlannerModel, plan: Plan) -> Seen:
+    """The plan's subtasks with their prior; zeros where phase 1 learned nothing of who does what.
+
+    Raises:
+        InputError: A subtask has a tool or type that is not among the model's cards.
+    """
+    batch = model.batch(model.encoder.encode([plan.instruction]), [model.places(plan)])
+    with torch.no_grad():
+        found = model(batch)
+    k = len(plan.subtasks)
+    prior = torch.log_softmax(found["model_selections"][0, :k], -1).numpy()
+    if not files.hires(model.encoder.memory):
+        prior = np.zeros_like(prior)
+    return Seen(nodes=found["subtask_embeddings"][0, :k].numpy(), prior=prior)
+
+
+def selector_for(model: PlannerModel, *, seed: int = 0) -> ModelSelector:
+    """A policy that chooses among the model's workers just as phase 1 does."""
+    return ModelSelector(model.model_cards.numpy(), model.config.width, seed=seed)
+
+
+class ReinforcedPlanner:
+    """Implements `journeyman.learn.planner.base.Planner`: phase 1's steps and order, done by whom phase 2 chooses."""
+
+    def __init__(self, planner: LearnedPlanner, selector: ModelSelector) -> None:
+        self.planner = planner
+        self.selector = selector.eval()
+
+    def plan(self, instruction: str, *, tools: Sequence[Card] = (), models: Sequence[Card] = ()) -> Plan:
+        """See `Planner`. A model that joined since is chosen like those whose card is like its own."""
+        plan = self.planner.plan(instruction, tools=tools, models=models)
+        model = self.planner.model_for(tools, models)
+        chances = self.chances(model, plan)
+        names = [
+            step.worker if step.tool else model.models.names[int(chances[at].argmax())] for at, step in enumerate(plan.subtasks)
+        ]
+        return plan.with_workers(names)
+
+    def chances(self, model: PlannerModel, plan: Plan) -> NDArray[np.float64]:
+        """With what probability each model does each subtask, shape (subtasks, m)."""
+        seen = see(model, plan)
+        selector = self.selector
+        if selector.cards.shape != model.model_cards.shape or not torch.equal(selector.cards, model.model_cards):
+            selector = dealt(selector, model)
+        allowed = np.ones(len(model.models), np.bool_)
+        states = [State(node=node, prior=prior, allowed=allowed) for node, prior in zip(seen.nodes, seen.prior, strict=True)]
+        found: NDArray[np.float64] = selector.probabilities(states)
+        return found
+
+
+def dealt(selector: ModelSelector, model: PlannerModel) -> ModelSelector:
+    """The same policy with the model's workers to choose from."""
+    made = selector_for(model)
+    weights = {name: value for name, value in selector.state_dict().items() if name != "cards"}
+    made.load_state_dict({**weights, "cards": model.model_cards})
+    made.eval()
+    return made
+
+
+def save(path: Path, phase1: Path, selector: ModelSelector, about: Mapping[str, Any]) -> None:
+    """Write both in one file, which `load` and `files.load` read.
+
+    Args:
+        phase1: The file that reinforcement started from.
+        about: What is said of the training, for people.
+    """
+    tensors, said = checkpoints.load(checkpoints.resolve(phase1))
+    kept = {name: value for name, value in tensors.items() if not name.startswith(("optimizer.", _PREFIX))}
+    learned = {f"{_PREFIX}{name}": value for name, value in selector.state_dict().items()}
+    checkpoints.save(path, {**kept, **learned}, {**said, "reinforced": dict(about)})
+
+
+def load(path: Path, embedder: Embedder) -> LearnedPlanner | ReinforcedPlanner:
+    """The planner in a file, of either phase, named with its suffix or without.
+
+    Raises:
+        InputError: It is not there, is none, or learned with another embedder.
+    """
+    planner = files.load(path, embedder)
+    tensors, _ = checkpoints.load(checkpoints.resolve(path))
+    learned = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
+    return ReinforcedPlanner(planner, _selector(learned, str(path))) if learned else planner
+
+
+def _selector(weights: Mapping[str, Tensor], where: str) -> ModelSelector:
+    try:
+        width, inputs = weights["ask.weight"].shape
+        selector = ModelSelector(weights["cards"].numpy(), inputs, width=width)
+        selector.load_state_dict(dict(weights))
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise InputError(f"{where} holds no policy of workers that can be read ({type(error).__name__}); train again") from None
+    return selector
