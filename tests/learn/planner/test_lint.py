@@ -54,10 +54,11 @@ def test_a_term_that_never_varies_explains_nothing() -> None:
     assert {share.term: share.r2 for share in explain(Documented(), pool())}["subtasks"] is None
 
 
-def test_runs_that_cannot_be_told_are_left_out_and_counted_and_none_left_is_refused() -> None:
+def test_what_is_not_known_is_assumed_or_left_out_and_counted_and_nothing_known_is_refused() -> None:
     seen = pool()
-    seen.seconds[:5] = np.nan
-    assert lint(Documented(), seen).skipped == 5
+    seen.seconds[:5], seen.success[2:10] = np.nan, np.nan
+    report = lint(Documented(), seen)
+    assert (report.runs, report.skipped, report.assumed) == (592, 8, 2)
     seen.seconds[:] = np.nan
     with pytest.raises(InputError, match="cannot be told of a single run"):
         lint(Documented(), seen)

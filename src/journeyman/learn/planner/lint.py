@@ -39,6 +39,8 @@ class Report:
     runs: int
     skipped: int
     """Runs of which the reward cannot be told."""
+    assumed: int
+    """Runs whose cost or latency is not known, and counts as the median."""
     shares: tuple[Share, ...]
     accuracy: Mapping[str, float]
     """By worker."""
@@ -56,11 +58,12 @@ class Report:
 
 
 def explain(reward: Reward, runs: Runs) -> tuple[Share, ...]:
-    """Each term's share, the largest first.
+    """Each term's share, the largest first. A cost or latency that is not known counts as the median.
 
     Raises:
         InputError: The reward cannot be told of a single run.
     """
+    runs = runs.assuming()
     known = _known(reward, runs)
     terms = {name: values[known] for name, values in reward.terms(runs).items()}
     whole = np.sum([*terms.values()], axis=0)
@@ -79,6 +82,8 @@ def lint(reward: Reward, runs: Runs) -> Report:
     Raises:
         InputError: The reward cannot be told of a single run.
     """
+    unknown = np.isnan(runs.cost) | np.isnan(runs.seconds)
+    runs = runs.assuming()
     shares, known = explain(reward, runs), _known(reward, runs)
     worth = total(reward, runs)
     by_worker = {name: known & np.asarray([worker == name for worker in runs.workers]) for name in dict.fromkeys(runs.workers)}
@@ -90,6 +95,7 @@ def lint(reward: Reward, runs: Runs) -> Report:
     report = Report(
         runs=int(known.sum()),
         skipped=int((~known).sum()),
+        assumed=int((unknown & known).sum()),
         shares=shares,
         accuracy=accuracy,
         reward=rewards,

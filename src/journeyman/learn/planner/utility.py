@@ -50,6 +50,10 @@ class Runs:
     def __len__(self) -> int:
         return len(self.workers)
 
+    def assuming(self) -> "Runs":
+        """The same with the median of what is known where a cost or latency is not. What nobody knows stays unknown."""
+        return replace(self, cost=_filled(self.cost), seconds=_filled(self.seconds))
+
     @classmethod
     def of(cls, outcomes: Iterable[tuple[str, Outcome]]) -> "Runs":
         """Single calls: a worker's name, and what became of asking it."""
@@ -232,6 +236,11 @@ def _median(spent: Floats) -> float | None:
     middle = float(np.median(known)) if len(known) else 0.0
     # A pool of free workers has no price to measure others by.
     return middle if middle > 0 else (float(known.mean()) or None if len(known) else None)
+
+
+def _filled(values: Floats) -> Floats:
+    known = values[np.isfinite(values)]
+    return np.where(np.isnan(values), np.median(known), values) if len(known) else values
 
 
 def _done(result: Executed) -> int:
