@@ -119,7 +119,7 @@ class Open:
         return values
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(result=results())
 def test_what_was_logged_is_read_back(result: ExecutionResult, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("logs")
