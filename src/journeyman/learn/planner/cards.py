@@ -51,7 +51,8 @@ class Deck:
     def of(cls, cards: Iterable[Card], embedder: Embedder) -> "Deck":
         """The cards, embedded from their descriptions."""
         kept = tuple(cards)
-        return cls(cards=kept, vectors=embedder.embed([text_of(card) for card in kept]))
+        # A deck may be empty, but not every embedder can say how wide no vector is.
+        return cls(cards=kept, vectors=embedder.embed([text_of(card) for card in kept] or [""])[: len(kept)])
 
     def __len__(self) -> int:
         return len(self.cards)

@@ -82,18 +82,19 @@ def read(path: Path) -> TrainingData:
         InputError: It cannot be read; names the example and what is wrong with it.
     """
     try:
-        data = json.loads(path.read_text("utf-8"))
+        return parse(path.read_text("utf-8"), str(path))
     except FileNotFoundError:
         raise InputError(f"{path} is not there; `journeyman dataset planner` makes one from logs") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} could not be read: {error}") from None
+
+
+def parse(text: str, where: str) -> TrainingData:
+    """The examples in a text. `where` is what complaints call it."""
+    try:
+        data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
-    return loads(data, str(path))
-
-
-def loads(data: Any, where: str) -> TrainingData:
-    """What a file holds, parsed. `where` is what complaints call it."""
+        raise InputError(f"{where}:{error.lineno}: no JSON ({error.msg})") from None
     bare = isinstance(data, list)
     rows = data if bare else data.get("examples") if isinstance(data, dict) else None
     if not isinstance(rows, list):

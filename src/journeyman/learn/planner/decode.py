@@ -3,7 +3,7 @@
 The order is the best one up to 8 steps (Held and Karp's dynamic programming over subsets), found by beam search beyond.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,20 +81,19 @@ def choose_steps(nodes: Array, repeats: Array, lengths: Array, most: int = LONGE
     more than once.
 
     Args:
-        nodes: (c,), logits of being a step.
-        repeats: (c,), logits of being one again.
-        lengths: (n + 1,), logits of the number of steps.
+        nodes: (c,), probabilities of being a step.
+        repeats: (c,), of being one again where it is one.
+        lengths: (n + 1,), of the number of steps.
 
     Returns:
         At least one candidate, the likeliest first.
     """
     if not len(nodes):
         raise PlanError("there is nothing to plan with; name at least one tool or kind of work")
-    once, again = _sigmoid(nodes), _sigmoid(repeats)
-    chances = np.stack([once, once * again, once * again * again])
+    chances = np.stack([nodes, nodes * repeats, nodes * repeats**2])
     likely = np.argsort(-chances, axis=None, kind="stable")[:most]
     chance = chances.ravel()[likely]
-    number = _softmax(lengths[1:])
+    number = lengths[1:] / max(float(lengths[1:].sum()), 1e-9)
     sizes = np.arange(1, len(number) + 1)
     chance = np.minimum(1.0, chance * min(2.0, float(number @ sizes) / max(float(chance.sum()), 1e-6)))
     found = np.cumsum(chance)
@@ -142,8 +141,8 @@ def best_order(start: Array, successors: Array, dependencies: Array, needs: Need
     needs = needs or free
     if needs.stuck().any():
         raise PlanError("the steps wait for each other's results in a circle; no order of them can be carried out")
-    first = np.log(_softmax(start) + 1e-9)
-    follow = np.log(_softmax(np.where(np.eye(k, dtype=np.bool_), -np.inf, successors)) + 1e-9) if k > 1 else np.zeros((k, k))
+    first = np.log(softmax(start) + 1e-9)
+    follow = np.log(softmax(np.where(np.eye(k, dtype=np.bool_), -np.inf, successors)) + 1e-9) if k > 1 else np.zeros((k, k))
     # What standing before is worth: that nothing must then be done the other way round.
     before = -np.logaddexp(0.0, dependencies.T.astype(float))
     search = _exact if k <= EXACT else _beam
@@ -228,30 +227,26 @@ def _reduced(parents: list[list[int]], cards: Sequence[Card]) -> list[list[int]]
     return reduced
 
 
-def decode(
-    chosen: Sequence[int],
-    scores: Callable[[Sequence[int]], StepScores],
-    cards: Sequence[Card],
-    given: frozenset[str] | None = None,
-) -> Decoded:
-    """Chosen cards, by their places among `cards`, as the shape of a plan. Every input that is needed and not given is
-    handed on by an edge.
+def decode(chosen: Sequence[int], scores: StepScores, cards: Sequence[Card], given: frozenset[str] | None = None) -> Decoded:
+    """Chosen cards, by their places among `cards`, as the shape of a plan. Every input that is needed and not given comes along
+    an edge.
 
     Raises:
         PlanError: There is no order in which each step finds what it needs.
     """
-    found = scores(chosen)
     needs = Needs.of([cards[at] for at in chosen], given)
-    order = best_order(found.start, found.successors, found.dependencies, needs)
+    order = best_order(scores.start, scores.successors, scores.dependencies, needs)
     steps = [chosen[at] for at in order]
-    parents = forward_edges(found.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given)
+    parents = forward_edges(scores.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given)
     return Decoded(steps=tuple(steps), parents=tuple(tuple(above) for above in parents))
 
 
-def _sigmoid(logits: Array) -> NDArray[np.float64]:
+def sigmoid(logits: Array) -> NDArray[np.float64]:
+    """Probabilities of logits, elementwise."""
     return np.asarray(1 / (1 + np.exp(-np.clip(logits.astype(float), -40, 40))))
 
 
-def _softmax(logits: Array) -> NDArray[np.float64]:
+def softmax(logits: Array) -> NDArray[np.float64]:
+    """Probabilities over the last axis."""
     shifted = np.exp(logits.astype(float) - logits.max(-1, keepdims=True))
     return np.asarray(shifted / shifted.sum(-1, keepdims=True))

@@ -3,7 +3,7 @@ trained, so a tool or model that came yesterday is seen as well as one that was 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,9 @@ from journeyman.learn.planner.memory import Floats, Memory, Neighbours, Step
 
 FEATURES = 12
 """Of one candidate step."""
-PAIR_FEATURES = 10
+VOTE, LIKE_VOTE = 5, 6
+"""Which of them are the votes for the card itself, and for cards like it."""
+PAIR_FEATURES = 12
 """Of an ordered pair of steps."""
 LONGEST = 12
 """Steps of a plan, at most."""
@@ -59,6 +61,8 @@ class Request:
     lengths: Floats
     """(LONGEST + 1,): the neighbours' votes on the number of steps."""
     near: Neighbours
+    pairs: dict[tuple[int, ...], Floats] = field(default_factory=dict, repr=False)
+    """Of plans that were looked at: training does so in each epoch."""
 
 
 class Encoder:
@@ -78,6 +82,13 @@ class Encoder:
         return np.asarray(np.maximum(self.steps.vectors @ self.memory.steps.vectors.T, 0.0), np.float32)
 
     @cached_property
+    def _stands(self) -> Floats:
+        """(steps,): whether a card, and those like it, came early (0) or late (1) in past plans; 0.5 where nobody knows."""
+        counts, sums = self.memory.stands
+        weights = self._likeness**8
+        return np.asarray((weights @ sums + 0.05) / (weights @ counts + 0.1), np.float32)
+
+    @cached_property
     def _popular(self) -> Floats:
         counts = np.zeros(len(self.memory.steps) + 1, np.float32)
         for plan in self.memory._places:
@@ -89,8 +100,15 @@ class Encoder:
     def _name_words(self) -> list[frozenset[str]]:
         return [frozenset(_WORD.findall(words(name))) for name in self.steps.names]
 
-    def encode(self, instructions: Sequence[str], *, groups: Sequence[str] = ()) -> list[Request]:
-        """The instructions as requests. With `groups`, the votes of a request's own group are left out, as in training."""
+    def encode(
+        self, instructions: Sequence[str], *, groups: Sequence[str] = (), among: Sequence[Sequence[int]] = ()
+    ) -> list[Request]:
+        """The instructions as requests.
+
+        Args:
+            groups: Of each, whose votes are left out: its own, in training.
+            among: Of each, cards that are among the candidates whatever they promise: the right ones, in training.
+        """
         parts = [clauses(text) or [text] for text in instructions]
         flat = [part for found in parts for part in found]
         queries = self.embedder.embed(list(instructions))
@@ -100,7 +118,7 @@ class Encoder:
         for at, text in enumerate(instructions):
             cut = vectors[ends[at] - len(parts[at]) : ends[at]]
             near = self.memory.nearest(queries[at], group=groups[at] if groups else "")
-            candidates, features = self._look(text, queries[at], cut, near)
+            candidates, features = self._look((text, queries[at], cut), near, among[at] if among else ())
             made.append(
                 Request(
                     instruction=text,
@@ -115,7 +133,10 @@ class Encoder:
             )
         return made
 
-    def _look(self, text: str, query: Floats, cut: Vectors, near: Neighbours) -> tuple[NDArray[np.int64], Floats]:
+    def _look(
+        self, said: tuple[str, Floats, Vectors], near: Neighbours, among: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Floats]:
+        text, query, cut = said
         whole = self.steps.vectors @ query
         parts = self.steps.vectors @ cut.T
         best = parts.max(1)
@@ -125,9 +146,9 @@ class Encoder:
         voted = np.flatnonzero(votes)
         soft = (self._likeness[:, voted] ** 4 * votes[voted]).max(1, initial=0.0) if len(voted) else np.zeros_like(whole)
         promise = np.maximum(whole, best) + 0.3 * np.maximum(hard, soft) + 0.1 * self._popular + 0.2 * (behind.max(1) > -1e-6)
-        found = np.sort(np.argsort(-promise, kind="stable")[:SHORTLIST])
-        said = frozenset(_WORD.findall(text.lower()))
-        named = np.array([len(self._name_words[at] & said) / max(len(self._name_words[at]), 1) for at in found], np.float32)
+        found = np.union1d(np.argsort(-promise, kind="stable")[:SHORTLIST], np.array(among, np.int64))
+        spoken = frozenset(_WORD.findall(text.lower()))
+        named = np.array([len(self._name_words[at] & spoken) / max(len(self._name_words[at]), 1) for at in found], np.float32)
         known = float(near.cosines[0]) if len(near.cosines) else 0.0
         columns = [
             whole[found],
@@ -150,10 +171,18 @@ class Encoder:
 
     def pairs(self, request: Request, places: Sequence[int]) -> Floats:
         """(k, k, PAIR_FEATURES) of the ordered pairs of a plan's steps, which are given by their places in the deck."""
+        key = tuple(places)
+        if key not in request.pairs:
+            request.pairs[key] = self._pairs(request, places)
+        return request.pairs[key]
+
+    def _pairs(self, request: Request, places: Sequence[int]) -> Floats:
         vectors = self.steps.vectors[list(places)]
         where = np.argmax(vectors @ request.clause_vectors.T, 1).astype(np.float32)
         later = np.sign(where[None] - where[:, None])
         k = len(places)
+        stands = self._stands[list(places)]
+        dense = self.memory.density(request.near)
         columns = [
             self.steps.compatible.among(places),
             vectors @ vectors.T,
@@ -161,6 +190,8 @@ class Encoder:
             np.full((k, k), len(request.clauses) / 8, np.float32),
             np.full((k, k), k / LONGEST, np.float32),
             np.full((k, k), float(len(request.near.cosines) > 0), np.float32),
+            2 * (stands[None] - stands[:, None]),
+            np.full((k, k), dense, np.float32),
         ]
         followed = self.memory.followed(request.near, self.steps_of(places))
         return np.concatenate([np.stack(columns, -1), followed], -1).astype(np.float32)

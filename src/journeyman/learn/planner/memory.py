@@ -105,6 +105,30 @@ class Memory:
             found[min(len(self._plans[row]), most)] += weight
         return found
 
+    def density(self, near: Neighbours) -> float:
+        """Of the pairs of steps in the nearest plans the share of which one needs the other; 0.5 where there are none."""
+        found = [(float(weight), self._dense[row]) for row, weight in zip(near.rows.tolist(), near.weights, strict=True)]
+        known = [(weight, dense) for weight, dense in found if dense is not None]
+        return float((sum(w * d for w, d in known) + 0.05) / (sum(w for w, _ in known) + 0.1))
+
+    @cached_property
+    def _dense(self) -> list[float | None]:
+        found: list[float | None] = []
+        for example in self.examples:
+            k = len(example.plan.subtasks)
+            found.append(2 * float(ancestors(example.plan).sum()) / (k * (k - 1)) if k > 1 else None)
+        return found
+
+    @cached_property
+    def stands(self) -> tuple[Floats, Floats]:
+        """(len(steps),) each: in how many plans of several steps each card is, and the sum of where it stands, 0 to 1."""
+        counts, sums = np.zeros((2, len(self.steps)), np.float32)
+        for plan in self._places:
+            if len(plan) > 1:
+                np.add.at(counts, plan, 1)
+                np.add.at(sums, plan, np.arange(len(plan)) / (len(plan) - 1))
+        return counts, sums
+
     def followed(self, near: Neighbours, steps: Sequence[Step]) -> Floats:
         """(k, k, 4) of a plan's steps: how often the row came before the column (as its ancestor; as listed) among the
         neighbours that have both, and among all plans. 0.5 and 0.5 where no plan has both, which is shown by the fifth of all.

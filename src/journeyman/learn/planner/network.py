@@ -12,14 +12,26 @@ from torch import Tensor, nn
 
 from journeyman.errors import InputError
 from journeyman.learn.planner.cards import Deck
-from journeyman.learn.planner.decode import StepScores, best_order, choose_steps
-from journeyman.learn.planner.encode import FEATURES, LONGEST, PAIR_FEATURES, Encoder, Request
+from journeyman.learn.planner.decode import Decoded, StepScores, choose_steps, complete, decode
+from journeyman.learn.planner.encode import FEATURES, LIKE_VOTE, LONGEST, PAIR_FEATURES, VOTE, Encoder, Request
 from journeyman.learn.planner.loss import compute_supervised_loss
-from journeyman.learn.planner.memory import step_of
+from journeyman.learn.planner.memory import Floats, step_of
 from journeyman.plan import Plan
 from journeyman.policy import Card
 
 MODEL_FEATURES = 6
+
+NODE_PRIOR = (
+    (2.0, 4.0, 3.0, 6.0, 1.0, 3.0, 1.5, 0.5, 1.0, 0.0, 0.0, 1.0, -3.0),
+    (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0),
+)
+"""Weights of the features of a candidate, the last one the constant, before anything is learned: whether it is a step, and one
+again. A planner with hardly any examples is a retrieval of cards with a memory."""
+PAIR_PRIOR = (
+    (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0),
+    (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.5, 3.0, 2.0, 1.0, 3.0, 1.0, -4.5),
+)
+"""The same of a pair of steps: whether the second comes next, and whether it needs the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +82,26 @@ class WorkerScores:
     """(b,): what the plan is expected to be worth, a logit of success after phase 1."""
 
 
+class _Judge(nn.Module):  # type: ignore[misc]
+    """Logits of features: at first as a prior weighs them, then as it learned."""
+
+    def __init__(self, prior: Sequence[Sequence[float]], more: int = 0) -> None:
+        super().__init__()
+        weights = torch.tensor(prior)
+        inside, outside = weights.shape[1] - 1 + more, len(weights)
+        self.linear = nn.Linear(inside, outside)
+        self.deep = nn.Sequential(nn.Linear(inside, 64), nn.GELU(), nn.Linear(64, outside))
+        with torch.no_grad():
+            self.linear.weight.zero_()
+            self.linear.weight[:, : weights.shape[1] - 1] = weights[:, :-1]
+            self.linear.bias.copy_(weights[:, -1])
+            self.deep[2].weight.zero_()
+            self.deep[2].bias.zero_()
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.linear(features) + self.deep(features)
+
+
 class PlannerModel(nn.Module):  # type: ignore[misc]
     """Instructions, or batches of them with plans, to logits.
 
@@ -86,23 +118,26 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         d, width, rank, drop = encoder.steps.vectors.shape[1], config.width, config.rank, config.dropout
         self.read = _tower(d, 3 * width, width, drop)
         self.ask, self.offer = nn.Linear(width, rank), nn.Linear(d, rank)
-        self.judge = nn.Sequential(nn.Linear(FEATURES + 1, 64), nn.GELU(), nn.Linear(64, 2))
+        self.judge = _Judge(NODE_PRIOR, 1)
         self.count = nn.Sequential(nn.Linear(width + LONGEST + 3, 64), nn.GELU(), nn.Dropout(drop), nn.Linear(64, LONGEST + 1))
         self.know = _tower(2 * d + width, 2 * width, width, drop)
         self.start = nn.Linear(width, 1)
         self.leave, self.enter = nn.Linear(width, rank), nn.Linear(width, rank)
         self.need, self.serve = nn.Linear(width, rank), nn.Linear(width, rank)
-        self.relate = nn.Sequential(nn.Linear(PAIR_FEATURES, 64), nn.GELU(), nn.Linear(64, 2))
+        self.relate = _Judge(PAIR_PRIOR)
         self.kind, self.kind_card = nn.Linear(width, rank), nn.Linear(d, rank)
         self.hire, self.hire_card = nn.Linear(width + rank, rank), nn.Linear(d + MODEL_FEATURES, rank)
         self.worth = nn.Sequential(nn.Linear(2 * width, 64), nn.GELU(), nn.Linear(64, 1))
         self.register_buffer("type_cards", torch.from_numpy(types.vectors.copy()), persistent=False)
         self.register_buffer("model_cards", torch.from_numpy(_model_inputs(models)), persistent=False)
+        self.blend = 0.0
+        """How much of the choice of steps is the memory's alone."""
         self.type_cards: Tensor
         self.model_cards: Tensor
         # Begins as a judge of the features alone: what the towers say is learned on top.
-        nn.init.zeros_(self.offer.bias)
-        nn.init.normal_(self.offer.weight, std=0.02)
+        for late in (self.offer, self.enter, self.serve, self.start):
+            nn.init.zeros_(late.weight)
+            nn.init.zeros_(late.bias)
 
     def batch(self, requests: Sequence[Request], places: Sequence[Sequence[int]]) -> Batch:
         """Requests, each with the steps of a plan by their places in the deck (there may be none)."""
@@ -216,30 +251,48 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
     def _chosen(self, instructions: Sequence[str]) -> Batch:
         """The batch of what the network itself would plan: its likeliest steps, in its likeliest order."""
         requests = self.encoder.encode(instructions)
-        plans = []
-        for request, steps in zip(requests, self.choose(requests), strict=True):
-            found = self.score_steps(request, steps)
-            plans.append([steps[at] for at in best_order(found.start, found.successors, found.dependencies)])
-        return self.batch(requests, plans)
+        return self.batch(requests, [found.steps for found in self.draw(requests)])
 
-    def choose(self, requests: Sequence[Request]) -> list[list[int]]:
-        """The likeliest steps of each request, by their places in the deck."""
+    def draw(self, requests: Sequence[Request], given: frozenset[str] | None = None) -> list[Decoded]:
+        """The shapes of plans for requests. `given` are the types of what comes with each; `None` leaves that open.
+
+        Raises:
+            PlanError: A step needs what neither the instruction nor another step gives.
+        """
+        cards = self.encoder.steps.cards
+        chosen = [complete(steps, cards, likely, given) for steps, likely in self._choices(requests)]
+        with torch.no_grad():
+            batch = self.batch(requests, chosen)
+            found = {name: scores.numpy() for name, scores in self._steps(batch, self.read(batch.query)).items()}
+        drawn = []
+        for row, steps in enumerate(chosen):
+            k = len(steps)
+            scores = StepScores(
+                start=found["start"][row, :k],
+                successors=found["successors"][row, :k, :k],
+                dependencies=found["dependencies"][row, :k, :k],
+            )
+            drawn.append(decode(steps, scores, cards, given))
+        return drawn
+
+    def _choices(self, requests: Sequence[Request]) -> list[tuple[list[int], Floats]]:
+        """The chosen steps of each request, and how likely each card of the deck is one."""
         with torch.no_grad():
             batch = self.batch(requests, [[] for _ in requests])
-            found = {name: scores.numpy() for name, scores in self._nodes(batch, self.read(batch.query)).items()}
-        chosen = []
+            found = self._nodes(batch, self.read(batch.query))
+            nodes, repeats = (torch.sigmoid(found[name]).numpy() for name in ("nodes", "repeats"))
+            lengths = torch.softmax(found["lengths"], -1).numpy()
+        made = []
         for row, request in enumerate(requests):
             n = len(request.candidates)
-            picked = choose_steps(found["nodes"][row, :n], found["repeats"][row, :n], found["lengths"][row])
-            chosen.append([int(request.candidates[at]) for at in picked])
-        return chosen
-
-    def score_steps(self, request: Request, steps: Sequence[int]) -> StepScores:
-        """What decoding needs to know of the steps of one plan, in any order."""
-        with torch.no_grad():
-            batch = self.batch([request], [steps])
-            found = {name: scores.numpy() for name, scores in self._steps(batch, self.read(batch.query)).items()}
-        return StepScores(start=found["start"][0], successors=found["successors"][0], dependencies=found["dependencies"][0])
+            # What the memory alone would do, in the share that served best on validation.
+            chances = (1 - self.blend) * nodes[row, :n] + self.blend * request.features[:, [VOTE, LIKE_VOTE]].max(1)
+            number = (1 - self.blend) * lengths[row] + self.blend * request.lengths
+            picked = choose_steps(chances, repeats[row, :n], number)
+            likely = np.full(len(self.encoder.steps), -1.0, np.float32)
+            likely[request.candidates] = chances
+            made.append(([int(request.candidates[at]) for at in picked], likely))
+        return made
 
 
 def _tower(inside: int, hidden: int, outside: int, dropout: float) -> nn.Sequential:

@@ -1,0 +1,118 @@
+"""A trained planner at work: an instruction in, a plan out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from journeyman.embed.base import Embedder
+from journeyman.learn.planner.cards import TYPE, Deck
+from journeyman.learn.planner.data import TrainingData
+from journeyman.learn.planner.decode import Decoded
+from journeyman.learn.planner.encode import Encoder, Request
+from journeyman.learn.planner.network import PlannerModel
+from journeyman.plan import Plan, Subtask
+from journeyman.policy import Card
+
+
+def steps_of(data: TrainingData) -> tuple[Card, ...]:
+    """What plans can be made of: the tools, and the kinds of work that a model did without one."""
+    bare = {subtask.type for example in data.examples for subtask in example.plan.subtasks if not subtask.tool}
+    return (*data.tools, *(card for card in data.task_types if card.name in bare))
+
+
+class LearnedPlanner:
+    """Implements `journeyman.learn.planner.base.Planner`."""
+
+    def __init__(self, model: PlannerModel, *, hires: bool) -> None:
+        """`hires` says whether it learned who should do a step; one that did not leaves workers to the policy."""
+        self.model = model.eval()
+        self.hires = hires
+        self._dealt: tuple[tuple[Sequence[Card], Sequence[Card]], PlannerModel] | None = None
+
+    def plan(
+        self,
+        instruction: str,
+        *,
+        tools: Sequence[Card] = (),
+        models: Sequence[Card] = (),
+        given: frozenset[str] | None = None,
+    ) -> Plan:
+        """See `Planner`. Without tools or models those that it learned from are used.
+
+        Args:
+            given: Types of what comes with the instruction, such as "image"; `None` leaves that open, and then no input is
+                missing.
+        """
+        return self.plans([instruction], tools=tools, models=models, given=given)[0]
+
+    def plans(
+        self,
+        instructions: Sequence[str],
+        *,
+        tools: Sequence[Card] = (),
+        models: Sequence[Card] = (),
+        given: frozenset[str] | None = None,
+    ) -> list[Plan]:
+        """One for each, at less cost than one by one."""
+        model = self.model_for(tools, models)
+        requests = model.encoder.encode(instructions)
+        return assemble(model, requests, model.draw(requests, given), hires=self.hires)
+
+    def model_for(self, tools: Sequence[Card] = (), models: Sequence[Card] = ()) -> PlannerModel:
+        """The network with other cards in its hand; the weights are the same."""
+        if not tools and not models:
+            return self.model
+        key = (tuple(tools), tuple(models))
+        if self._dealt is None or self._dealt[0] != key:
+            self._dealt = (key, self._deal(*key))
+        dealt: PlannerModel = self._dealt[1]
+        return dealt
+
+    def _deal(self, tools: Sequence[Card], models: Sequence[Card]) -> PlannerModel:
+        old = self.model
+        embedder: Embedder = old.encoder.embedder
+        kinds = [card for card in old.encoder.steps.cards if card.kind == TYPE]
+        steps = Deck.of([*tools, *kinds], embedder) if tools else old.encoder.steps
+        encoder = Encoder(embedder, steps, old.encoder.memory)
+        new = PlannerModel(encoder, old.types, Deck.of(models, embedder) if models else old.models, old.config)
+        new.load_state_dict(old.state_dict())
+        new.blend = old.blend
+        new.eval()
+        return new
+
+
+def assemble(model: PlannerModel, requests: Sequence[Request], drawn: Sequence[Decoded], *, hires: bool = False) -> list[Plan]:
+    """Shapes as plans: each step with what it is told, its type, and who does it."""
+    with torch.no_grad():
+        found = model(model.batch(requests, [shape.steps for shape in drawn]))
+    types, workers = found["task_types"].argmax(-1).numpy(), None
+    if hires and len(model.models):
+        workers = found["model_selections"].argmax(-1).numpy()
+    return [
+        _assembled(model, request, shape, (types[row], None if workers is None else workers[row]))
+        for row, (request, shape) in enumerate(zip(requests, drawn, strict=True))
+    ]
+
+
+def _assembled(model: PlannerModel, request: Request, shape: Decoded, chosen: "tuple[np.ndarray, np.ndarray | None]") -> Plan:
+    types, workers = chosen
+    steps = model.encoder.steps
+    nearest = np.argmax(steps.vectors[list(shape.steps)] @ request.clause_vectors.T, 1)
+    subtasks = []
+    for at, (place, parents) in enumerate(zip(shape.steps, shape.parents, strict=True)):
+        card = steps.cards[place]
+        is_tool = card.kind != TYPE
+        subtasks.append(
+            Subtask(
+                id=str(at + 1),
+                text=request.clauses[nearest[at]],
+                type=model.types.names[types[at]] if is_tool else card.name,
+                tool=card.name if is_tool else "",
+                worker="" if workers is None else model.models.names[workers[at]],
+                after=tuple(str(parent + 1) for parent in parents),
+                takes=card.takes,
+                gives=card.gives,
+            )
+        )
+    return Plan(instruction=request.instruction, subtasks=tuple(subtasks))

@@ -1,0 +1,309 @@
+"""Phase 1: learn to plan as those plans did that succeeded.
+
+Deterministic by its seed, on one machine with as many threads. Each epoch ends with a checkpoint, and begins from nothing but
+the last one: a training that was killed goes on to the same weights, to the byte.
+"""
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn, optim
+
+from journeyman.embed.base import Embedder
+from journeyman.errors import InputError
+from journeyman.learn.planner import checkpoints, files
+from journeyman.learn.planner.augment import augmented
+from journeyman.learn.planner.base import Example
+from journeyman.learn.planner.data import TrainingData, dumps, split
+from journeyman.learn.planner.encode import LONGEST, Request
+from journeyman.learn.planner.loss import PADDING, compute_supervised_loss, outcome_weights
+from journeyman.learn.planner.memory import ancestors, group_of, succeeded
+from journeyman.learn.planner.metrics import Agreement, mean_agreement
+from journeyman.learn.planner.network import Batch, NetworkConfig, PlannerModel
+from journeyman.learn.planner.predict import assemble
+from journeyman.plan import Plan
+
+log = logging.getLogger(__name__)
+
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedConfig:
+    """How phase 1 is trained."""
+
+    epochs: int = 50
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    lambda_dag: float = 0.0
+    """Weight of the acyclicity of the soft graph. Decoding makes no cycles whatever this is."""
+    augmentations: int = 0
+    """Synthetic examples that are made from the real ones, at most."""
+    validation_share: float = 0.2
+    patience: int = 6
+    """Epochs without a better validation loss after which training stops."""
+    plateau: int = 3
+    """Epochs without a better validation loss after which the rate is halved."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    weight_decay: float = 0.01
+    beta: float = 1.0
+    """How much more a cheap success counts than a dear one; see `outcome_weights`."""
+    seed: int = 0
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What one epoch brought, on validation."""
+
+    number: int
+    """From 1."""
+    loss: float
+    """Of training."""
+    val_loss: float
+    dag_loss: float
+    """Of training, whether or not it has a weight."""
+    node_f1: float
+    edge_f1: float
+    exact: float
+    learning_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A phase 1 that came to its end."""
+
+    model: PlannerModel
+    training: TrainingData
+    """What it learned from, validation left out; its memory."""
+    epochs: tuple[Epoch, ...]
+    best: Path
+    validation: Agreement
+    """Of the best checkpoint, with the blend chosen there."""
+
+
+Progress = Callable[[Epoch], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """Examples as the network sees them."""
+
+    examples: tuple[Example, ...]
+    requests: tuple[Request, ...]
+    places: tuple[tuple[int, ...], ...]
+    weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
+def train(
+    data: TrainingData,
+    embedder: Embedder,
+    folder: Path,
+    config: SupervisedConfig | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Trained:
+    """Train on the examples; `phase1_last` and `phase1_best` come to lie in the folder.
+
+    Raises:
+        InputError: There are too few examples, or a checkpoint to resume is of another training.
+    """
+    config = config or SupervisedConfig()
+    run = _Run(data, embedder, folder, config)
+    if resume and run.last.exists():
+        run.resume()
+    while not run.finished:
+        epoch = run.epoch()
+        if progress is not None:
+            progress(epoch)
+    return run.close()
+
+
+class _Run:
+    def __init__(self, data: TrainingData, embedder: Embedder, folder: Path, config: SupervisedConfig) -> None:
+        self.config, self.embedder = config, embedder
+        self.last, self.best = folder / f"phase1_last{checkpoints.SUFFIX}", folder / f"phase1_best{checkpoints.SUFFIX}"
+        examples = [e for e in data.examples if 0 < len(e.plan.subtasks) <= LONGEST]
+        if skipped := len(data.examples) - len(examples):
+            log.warning("%d examples have no subtask or more than %d, and are not learned from", skipped, LONGEST)
+        train_on, validate_on = split(examples, config.validation_share, config.seed)
+        validate_on = [example for example in validate_on if succeeded(example)]
+        if not any(map(succeeded, train_on)) or not validate_on:
+            raise InputError(
+                f"{len(examples)} examples are too few to train and validate on; at least ten that succeeded are needed"
+            )
+        made = augmented(train_on, data.tools, config.augmentations, config.seed) if config.augmentations else []
+        self.training = replace(data, examples=(*train_on, *made))
+        self.digest = hashlib.sha256(dumps(self.training).encode(errors="surrogatepass")).hexdigest()
+        # Votes of what was made up would count one plan many times.
+        self.everything = replace(data, examples=(*train_on, *validate_on))
+        remembered = replace(data, examples=tuple(train_on))
+        self.model = files.build(remembered, embedder, config.network, config.seed)
+        self.train_on = self._prepare(self.training.examples)
+        self.validate_on = self._prepare(validate_on)
+        self.optimizer = optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.scheduler = optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=config.plateau)
+        self.epochs: list[Epoch] = []
+
+    def _prepare(self, examples: Sequence[Example]) -> _Prepared:
+        places = tuple(tuple(self.model.places(example.plan)) for example in examples)
+        requests = self.model.encoder.encode(
+            [example.plan.instruction for example in examples], groups=[group_of(example) for example in examples], among=places
+        )
+        weights = outcome_weights(examples, self.config.beta)
+        return _Prepared(examples=tuple(examples), requests=tuple(requests), places=places, weights=weights)
+
+    @property
+    def finished(self) -> bool:
+        losses = [epoch.val_loss for epoch in self.epochs]
+        since = len(losses) - 1 - int(np.argmin(losses)) if losses else 0
+        return len(losses) >= self.config.epochs or since >= self.config.patience
+
+    def epoch(self) -> Epoch:
+        """One pass over the training examples, the checks after it, and the checkpoint."""
+        number = len(self.epochs) + 1
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        with torch.random.fork_rng(devices=[]):
+            # The epoch's number alone decides what chance does in it, so that one that is done again is done the same.
+            torch.manual_seed(self.config.seed * 1_000_003 + number)
+            loss, dag = self._pass()
+        val_loss, found = self._validate()
+        self.scheduler.step(val_loss)
+        scores = {"node_f1": found.node_f1, "edge_f1": found.edge_f1, "exact": found.exact}
+        epoch = Epoch(number=number, loss=loss, dag_loss=dag, val_loss=val_loss, learning_rate=rate, **scores)
+        self.epochs.append(epoch)
+        # The best one first: a training that is killed in between does this epoch again.
+        if val_loss <= min(each.val_loss for each in self.epochs):
+            self._save(self.best)
+        self._save(self.last, resumable=True)
+        return epoch
+
+    def _pass(self) -> tuple[float, float]:
+        self.model.train()
+        order = torch.randperm(len(self.train_on)).tolist()
+        losses = []
+        for first in range(0, len(order), self.config.batch_size):
+            found = self._loss(self.train_on, order[first : first + self.config.batch_size])
+            self.optimizer.zero_grad()
+            found["total_loss"].backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+            self.optimizer.step()
+            losses.append((found["total_loss"].item(), found["dag_loss"].item()))
+        total, dag = np.mean(losses, axis=0)
+        return float(total), float(dag)
+
+    def _loss(self, prepared: _Prepared, rows: Sequence[int]) -> dict[str, Tensor]:
+        batch = self.model.batch([prepared.requests[row] for row in rows], [prepared.places[row] for row in rows])
+        examples = [prepared.examples[row] for row in rows]
+        targets = targets_of(self.model, batch, examples, prepared.weights[list(rows)])
+        return compute_supervised_loss(self.model(batch), targets, lambda_dag=self.config.lambda_dag)
+
+    def _validate(self) -> tuple[float, Agreement]:
+        self.model.eval()
+        with torch.no_grad():
+            rows = range(len(self.validate_on))
+            size = self.config.batch_size
+            found = [self._loss(self.validate_on, rows[at : at + size])["total_loss"].item() for at in rows[::size]]
+        if not math.isfinite(sum(found)):
+            raise InputError(f"the loss is no number after epoch {len(self.epochs) + 1}; a smaller learning rate may help")
+        return float(np.mean(found)), self._agreement()
+
+    def _agreement(self) -> Agreement:
+        requests = [replace(request, pairs={}) for request in self.validate_on.requests]
+        plans = assemble(self.model, requests, self.model.draw(requests))
+        return mean_agreement(plans, [example.plan for example in self.validate_on.examples])
+
+    def _save(self, path: Path, *, resumable: bool = False) -> None:
+        tensors, said = files.contents(self.model, self.training)
+        if resumable:
+            tensors |= checkpoints.optimizer_tensors(self.model, self.optimizer)
+            said |= {"scheduler": _plain(self.scheduler.state_dict())}
+        said |= {"epochs": [asdict(epoch) for epoch in self.epochs], "config": self._config()}
+        checkpoints.save(path, tensors, said)
+
+    def _config(self) -> dict[str, Any]:
+        return asdict(replace(self.config, epochs=0)) | {"examples": self.digest}
+
+    def resume(self) -> None:
+        tensors, said = checkpoints.load(self.last)
+        if said.get("config") != self._config():
+            raise InputError(f"{self.last} is of a training with other examples or settings; train in another folder")
+        checkpoints.load_model(self.model, tensors)
+        checkpoints.load_optimizer(self.model, self.optimizer, tensors)
+        self.scheduler.load_state_dict(said["scheduler"])
+        for group, rate in zip(self.optimizer.param_groups, said["scheduler"]["_last_lr"], strict=True):
+            group["lr"] = rate
+        self.epochs = [Epoch(**epoch) for epoch in said["epochs"]]
+
+    def close(self) -> Trained:
+        """The best checkpoint, with the share of the memory that serves best on validation."""
+        checkpoints.load_model(self.model, checkpoints.load(self.best)[0])
+        self.model.eval()
+        found: Mapping[float, Agreement] = {}
+        for blend in BLENDS:
+            self.model.blend = blend
+            found = {**found, blend: self._agreement()}
+        self.model.blend = max(BLENDS, key=lambda blend: found[blend].node_f1 + found[blend].exact)
+        # Nothing is trained any more, so what was validated on may be remembered as well.
+        self.model.encoder = files.encoder_of(self.everything, self.embedder, self.model.encoder.steps)
+        self._save(self.best)
+        return Trained(
+            model=self.model,
+            training=self.training,
+            epochs=tuple(self.epochs),
+            best=self.best,
+            validation=found[self.model.blend],
+        )
+
+
+def targets_of(
+    model: PlannerModel, batch: Batch, examples: Sequence[Example], weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+) -> dict[str, Tensor]:
+    """What `compute_supervised_loss` compares a batch's outputs with."""
+    b, c = batch.there.shape
+    k = batch.real.shape[1]
+    nodes, before = np.zeros((b, c), np.float32), np.zeros((b, k, k), np.float32)
+    types, workers = np.full((b, k), PADDING), np.full((b, k), PADDING)
+    for row, (request, places, example) in enumerate(zip(batch.requests, batch.places, examples, strict=True)):
+        m = len(places)
+        np.add.at(nodes[row], np.searchsorted(request.candidates, places), 1)
+        before[row, :m, :m] = ancestors(example.plan)
+        types[row, :m] = [_place(model.types.place("type", subtask.type)) for subtask in example.plan.subtasks]
+        workers[row, :m] = [_place(model.models.place("model", subtask.worker)) for subtask in example.plan.subtasks]
+    success = [math.nan if example.success is None else example.success for example in examples]
+    found = {
+        "nodes": torch.from_numpy(nodes),
+        "lengths": torch.tensor([len(places) for places in batch.places]),
+        "dependencies": torch.from_numpy(before),
+        "task_types": torch.from_numpy(types),
+        "success": torch.tensor(success),
+        "weights": torch.from_numpy(np.asarray(weights)),
+    }
+    return found | ({"model_selections": torch.from_numpy(workers)} if len(model.models) else {})
+
+
+def _place(found: int | None) -> int:
+    return PADDING if found is None else found
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A scheduler's state as JSON takes it; what it infers itself is left out."""
+    return {key: value for key, value in state.items() if isinstance(value, int | float | str | list) or value is None}
+
+
+def best_plans(model: PlannerModel, instructions: Sequence[str]) -> list[Plan]:
+    """Plans for instructions, without workers."""
+    requests = model.encoder.encode(instructions)
+    return assemble(model, requests, model.draw(requests))
