@@ -21,13 +21,14 @@ from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult, SubtaskResult
 from journeyman.playbook import Bullet
 from journeyman.policy import Card, Ending
+from journeyman.score import Reward
 from journeyman.task import Task
 from journeyman.tasks.desk import INSTRUCTIONS, papers
 from journeyman.tasks.desk.notes import TOOLS, Note, carry_out, decompose
 from journeyman.tasks.desk.notes import notes as instructions
 from journeyman.tasks.desk.world import SHOPS, rules
 
-__all__ = ["MODELS", "PRICES", "Clerk", "Paper", "cards", "expert", "instructions", "judged", "told", "workers"]
+__all__ = ["MODELS", "PRICES", "Clerk", "Paper", "cards", "expert", "instructions", "judged", "plausible", "told", "workers"]
 
 PRICES: Mapping[str, float] = {"embedded:small": 0.076, "embedded:base": 0.349}
 """US dollars for a million tokens, read or written: ten cents for each million parameters. Made up. A transformer's arithmetic
@@ -148,6 +149,18 @@ def sentence(job: Job) -> str:
         return step.text
     alike = [each.id for each in job.plan.subtasks if each.type == step.type and "sentence" not in each.takes]
     return own[min(alike.index(step.id), len(own) - 1)] if step.id in alike else step.text
+
+
+async def plausible(job: Job, output: Any) -> Reward | None:
+    """A check for an orchestrator that needs no answer key: does the sentence bear out what the call says? One that it does not
+    goes to the next worker. `None` for papers."""
+    if job.subtask.tool:
+        return None
+    try:
+        strange = papers.unsaid(sentence(job), output)
+    except TaskError as error:
+        return Reward(name="plausible", value=0.0, evidence=str(error))
+    return Reward(name="plausible", value=0.0 if strange else 1.0, evidence=", ".join(strange))
 
 
 def judged(note: Note, result: ExecutionResult) -> ExecutionResult:

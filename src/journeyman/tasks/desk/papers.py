@@ -10,11 +10,12 @@ from typing import Any
 
 from journeyman.errors import TaskError
 from journeyman.tasks.desk.verify import ADDRESS_FIELDS
-from journeyman.tasks.desk.world import CITIES, COLORS, ITEMS, MONTHS, YEAR, Order
+from journeyman.tasks.desk.world import CITIES, COLORS, ITEMS, MONTHS, NUMBERS, YEAR, Order
 
 Call = Mapping[str, Any]
 """`{"shop": …, "name": …, "arguments": {…}}`."""
 
+_WORDS = re.compile(r"[a-z]+|\d+(?:\.\d+)?")
 _TOWNS = {form.casefold(): city for city, code in CITIES.items() for form in (city, code)}
 _SHORT = {month[:3].lower(): number for number, month in enumerate(MONTHS, start=1)}
 _URGENT = {"yes": True, "true": True, "high": True, "1": True, "no": False, "false": False, "low": False, "0": False}
@@ -85,6 +86,31 @@ def said(call: Call) -> str:
     return plain(read(call))
 
 
+def unsaid(sentence: str, call: Call) -> tuple[str, ...]:
+    """Fields of a call that the sentence does not bear out, without knowing what is right: it names another item, or a date
+    where nobody said one. How the house writes it is not looked at.
+
+    Raises:
+        TaskError: The call cannot be read.
+    """
+    order = read(call)
+    words = set(_WORDS.findall(sentence.lower()))
+    month, day = order.date or (0, 0)
+    euros, cents = divmod(order.price or 0, 100)
+    prices = {f"{euros}.{cents:02d}"} | ({str(euros)} if cents == 0 else set())
+    count = NUMBERS[order.amount - 1] if 0 < order.amount <= len(NUMBERS) else ""
+    borne_out = {
+        "name": ("quote" in words) == (order.tool == "quote"),
+        "sku": order.color in words and not words.isdisjoint((order.item, ITEMS[order.item])),
+        "amount": not words.isdisjoint((str(order.amount), count)),
+        "city": _borne_out(order.city, words, {city.lower() for city in CITIES}),
+        "date": _borne_out(MONTHS[month - 1] if month else None, words, {name.lower() for name in MONTHS})
+        and (not day or str(day) in words),
+        "price": order.price is None or not words.isdisjoint(prices),
+    }
+    return tuple(field for field, fine in borne_out.items() if not fine)
+
+
 def sheet(calls: Sequence[Call]) -> str:
     """A line for each call, as its shop wrote it."""
     return "\n".join(" | ".join([call["shop"], call["name"], *map(str, call["arguments"].values())]) for call in calls)
@@ -109,6 +135,11 @@ def due(calls: Sequence[Call]) -> str:
 def receipt(sheet: str, total: str) -> str:
     """Sheet and total on one paper."""
     return f"{sheet}\n{total}"
+
+
+def _borne_out(said: str | None, words: set[str], any_of: set[str]) -> bool:
+    """Whether that one of its kind is named in the words; with none, that none is."""
+    return said.lower() in words if said is not None else words.isdisjoint(any_of)
 
 
 def _sku(text: str) -> tuple[str, str]:
