@@ -1,5 +1,6 @@
 """Arrays and what is said of them in one file, which is there whole or as it was: safetensors with JSON in its header."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,3 +72,16 @@ def load_optimizer(model: nn.Module, optimizer: optim.Optimizer, tensors: Mappin
         }
         if found:
             optimizer.state[parameter] = found
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, as artifacts are named.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None

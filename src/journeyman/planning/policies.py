@@ -1,0 +1,93 @@
+"""Planners as files and as candidates, and back."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from journeyman import config, embed
+from journeyman.candidate import Candidate, Kind
+from journeyman.embed.cache import Cached
+from journeyman.errors import InputError
+from journeyman.learn.planner import checkpoints, files, reinforced
+from journeyman.learn.planner.predict import LearnedPlanner
+from journeyman.learn.planner.reinforced import ReinforcedPlanner
+from journeyman.release import Stage
+from journeyman.stores import Store, open_store
+from journeyman.stores.artifacts import Artifacts
+
+FORMAT = "journeyman-planner-policy-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """A planner that can be asked."""
+
+    planner: LearnedPlanner | ReinforcedPlanner
+    id: str
+    """The candidate's, which is made of the file's content."""
+    where: str
+
+    @property
+    def learned(self) -> LearnedPlanner:
+        """What it learned in phase 1."""
+        return self.planner.planner if isinstance(self.planner, ReinforcedPlanner) else self.planner
+
+
+def keep(path: Path, artifacts: Artifacts) -> Candidate:
+    """Put a planner's file among the artifacts; what can be evaluated and released."""
+    told = {"format": FORMAT, "file": artifacts.put_file(checkpoints.resolve(path))}
+    return Candidate(kind=Kind.POLICY, body=json.dumps(told))
+
+
+def find(where: str) -> Kept:
+    """A planner by its file, with its suffix or without, or by the id of its candidate or the beginning of it.
+
+    Raises:
+        InputError: There is no such planner, or several.
+    """
+    path = checkpoints.resolve(Path(where))
+    if path.exists():
+        return _opened(path, checkpoints.digest(path), str(path))
+    if (Path(where) / "phase2_best").with_suffix(checkpoints.SUFFIX).exists():
+        return find(f"{where}/phase2_best")
+    if (Path(where) / "phase1_best").with_suffix(checkpoints.SUFFIX).exists():
+        return find(f"{where}/phase1_best")
+    project = config.load()
+    with open_store(project.store_url) as store:
+        candidate = _candidate(where, store)
+    artifacts = Artifacts(project.artifacts)
+    digest = _file(candidate)
+    return _opened(artifacts.path(digest), digest, candidate.id)
+
+
+def in_production(store: Store) -> str | None:
+    """The id of the planner that was released furthest, the newest of several; `None` where there is none."""
+    found = [
+        release
+        for release in store.releases(Stage.PRODUCTION)
+        if (candidate := store.candidate(release.candidate_id)) is not None and _file(candidate)
+    ]
+    return found[-1].candidate_id if found else None
+
+
+def _candidate(id: str, store: Store) -> Candidate:
+    found = [each for each in store.candidates(Kind.POLICY) if each.id.startswith(id) and _file(each)]
+    if len(found) != 1:
+        known = f"{len(found)} of them begin so; type more of it" if found else "train one with `journeyman train planner`"
+        raise InputError(f"no planner {id!r} is in the store, and no file is called that: {known}")
+    return found[0]
+
+
+def _opened(path: Path, digest: str, where: str) -> Kept:
+    embedder = Cached(embed.load(files.embedder_of(path)))
+    told = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
+    return Kept(planner=reinforced.load(path, embedder), id=told.id, where=where)
+
+
+def _file(candidate: Candidate) -> str:
+    """The digest of a planner's file; empty where the candidate is none."""
+    try:
+        told = json.loads(candidate.body)
+    except ValueError:
+        return ""
+    return str(told.get("file", "")) if isinstance(told, dict) and told.get("format") == FORMAT else ""
