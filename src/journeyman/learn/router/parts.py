@@ -39,18 +39,17 @@ def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed:
         Split.HELD_OUT: 0.0 if Split.HELD_OUT in told else held_out,
         Split.VALIDATION: 0.0 if Split.VALIDATION in told else validation,
     }
-    keys = [key(request) for request in table.requests]
     # What the file holds out stays held out under every name.
-    said_of = list(zip(keys, told, strict=True))
-    apart = {own: split for split in (Split.VALIDATION, Split.HELD_OUT) for own, said in said_of if said == split}
+    said_of = list(zip((key(request) for request in table.requests), told, strict=True))
+    # What the file says of a request holds for all its rows; what it holds out anywhere is held out everywhere.
+    strongest = {own: said for split in ("", *Split) for own, said in said_of if said == split}
     found: dict[Split, list[int]] = {split: [] for split in Split}
     left_out = []
     for at, (own, said) in enumerate(said_of):
-        drawn = apart.get(own) or _drawn(own, seed, shares, said)
-        if said and drawn != said and own in apart:
+        if said and said != strongest[own]:
             left_out.append(at)
         else:
-            found[drawn].append(at)
+            found[_drawn(own, seed, shares, strongest[own])].append(at)
     return Parts(
         train=tuple(found[Split.TRAIN]),
         validation=tuple(found[Split.VALIDATION]),
@@ -65,12 +64,12 @@ def key(request: str) -> str:
 
 
 def _drawn(own: str, seed: int, shares: dict[Split, float], said: str) -> Split:
+    if said in (Split.VALIDATION, Split.HELD_OUT):
+        return Split(said)
     digest = hashlib.sha256(f"{seed}/{own}".encode(errors="surrogatepass")).digest()
     place = int.from_bytes(digest[:8]) / 2**64
-    held_out, validation = shares[Split.HELD_OUT], shares[Split.VALIDATION]
-    if said == Split.TRAIN:
-        # Said to be for learning: a part of it may be to choose by, and none is held out.
-        held_out = 0.0
+    # What is said to be for learning is never held out; a part of it may be to choose by.
+    held_out = 0.0 if said == Split.TRAIN else shares[Split.HELD_OUT]
     if place < held_out:
         return Split.HELD_OUT
-    return Split.VALIDATION if place < held_out + validation else Split.TRAIN
+    return Split.VALIDATION if place < held_out + shares[Split.VALIDATION] else Split.TRAIN
