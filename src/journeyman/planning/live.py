@@ -1,8 +1,9 @@
 """Plans carried out by real workers, as an environment that reinforcement learns in: what it is paid was really brought."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,8 @@ class LiveEnvironment:
     """Told of every execution, such as a log."""
     policy: str = "reinforced"
     """As it is logged with each choice."""
+    run: Callable[[Coroutine[Any, Any, list[ExecutionResult]]], list[ExecutionResult]] = asyncio.run
+    """Runs them; a runner's own `run` where workers keep connections, which live in one event loop."""
 
     def __len__(self) -> int:
         return len(self.courses)
@@ -64,7 +67,7 @@ class LiveEnvironment:
         async def all_of_them() -> list[ExecutionResult]:
             return list(await asyncio.gather(*(self._one(course, chosen) for course, chosen in drawn)))
 
-        results = asyncio.run(all_of_them())
+        results = self.run(all_of_them())
         for result in results:
             self.heard(result)
         return results

@@ -7,7 +7,7 @@ print(result.success, result.total_cost, result.outputs)
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from journeyman.agents.crew.base import Worker
 from journeyman.agents.orchestrator import Budget, Choose, Limits, Orchestrator
@@ -37,8 +37,8 @@ class OrchestrationSystem:
     _: KW_ONLY
     choose: Choose | None = None
     """Who does a subtask for which the plan names nobody."""
-    limits: Limits = Limits()
-    budget: Budget = Budget()
+    limits: Limits = field(default_factory=Limits)
+    budget: Budget = field(default_factory=Budget)
     """Of each execution."""
     logger: ExecutionLogger | None = None
     """Where executions are written."""
