@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.ppo import PPOConfig, load_selector, train
+from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, PlanReplay, RecordedPlan, TableReplay
 from journeyman.learn.planner.selector import ModelSelector, State
 from journeyman.learn.planner.utility import Utility
@@ -100,8 +100,10 @@ def test_in_a_plan_of_two_decisions_the_best_of_all_assignments_is_found(seed: i
     selector = ModelSelector(np.eye(2), 4 + PlanReplay.EXTRA, width=16, seed=seed)
     train(environment, selector, replace(QUICK, seed=seed))
 
+    look = selector.frozen()
+
     def greedy(state: State) -> Chosen:
-        log_probs, _ = selector.look(state)
+        log_probs, _ = look(state)
         return Chosen(action=int(log_probs.argmax()), log_prob=float(log_probs.max()))
 
     found = [sum(step.reward for step in episode) for episode in environment.episodes([0, 1], greedy)]
@@ -150,11 +152,14 @@ def test_a_run_that_goes_on_ends_with_the_bytes_of_one_that_never_stopped(tmp_pa
 
 
 PROGRAM = """
-import sys
+import sys, time
 from pathlib import Path
 from tests.learn.planner.test_ppo import *
-config, told = PPOConfig(episodes=3200), lambda update: print(update.update, flush=True)
-train(bandit(0), ModelSelector(np.eye(4), 4), config, folder=Path(sys.argv[1]), heard=told)
+def told(update) -> None:
+    print(update.update, flush=True)
+    # Who reads this may be slow to kill; the run must not be over by then.
+    time.sleep(0.5 * (update.update > 5))
+train(bandit(0), ModelSelector(np.eye(4), 4), PPOConfig(episodes=1280), folder=Path(sys.argv[1]), heard=told)
 """
 
 
@@ -175,17 +180,10 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) ->
             break
     running.communicate(timeout=60)
     assert running.returncode == -signal.SIGKILL
-    finished = PPOConfig(episodes=3200)
+    finished = PPOConfig(episodes=1280)
     again = train(bandit(0), ModelSelector(np.eye(4), 4), finished, folder=tmp_path / "killed")
     assert again == train(bandit(0), ModelSelector(np.eye(4), 4), finished, folder=tmp_path / "whole")
     assert (tmp_path / "killed/ppo.safetensors").read_bytes() == (tmp_path / "whole/ppo.safetensors").read_bytes()
-
-
-def test_what_was_learned_is_loaded_and_chooses_the_same(tmp_path: Path) -> None:
-    environment, selector = bandit(0), ModelSelector(np.eye(4), 4)
-    train(environment, selector, PPOConfig(episodes=128, learning_rate=1e-2), folder=tmp_path)
-    states = [environment.state(row) for row in range(8)]
-    assert (load_selector(tmp_path).probabilities(states) == selector.probabilities(states)).all()
 
 
 def test_a_folder_of_another_run_and_a_broken_one_are_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -195,14 +193,8 @@ def test_a_folder_of_another_run_and_a_broken_one_are_refused_with_a_sentence(tm
     with pytest.raises(InputError, match="another shape"):
         train(bandit(0), ModelSelector(np.eye(4), 4, width=8), PPOConfig(episodes=128), folder=tmp_path)
     (tmp_path / "ppo.safetensors").write_bytes(b"{}")
-    for use in (
-        lambda: train(bandit(0), ModelSelector(np.eye(4), 4), PPOConfig(), folder=tmp_path),
-        lambda: load_selector(tmp_path),
-    ):
-        with pytest.raises(InputError, match="cannot be read"):
-            use()
-    with pytest.raises(InputError, match="does not exist"):
-        load_selector(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="cannot be read"):
+        train(bandit(0), ModelSelector(np.eye(4), 4), PPOConfig(), folder=tmp_path)
 
 
 def test_an_update_stops_when_it_has_gone_too_far() -> None:

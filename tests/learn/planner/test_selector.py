@@ -140,8 +140,18 @@ def test_before_it_learned_anything_it_is_the_supervised_policy() -> None:
     logits = np.stack([np.where(state.allowed, state.prior, -np.inf) for state in states])
     expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert selector.probabilities(states) == pytest.approx(expected, abs=1e-6)
-    one_by_one = [selector.look(state)[0] for state in states]
-    assert np.exp(one_by_one) == pytest.approx(expected, abs=1e-6)
+
+
+def test_one_decision_at_a_time_is_the_same_as_all_together() -> None:
+    selector, states = some_selector(), some_states()
+    look = selector.frozen()
+    found = [look(state) for state in states]
+    together = States.of(states, torch.float64)
+    with torch.no_grad():
+        assert np.exp([log_probs for log_probs, _ in found]) == pytest.approx(
+            selector.logits(together).exp().numpy(), abs=1e-12
+        )
+        assert [value for _, value in found] == pytest.approx(selector.values(together).numpy(), abs=1e-12)
 
 
 def test_on_the_first_pass_the_ratio_is_one_and_nothing_is_clipped() -> None:
@@ -162,6 +172,8 @@ def test_who_is_not_allowed_is_never_chosen_and_one_must_be() -> None:
     nobody = State(node=states[0].node, prior=states[0].prior, allowed=np.zeros(M, bool))
     with pytest.raises(InputError, match="no worker that is allowed"):
         some_selector().probabilities([nobody])
+    with pytest.raises(InputError, match="no worker that is allowed"):
+        some_selector().frozen()(nobody)
 
 
 def test_a_worker_that_joins_is_chosen_like_the_one_it_resembles() -> None:

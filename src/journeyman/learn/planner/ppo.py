@@ -131,8 +131,10 @@ def _batch(plans: int, config: PPOConfig, index: int) -> Sequence[int]:
 
 
 def _sampler(selector: ModelSelector, seed: int, update: int) -> Callable[[State], Chosen]:
+    look = selector.frozen()
+
     def choose(state: State) -> Chosen:
-        log_probs, value = selector.look(state)
+        log_probs, value = look(state)
         drawn = np.random.default_rng([seed, 2, update, state.episode, state.at]).random()
         reached = np.cumsum(np.exp(log_probs))
         # Rounding may leave the sum a hair below 1; a worker that is not allowed has no width in it either way.
@@ -248,20 +250,3 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["ppo"])  # noqa: SIM118
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a policy in training; name another folder") from error
-
-
-def load_selector(path: Path) -> ModelSelector:
-    """The policy of a run's folder or file, ready to choose.
-
-    Raises:
-        InputError: There is none, or it cannot be read.
-    """
-    file = path / _FILE if path.is_dir() else path
-    if not file.exists():
-        raise InputError(f"{file} does not exist; train planner --phase 2 writes it")
-    tensors, _ = _read(file)
-    weights = {name.removeprefix("selector."): value for name, value in tensors.items() if name.startswith("selector.")}
-    width, inputs = weights["ask.weight"].shape
-    selector = ModelSelector(weights["cards"].numpy(), inputs, width=width)
-    selector.load_state_dict(weights)
-    return selector

@@ -1,7 +1,7 @@
 """Which worker does this subtask: a policy that begins as the supervised one, and a value of where one stands."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from journeyman.learn.router.table import Floats
 
 _NEVER = -1e9
 """The logit of a worker that may not be chosen: a probability of exactly 0, with a gradient of exactly 0."""
+
+_NOBODY = "a subtask has no worker that is allowed; allow at least one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
             InputError: A decision has no worker that is allowed.
         """
         if not bool(states.allowed.any(dim=1).all()):
-            raise InputError("a subtask has no worker that is allowed; allow at least one")
+            raise InputError(_NOBODY)
         gained = torch.tanh(self.ask(states.node)) @ self.offer(self.cards).T / math.sqrt(self.width)
         return torch.log_softmax((states.prior + gained).masked_fill(~states.allowed, _NEVER), dim=-1)
 
@@ -149,11 +151,28 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
             made: Floats = self.logits(States.of(states, self.cards.dtype)).exp().double().numpy()
         return made
 
+    def frozen(self) -> Callable[[State], tuple[Floats, float]]:
+        """Log-probabilities, shape (m,), and the value of one state, with the weights as they are now.
+
+        The same as `logits` and `values` without what a tensor costs: a tenth of the time for one decision.
+        """
+        weights = {name: value.detach().numpy().astype(np.float64) for name, value in self.state_dict().items()}
+        offers = (weights["cards"] @ weights["offer.weight"].T + weights["offer.bias"]) / math.sqrt(self.width)
+
+        def look(state: State) -> tuple[Floats, float]:
+            if not state.allowed.any():
+                raise InputError(_NOBODY)
+            gained = offers @ np.tanh(weights["ask.weight"] @ state.node + weights["ask.bias"])
+            logits = np.where(state.allowed, state.prior + gained, _NEVER)
+            shifted = logits - logits.max()
+            seen = np.tanh(weights["hidden.weight"] @ state.node + weights["hidden.bias"])
+            return shifted - np.log(np.exp(shifted).sum()), float(weights["value.weight"][0] @ seen + weights["value.bias"][0])
+
+        return look
+
     def look(self, state: State) -> tuple[Floats, float]:
         """Log-probabilities, shape (m,), and the value of one state."""
-        states = States.of([state], self.cards.dtype)
-        with torch.no_grad():
-            return self.logits(states)[0].double().numpy(), float(self.values(states)[0])
+        return self.frozen()(state)
 
 
 def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
