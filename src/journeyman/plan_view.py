@@ -17,7 +17,7 @@ _LEAST = 24
 
 
 def tree(plan: Plan, results: Mapping[str, SubtaskResult] | None = None, *, width: int = 110) -> str:
-    """One line for each subtask, below the last of those that it waits for; the others are named behind it.
+    """One line for each subtask, below the deepest of those that it waits for; the others are named behind it.
 
     Args:
         results: What became of them, as `ExecutionResult.results`; without, the plan alone is shown.
@@ -26,7 +26,7 @@ def tree(plan: Plan, results: Mapping[str, SubtaskResult] | None = None, *, widt
     levels = {id: str(number) for number, ids in enumerate(plan.levels, start=1) for id in ids}
     room = max((len(number) for number in levels.values()), default=1)
     found = results or {}
-    ends = {subtask.id: _ended(found.get(subtask.id)) for subtask in plan.subtasks} if results is not None else {}
+    ends = {subtask.id: _ended(subtask, found.get(subtask.id)) for subtask in plan.subtasks} if results is not None else {}
     tail = max(map(len, ends.values()), default=-2) + 2
     left = [
         (subtask, f"{levels[subtask.id]:>{room}} {branch}", _behind(subtask, above)) for branch, subtask, above in _walk(plan)
@@ -44,10 +44,10 @@ def tree(plan: Plan, results: Mapping[str, SubtaskResult] | None = None, *, widt
 
 def _walk(plan: Plan) -> Iterator[tuple[str, Subtask, str]]:
     """The branch that leads to each subtask, the subtask, and the id of the one above it."""
-    places = {subtask.id: at for at, subtask in enumerate(plan.subtasks)}
+    order = {id: at for at, id in enumerate(id for level in plan.levels for id in level)}
     below: dict[str, list[Subtask]] = {}
     for subtask in plan.subtasks:
-        below.setdefault(max(subtask.after, key=places.__getitem__, default=""), []).append(subtask)
+        below.setdefault(max(subtask.after, key=order.__getitem__, default=""), []).append(subtask)
     stack = [(each, "", each is below[""][-1], "") for each in reversed(below.get("", []))]
     while stack:
         subtask, lead, last, above = stack.pop()
@@ -64,12 +64,12 @@ def _behind(subtask: Subtask, above: str) -> str:
     return "".join(parts)
 
 
-def _ended(result: SubtaskResult | None) -> str:
+def _ended(subtask: Subtask, result: SubtaskResult | None) -> str:
     if result is None:
         return ""
     outcome = result.outcome
     tries = f"  {len(result.tries)} tries" if len(result.tries) > 1 else ""
-    by = f"  by {result.worker}" if result.tries else ""
+    by = f"  by {result.worker}" if result.worker != (subtask.worker or subtask.tool) else ""
     said = f"{MARKS[result.state]} {result.state:<9} {seconds(outcome.seconds):>8}  {money(outcome.cost)}{by}{tries}"
     return said if result.tries else f"{MARKS[result.state]} {result.state}"
 

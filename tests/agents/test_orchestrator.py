@@ -176,7 +176,7 @@ async def test_an_answer_that_cannot_be_read_is_another_thing_than_none() -> Non
     result = await Orchestrator(crew=crew).run(plan(a="", b=""))
     assert {id: outcome.ending for id, outcome in result.outcomes.items()} == {"a": Ending.FORMAT, "b": Ending.ERROR}
     assert (result.success, result.answer) == (False, None)
-    assert result.error == "a: a: Unreadable: no JSON"
+    assert result.error == "a: a: no JSON"
 
 
 async def test_what_follows_a_failure_is_skipped_and_says_why_while_the_rest_goes_on() -> None:

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from journeyman.dashboard import filters
 from journeyman.dashboard.frame import Frame, Refused
 from journeyman.dashboard.names import id_of, local, name
+from journeyman.dashboard.plan import graph
 from journeyman.dashboard.reading import read, worth
 from journeyman.errors import InputError, StoreError
 from journeyman.stores.traces.agreement import said as words_of
@@ -47,6 +48,7 @@ class One:
             trace=trace,
             reading=read(trace, most=len(trace.steps) if every else STEPS),
             worth=worth(trace, self._store.rewards(id)),
+            plan=graph(trace),
             labels=self._store.labels(id),
             good=line.label,
             by=line.labelled_by,

@@ -148,7 +148,7 @@ class Doing:
                 return self._ended(State.DONE, None, found[0])
             wait = self.setting.limits.wait(tries, found.retry_after, self.setting.rng) if found.again else None
             if wait is None:
-                return f"{name}: {found.why}"
+                return found.why if found.why.startswith(name) else f"{name}: {found.why}"
             log.info("subtask %s: %s: %s; again in %.1f s", job.subtask.id, name, found.why, wait)
             await self.setting.sleep(wait)
         raise AssertionError("it counts without an end")
@@ -239,9 +239,9 @@ def _named(error: Exception) -> _Broken:
         case ModelBusy():
             return _Broken(Ending.ERROR, why, again=True, retry_after=error.retry_after, unpaid=True)
         case WorkerFailed():
-            return _Broken(Ending.ERROR, why, again=error.again, retry_after=error.retry_after, unpaid=True)
+            return _Broken(Ending.ERROR, str(error), again=error.again, retry_after=error.retry_after, unpaid=True)
         case Unreadable():
-            return _Broken(Ending.FORMAT, why, unpaid=True)
+            return _Broken(Ending.FORMAT, str(error), unpaid=True)
         case ModelRefused():
             return _Broken(Ending.ERROR, why, unpaid=True)
         case _:
