@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from journeyman.errors import InputError
+from journeyman.learn.planner.edge_features import Draft
 from journeyman.learn.planner.edges import Edges
 from journeyman.learn.weights.data.whole import whole
 
@@ -54,15 +54,17 @@ def load(path: Path) -> Edges:
             arrays = {name: np.asarray(file.get_tensor(name), np.float32) for name in file.keys()}  # noqa: SIM118
         if said["format"] != FORMAT:
             raise ValueError(f"it is of the format {said['format']!r}, not {FORMAT!r}")
-        _check(arrays)
-        return Edges(embedder=str(said["embedder"]), arrays=arrays)
+        edges = Edges(embedder=str(said["embedder"]), arrays=arrays)
+        _check(edges)
+        return edges
     except FileNotFoundError:
         raise InputError(f"{path} is not there; it is made by learning from plans who follows whom") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} does not say who follows whom ({error}); check that it is the right file") from None
 
 
-def _check(arrays: dict[str, NDArray[np.float32]]) -> None:
+def _check(edges: Edges) -> None:
+    arrays = edges.arrays
     if set(arrays) != set(_AXES):
         raise ValueError(f"it lacks, or has too many: {', '.join(sorted(set(arrays) ^ set(_AXES)))}")
     lengths: dict[str, int] = {"1": 1, "3": 3}
@@ -72,3 +74,8 @@ def _check(arrays: dict[str, NDArray[np.float32]]) -> None:
             raise ValueError(f"{name} has the shape {array.shape}, which does not fit the others")
         if not np.isfinite(array).all():
             raise ValueError(f"{name} holds what is no number")
+    # Files of a time when other features were looked at.
+    vectors = np.zeros((3, lengths["vector"]), np.float32)
+    pairs, plan = edges.rows(Draft(instruction="", texts=("", ""), vector=vectors[0], vectors=vectors[1:]))
+    if (pairs.shape[1], len(plan)) != (lengths["pair features"], lengths["plan features"]):
+        raise ValueError("it was learned from other features than are looked at here; learn it anew")

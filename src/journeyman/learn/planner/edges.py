@@ -5,7 +5,7 @@ other, for each pair of a mixed plan, whether there is an edge. `link` makes edg
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ class Edges:
 
     embedder: str
     """The name of the embedder whose vectors it reads."""
-    arrays: Mapping[str, NDArray[np.float32]]
+    arrays: Mapping[str, NDArray[np.float32]] = field(repr=False)
     """The principal axes of the vectors, and the weights of the networks for pairs and for plans."""
 
     def predict(self, draft: Draft) -> Likely:
@@ -43,7 +43,7 @@ class Edges:
             return Likely(chain=1.0, loose=0.0, mixed=mixed)
         pair_rows, plan_row = self.rows(draft)
         scores = self._answers("pair", pair_rows)
-        mixed[draft.pairs] = (1 / (1 + np.exp(-scores[..., 0]))).mean(0)
+        mixed[draft.pairs] = ((1 + np.tanh(scores[..., 0] / 2)) / 2).mean(0)
         shape = self._answers("plan", plan_row[None])[:, 0]
         likely = np.exp(shape - shape.max(1, keepdims=True))
         chain, loose, _ = (likely / likely.sum(1, keepdims=True)).mean(0)
@@ -60,6 +60,7 @@ class Edges:
 
     def _answers(self, head: str, rows: Numbers) -> Numbers:
         """Of each network in turn; shape (bags, rows, answers)."""
-        get = self.arrays
-        hidden = np.maximum(rows.astype(np.float32) @ get[f"{head}_in"] + get[f"{head}_in_bias"][:, None], 0)
-        return np.asarray(hidden @ get[f"{head}_out"] + get[f"{head}_out_bias"][:, None], float)
+        get = {name: self.arrays[f"{head}_{name}"].astype(float) for name in ("in", "in_bias", "out", "out_bias")}
+        hidden = np.maximum(rows @ get["in"] + get["in_bias"][:, None], 0)
+        answers: Numbers = hidden @ get["out"] + get["out_bias"][:, None]
+        return answers
