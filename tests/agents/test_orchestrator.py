@@ -517,3 +517,19 @@ async def test_a_worker_that_fails_for_now_is_asked_again_and_one_that_fails_for
     crew = {"a": Fails("a", again=True), "b": Fails("b", again=False)}
     await Orchestrator(crew=crew, limits=Limits(retries=2), sleep=nap).run(plan(a="", b=""))
     assert (asked.count("a"), asked.count("b")) == (3, 1)
+
+
+async def test_a_worker_that_cannot_tell_what_it_costs_says_why_when_it_is_asked() -> None:
+    class Odd:
+        card = Card(name="odd", call_price=1.0)
+
+        def estimate(self, job: Job) -> float | None:
+            raise WorkerFailed("there is no such shop")
+
+        async def do(self, job: Job, note: Note) -> Any:
+            raise WorkerFailed("there is no such shop")
+
+    result = await Orchestrator(crew={"a": Odd()}).run(plan(a=""))
+    assert (result.results["a"].state, result.error) == (State.FAILED, "a: a: there is no such shop")
+    paid = await Orchestrator(crew={"a": Odd()}, budget=Budget(money=1.0)).run(plan(a=""))
+    assert (paid.results["a"].state, paid.total_cost) == (State.SKIPPED, 0.0)

@@ -141,9 +141,10 @@ class Doing:
         """One worker, several times where that may help; or why it brought nothing."""
         for tries in count(1):
             job = replace(self.job, attempt=len(self.tries) + 1)
-            if refused := await self._allowed(self.setting.crew[name], job):
+            estimate = _estimated(self.setting.crew[name], job)
+            if refused := await self._allowed(self.setting.crew[name], estimate):
                 return f"{name} was not begun: {refused}"
-            found = await self._try(name, job, choice)
+            found = await self._try(name, job, choice, estimate)
             if not isinstance(found, _Broken):
                 return self._ended(State.DONE, None, found[0])
             wait = self.setting.limits.wait(tries, found.retry_after, self.setting.rng) if found.again else None
@@ -153,22 +154,20 @@ class Doing:
             await self.setting.sleep(wait)
         raise AssertionError("it counts without an end")
 
-    async def _allowed(self, worker: Worker, job: Job) -> str:
+    async def _allowed(self, worker: Worker, estimate: float | None) -> str:
         """Why a job is not begun; nothing, with its money set aside, where it may be."""
         purse, left, needed = self.setting.purse, self.setting.seconds_left, worker.card.seconds
         if left is not None and needed is not None and needed > left:
             return f"it takes {needed:.3g} s, and {max(left, 0.0):.3g} s of the time are left"
-        estimate = worker.estimate(job)
         if await purse.take(estimate):
             return ""
         if estimate is None:
             return "its price is not known, and there is a budget"
         return f"it may cost ${estimate:.3g}, and ${purse.spent:.3g} of ${purse.money:.3g} are spent"
 
-    async def _try(self, name: str, job: Job, choice: Choice) -> tuple[Any] | _Broken:
+    async def _try(self, name: str, job: Job, choice: Choice, estimate: float | None) -> tuple[Any] | _Broken:
         """One go: the output, or what was wrong. Its money was set aside."""
         worker, setting = self.setting.crew[name], self.setting
-        estimate = worker.estimate(job)
         noted: list[Step] = []
         begun: float | None = None
         started_at = setting.clock()
@@ -213,6 +212,14 @@ class Doing:
 
     def _ended(self, state: State, why: str | None, output: Any = None) -> SubtaskResult:
         return SubtaskResult(id=self.job.subtask.id, state=state, output=output, tries=tuple(self.tries), why=why)
+
+
+def _estimated(worker: Worker, job: Job) -> float | None:
+    try:
+        return worker.estimate(job)
+    except Exception as error:  # noqa: BLE001 - the boundary: what it cannot tell is unknown, and its `do` says why
+        log.info("what %s would cost for subtask %s is not known: %s", worker.card.name, job.subtask.id, error)
+        return None
 
 
 async def _done(
