@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from journeyman.rewards.tools import ToolSuccessReward as ToolSuccessReward
     from journeyman.rollout import Agent as Agent
     from journeyman.rollout import attempt as attempt
+    from journeyman.route import Router as Router
     from journeyman.score import Experience as Experience
     from journeyman.score import Reward as Reward
     from journeyman.score import Score as Score
@@ -98,6 +99,7 @@ _HOMES = {
     "rewards.syntax": ("SyntaxValidationReward",),
     "rewards.tools": ("ToolSuccessReward",),
     "rollout": ("Agent", "attempt"),
+    "route": ("Router",),
     "score": ("Experience", "Reward", "Score"),
     "task": ("Split", "Task"),
     "tasks.questions": ("DatasetLoader",),

@@ -156,7 +156,7 @@ def _mean(values: Any, at: int) -> float | None:
 
 
 def _tell_table(table: Table, split: Parts) -> None:
-    left = f", {len(split.left_out)} left out as held out under another line" if split.left_out else ""
+    left = f", {len(split.left_out)} left out, as other rows of theirs are set apart" if split.left_out else ""
     console().print(
         f"{len(table)} requests: {len(split.train)} to learn from, {len(split.validation)} to choose by, "
         f"{len(split.held_out)} held out{left}"
