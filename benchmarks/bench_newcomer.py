@@ -5,9 +5,9 @@
 
 DIR holds `zeroeval-gsm8k-outputs`, `gsm8k` and `llmrouter_ulab` (of which 2,000 of the 6,108 requests are drawn). Difficulties
 are learned from all other models. Compared are the new model's mean over n random questions; item response theory on the same
-questions; and the same on n anchors that were chosen. Told are the error of its accuracy (with 1.96 standard errors over models),
-the log-loss of its success on 400 questions that are never asked, and how often the 95 % interval held the true accuracy, each
-the mean over models and five draws. Exit code 1 where a target is missed.
+questions; and the same on n anchors that were chosen. Told are the error of its accuracy (with 1.96 standard errors over
+models), the log-loss of its success on 400 questions that are never asked, and how often the 95 % interval held the true
+accuracy, each the mean over models and five draws. Exit code 1 where a target is missed.
 """
 
 import argparse
