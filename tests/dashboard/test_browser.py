@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from journeyman import plan_json
+from journeyman.plan import Plan, Subtask
 from journeyman.stores.traces.base import TraceStore
+from journeyman.trace import AgentCall, Trace
 from tests.dashboard.test_hostile import EVIL, hostile
 from tests.support.pages import WHO, Serve
 from tests.support.watched import NOON, booking
@@ -272,3 +275,19 @@ def test_signing_in_shows_what_was_asked_for(browser: "Browser", store: TraceSto
         page.get_by_text("Labelled good").wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.wait_for_url("**/login")
+
+
+def test_the_plan_of_a_trace_is_a_picture_that_leads_to_its_steps(desk: Desk, store: TraceStore) -> None:
+    subtasks = (Subtask(id="read", text="Read the report"), Subtask(id="sum", text="Sum it up", after=("read",)))
+    steps = [AgentCall(agent="small", id=each.id, raw={"subtask": each.id, "state": "done"}) for each in subtasks]
+    raw = {"plan": plan_json.written(Plan(instruction="What does it say?", subtasks=subtasks))}
+    store.add([Trace(id="planned", task_id="t", candidate_id="base", started_at=NOON, steps=tuple(steps), raw=raw)])
+    page = desk.go("/traces/planned")
+    picture = page.get_by_role("region", name="The plan as a graph")
+    assert picture.is_visible()
+    boxes = [picture.locator(".box").nth(at).bounding_box() for at in range(2)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
+    picture.get_by_role("link", name="sum: Sum it up").click()
+    page.wait_for_url("**/traces/planned#s2")
