@@ -215,9 +215,7 @@ def utility(folder: Path) -> Utility:
     return Utility.of(runs)
 
 
-def world(
-    asked: Sequence[Asked], model: Any, given: argparse.Namespace, embedder: Embedder, reward: Utility
-) -> LiveEnvironment:
+def world(asked: Sequence[Asked], model: Any, given: argparse.Namespace, reward: Utility) -> LiveEnvironment:
     orchestrator = Orchestrator(crew=desk.workers(replies=given.replies), limits=Limits(together=16))
     plans = [desk.expert(each.text) for each in asked]
     return LiveEnvironment(courses=courses(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)

@@ -1,0 +1,74 @@
+"""Replies are kept: what a deterministic model once said it says again without being asked."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from journeyman.models.base import Dialect, Message, Reply, Request
+from journeyman.models.remembered import Remembered
+
+
+class Counts:
+    """A model that says how often it was asked."""
+
+    name = "counts"
+    dialect: Dialect = "full"
+
+    def __init__(self, *, deterministic: bool = True) -> None:
+        self.deterministic = deterministic
+        self.asked = 0
+
+    async def complete(self, request: Request) -> Reply:
+        self.asked += 1
+        number = self.asked
+        await asyncio.sleep(0)
+        return Reply(text=f"{request.messages[-1].content} {number}", model="counts", input_tokens=3, seconds=0.5)
+
+    async def close(self) -> None:
+        pass
+
+
+def ask(text: str, temperature: float | None = None, seed: int | None = None) -> Request:
+    return Request(messages=(Message("user", text),), temperature=temperature, seed=seed)
+
+
+def replies(model: Remembered, *requests: Request) -> list[str]:
+    async def all_of_them() -> list[Reply]:
+        return list(await asyncio.gather(*(model.complete(request) for request in requests)))
+
+    return [reply.text for reply in asyncio.run(all_of_them())]
+
+
+def test_the_same_question_is_asked_once_also_by_several_at_once_and_by_the_next_process(tmp_path: Path) -> None:
+    model = Counts()
+    kept = Remembered(model, tmp_path / "replies.jsonl")
+    assert replies(kept, ask("a"), ask("a"), ask("b")) == ["a 1", "a 1", "b 2"]
+    again = Remembered(model, tmp_path / "replies.jsonl")
+    assert replies(again, ask("a"), ask("b")) == ["a 1", "b 2"]
+    assert model.asked == 2
+    assert again.asked == 0
+
+
+def test_what_a_reply_took_is_kept_with_it_and_what_was_not_counted_stays_unknown(tmp_path: Path) -> None:
+    replies(Remembered(Counts(), tmp_path / "r.jsonl"), ask("a"))
+    reply = asyncio.run(Remembered(Counts(), tmp_path / "r.jsonl").complete(ask("a")))
+    assert (reply.input_tokens, reply.output_tokens, reply.seconds) == (3, None, 0.5)
+
+
+@pytest.mark.parametrize("model", [Counts(deterministic=False), Counts()], ids=["not deterministic", "sampled without a seed"])
+def test_what_could_be_another_reply_next_time_is_not_kept(model: Counts, tmp_path: Path) -> None:
+    kept = Remembered(model, tmp_path / "r.jsonl")
+    request = ask("a", temperature=1.0 if model.deterministic else None)
+    assert replies(kept, request) + replies(kept, request) == ["a 1", "a 2"]
+    assert not (tmp_path / "r.jsonl").exists()
+
+
+def test_a_broken_line_costs_that_reply_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "r.jsonl"
+    replies(Remembered(Counts(), file), ask("a"), ask("b"))
+    first, second = file.read_text().splitlines()
+    file.write_text(f"{first}\n{second[:20]}\n")
+    model = Counts()
+    assert replies(Remembered(model, file), ask("a"), ask("b")) == ["a 1", "b 1"]
+    assert "1 of 2" in caplog.text
