@@ -3,15 +3,15 @@
     python benchmarks/bench_planner.py --data DIR                                  # every set, MiniLM, 3 seeds
     python benchmarks/bench_planner.py --data DIR --set sealtools --embedder hashing --cache /tmp/vectors
 
-Node-F1, edge-F1 and exact match, means over the test examples. Retrieval takes the tools whose descriptions are nearest to the
-request, as many as plans usually have; 1-NN copies the plan of the nearest request. The interval is of the mean difference in
-node-F1 from the better of the two, paired by example, from 2,000 bootstrap draws of the examples, each the mean over the seeds.
+Node-F1, edge-F1 and exact match, means over the test examples. Retrieval takes the tools whose descriptions are nearest to
+the request, as many as plans usually have; 1-NN copies the plan of the nearest request. The interval is of the mean difference
+in node-F1 from the better of the two, paired by example, from 2,000 bootstrap draws of the examples, each the mean over seeds.
 
 sealtools: trained on `dev` (700), tested on both test sets with all 4,076 tools to choose from; those of `out_domain` are in no
 training plan. tmdb: 5-fold cross-validation of 100 examples. huggingface, multimedia: TaskBench's gold graphs are not here, so
-the plans are predictions of Mistral-7B, silver at best; a fifth is tested on, another for each seed. The planner's own validation
-is a fifth of its training examples; nothing was tuned on a test set. Ends with 1 where the planner is not above the better of
-retrieval and 1-NN copy.
+the plans are predictions of Mistral-7B, silver at best; a fifth is tested on, another for each seed. The planner's own
+validation is a fifth of its training examples; nothing was tuned on a test set. Ends with 1 where the planner is not above the
+better of retrieval and 1-NN copy.
 """
 
 import argparse
@@ -167,11 +167,9 @@ def show(rows: list[dict[str, object]], embedder: str, seconds: float) -> None:
     for row in rows:
         methods = row["methods"]
         assert isinstance(methods, dict)
-        for method, scores in methods.items():
-            cells = "".join(f"{scores[name]:>9.3f}" for name in METRICS)
-            print(
-                f"{row['test'] if method == METHODS[0] else '':26}{row['examples'] if method == METHODS[0] else '':>5}  {method:10}{cells}"
-            )
+        for at, (method, scores) in enumerate(methods.items()):
+            head = f"{row['test'] if at == 0 else '':26}{row['examples'] if at == 0 else '':>5}"
+            print(f"{head}  {method:10}" + "".join(f"{scores[name]:>9.3f}" for name in METRICS))
         print(f"{'':33}above {row['best_baseline']}: {row['gain']} {row['interval']}; seeds {row['node_f1_by_seed']}")
 
 

@@ -25,6 +25,7 @@ _OPENINGS = (
     "Hi, {0}",
     "I would like you to {0}",
 )
+_LINK = re.compile(r"^(?:first|then|finally|next|lastly|after that|additionally|also),?\s+", re.IGNORECASE)
 _POLITE = re.compile(r"^(?:please|could you|can you|i need you to|i would like you to|i want you to|help me)\s+", re.IGNORECASE)
 
 Maker = Callable[[Example, Sequence[Card], random.Random], Example | None]
@@ -38,7 +39,7 @@ def augmented(examples: Sequence[Example], tools: Sequence[Card], most: int, see
     seen = {example.plan.instruction for example in examples}
     makers: Sequence[Maker] = (_said_otherwise, _part, _swapped)
     # Not every way fits every example: as many tries as could be needed, then it is enough.
-    for at in range(3 * most if real else 0):
+    for at in range(3 * most + 60 if real else 0):
         if len(made) == most:
             break
         found = makers[at % len(makers)](chance.choice(real), tools, chance)
@@ -75,7 +76,8 @@ def _part(example: Example, tools: Sequence[Card], chance: random.Random) -> Exa
     if len(kept) == len(plan.subtasks):
         return None
     at = [place for place, subtask in enumerate(plan.subtasks) if subtask.id in kept]
-    instruction = ". ".join(parts[place][:1].upper() + parts[place][1:] for place in at) + "."
+    said = [_LINK.sub("", parts[place]) for place in at]
+    instruction = ". ".join(part[:1].upper() + part[1:] for part in said) + "."
     part = Plan(instruction=instruction, subtasks=tuple(plan.subtasks[place] for place in at))
     return replace(_of(example, part), cost=None, seconds=None)
 

@@ -61,13 +61,13 @@ class LearnedPlanner:
 
     def model_for(self, tools: Sequence[Card] = (), models: Sequence[Card] = ()) -> PlannerModel:
         """The network with other cards in its hand; the weights are the same."""
-        if not tools and not models:
-            return self.model
-        key = (tuple(tools), tuple(models))
-        if self._dealt is None or self._dealt[0] != key:
-            self._dealt = (key, self._deal(*key))
-        dealt: PlannerModel = self._dealt[1]
-        return dealt
+        found: PlannerModel = self.model
+        if tools or models:
+            key = (tuple(tools), tuple(models))
+            if self._dealt is None or self._dealt[0] != key:
+                self._dealt = (key, self._deal(*key))
+            found = self._dealt[1]
+        return found
 
     def _deal(self, tools: Sequence[Card], models: Sequence[Card]) -> PlannerModel:
         old = self.model

@@ -28,7 +28,6 @@ from journeyman.learn.planner.memory import ancestors, group_of, succeeded
 from journeyman.learn.planner.metrics import Agreement, mean_agreement
 from journeyman.learn.planner.network import Batch, NetworkConfig, PlannerModel
 from journeyman.learn.planner.predict import assemble
-from journeyman.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -301,9 +300,3 @@ def _place(found: int | None) -> int:
 def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
     """A scheduler's state as JSON takes it; what it infers itself is left out."""
     return {key: value for key, value in state.items() if isinstance(value, int | float | str | list) or value is None}
-
-
-def best_plans(model: PlannerModel, instructions: Sequence[str]) -> list[Plan]:
-    """Plans for instructions, without workers."""
-    requests = model.encoder.encode(instructions)
-    return assemble(model, requests, model.draw(requests))
