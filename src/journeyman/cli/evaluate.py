@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from journeyman.cli._evaluate_decisions import decisions
 from journeyman.cli._evaluate_router import router
 from journeyman.cli._shared import emit, json_option, options_named
 
@@ -76,3 +77,4 @@ def _refuse(context: click.Context) -> int:
 
 
 command.add_command(router)
+command.add_command(decisions)

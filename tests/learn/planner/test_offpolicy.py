@@ -36,13 +36,13 @@ TRUTH = float(np.mean([0.8 * 0.9 + 0.1 * 0.5 + 0.1 * 0.3, 0.1 * 0.2 + 0.1 * 0.5 
 
 @pytest.mark.parametrize("features", [True, False])
 def test_all_but_the_model_alone_find_the_truth_and_their_intervals_hold_it(features: bool) -> None:
-    verdicts = [evaluate(*log(1200, seed, features=features), folds=2) for seed in range(100)]
+    verdicts = [evaluate(*log(1200, seed, features=features), folds=2) for seed in range(64)]
     assert not any(verdict.refused for verdict in verdicts)
     for name in ("IPS", "SNIPS", "DR"):
         values = np.asarray([verdict.estimates[name].value for verdict in verdicts])
-        assert values.mean() == pytest.approx(TRUTH, abs=4 * values.std() / 10)
+        assert values.mean() == pytest.approx(TRUTH, abs=4 * values.std() / 8)
         held = np.mean([verdict.estimates[name].low <= TRUTH <= verdict.estimates[name].high for verdict in verdicts])
-        assert held >= 0.88
+        assert held >= 0.86
 
 
 def test_doubly_robust_errs_less_than_plain_inverse_propensities() -> None:

@@ -49,8 +49,21 @@ class Logged:
         return len(self.actions)
 
     @classmethod
-    def of(cls, decisions: Iterable[tuple[Choice, Outcome]], reward: Reward, features: ArrayLike | None = None) -> "Logged":
-        """A log of single decisions, with features of their requests, shape (n, d), where there are any.
+    def of(
+        cls,
+        decisions: Iterable[tuple[Choice, Outcome]],
+        reward: Reward,
+        features: ArrayLike | None = None,
+        *,
+        workers: Sequence[str] = (),
+    ) -> "Logged":
+        """A log of single decisions.
+
+        Args:
+            decisions: What was chosen, and what came of it.
+            reward: What that was worth.
+            features: Shape (n, d), of the requests, where there are any.
+            workers: Others that the log does not know, and another policy may choose.
 
         Raises:
             InputError: No decision has a known worth, or a propensity is none.
@@ -60,16 +73,16 @@ class Logged:
         kept = np.flatnonzero(np.isfinite(worth))
         if not len(kept):
             raise InputError("no decision of the log has a known worth, so there is nothing to evaluate another policy with")
-        workers = tuple(sorted({name for choice, _ in pairs for name in (choice.worker, *choice.candidates)}))
-        column = {name: at for at, name in enumerate(workers)}
+        names = sorted({name for choice, _ in pairs for name in (choice.worker, *choice.candidates)} | set(workers))
+        column = {name: at for at, name in enumerate(names)}
         chosen = [pairs[at][0] for at in kept.tolist()]
         known = np.zeros((len(pairs), 0)) if features is None else np.asarray(features, np.float64)
         return cls(
-            workers=workers,
+            workers=tuple(names),
             actions=np.asarray([column[choice.worker] for choice in chosen]),
             propensities=np.asarray([choice.propensity for choice in chosen], np.float64),
             rewards=worth[kept],
-            candidates=np.asarray([[name in choice.candidates for name in workers] for choice in chosen]),
+            candidates=np.asarray([[name in choice.candidates for name in names] for choice in chosen]),
             features=known[kept],
             skipped=len(pairs) - len(kept),
         )
