@@ -77,6 +77,7 @@ class Router:
         if self._embedder.name != policy.fitted.embedder:
             raise InputError(f"the router was fitted with {policy.fitted.embedder!r}, and is given {self._embedder.name!r}")
         self._vector = lru_cache(maxsize=_REMEMBERED)(self._embedded)
+        self._id = policy.id
         self._cards = {card.name: card for card in policy.fitted.cards}
         self._lock = threading.Lock()
         self._draws = random.Random(seed)
@@ -180,7 +181,7 @@ class Router:
             worker=worker,
             propensity=1.0,
             candidates=(worker,),
-            policy=self.policy.id,
+            policy=self._id,
             forecasts=forecasts,
             reason=reason,
             fallback=fallback,
