@@ -58,7 +58,7 @@ def expert(text: str, model: str = SAFE) -> Plan:
         PlanError: There is no shop in it, or something that the desk does not do.
     """
     plan = decompose(text)
-    return plan.with_workers([step.tool or model for step in plan.subtasks])
+    return plan.with_workers(["" if step.tool else model for step in plan.subtasks])
 
 
 @dataclass(frozen=True, kw_only=True)
