@@ -116,17 +116,20 @@ class Draft:
         return np.triu_indices(len(self.texts), 1)
 
     @cached_property
+    def _seen(self) -> "_Seen":
+        return _Seen(self)
+
+    @cached_property
     def of_pairs(self) -> Numbers:
         """One row for each of `pairs`, without what depends on the embedder's single coordinates."""
-        seen = _Seen(self)
+        seen, pairs = self._seen, self.pairs
         features = (*_places(len(self.texts)), *_likeness(seen), *_words(seen), *_kinds(seen))
-        return np.stack([feature[self.pairs] for feature in features], axis=1)
+        return np.stack([feature[pairs] for feature in features], axis=1)
 
     @cached_property
     def of_plan(self) -> Numbers:
         """What is known about the plan as a whole."""
-        seen = _Seen(self)
-        pairs = self.pairs
+        seen, pairs = self._seen, self.pairs
         steps = (np.arange(len(self.texts) - 1), np.arange(1, len(self.texts)))
         asked = self.instruction[:_READ].casefold()
         numbers = [
