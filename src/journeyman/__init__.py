@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from journeyman.agents.orchestrator import Orchestrator as Orchestrator
     from journeyman.candidate import Candidate as Candidate
     from journeyman.candidate import Kind as Kind
     from journeyman.capture.checkpoints.loader import CheckpointLoader as CheckpointLoader
+    from journeyman.capture.execution_log import ExecutionLogger as ExecutionLogger
     from journeyman.errors import InputError as InputError
     from journeyman.errors import JourneymanError as JourneymanError
     from journeyman.errors import ModelError as ModelError
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from journeyman.learn.weights.ollama import OllamaDeployer as OllamaDeployer
     from journeyman.offline import OfflineTrainer as OfflineTrainer
     from journeyman.offline import create_offline_trainer as create_offline_trainer
+    from journeyman.plan import Plan as Plan
+    from journeyman.plan import Subtask as Subtask
+    from journeyman.plan_result import ExecutionResult as ExecutionResult
     from journeyman.playbook import Bullet as Bullet
     from journeyman.playbook import Insight as Insight
     from journeyman.playbook import Playbook as Playbook
@@ -75,8 +80,10 @@ if TYPE_CHECKING:
     PlaybookStage = Stage
 
 _HOMES = {
+    "agents.orchestrator": ("Orchestrator",),
     "candidate": ("Candidate", "Kind"),
     "capture.checkpoints.loader": ("CheckpointLoader",),
+    "capture.execution_log": ("ExecutionLogger",),
     "errors": ("InputError", "JourneymanError", "ModelError", "PlaybookError"),
     "examination": ("Report", "compare", "evaluate"),
     "evaluation": ("Decision", "Evaluation", "Result"),
@@ -87,6 +94,8 @@ _HOMES = {
     "learn.weights.hosting": ("OllamaHostingProfile",),
     "learn.weights.ollama": ("OllamaDeployer",),
     "offline": ("OfflineTrainer", "create_offline_trainer"),
+    "plan": ("Plan", "Subtask"),
+    "plan_result": ("ExecutionResult",),
     "playbook": ("Bullet", "Insight", "Playbook"),
     "release": ("Release", "Stage"),
     "rewards.base": ("BaseReward", "RewardFunction", "RewardResult"),
