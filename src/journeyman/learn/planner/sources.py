@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ def sealtools(rows: Path, tools: Path | None = None) -> TrainingData:
     """Seal-Tools (Wu et al., 2024), parsed: id, request, tools in order, links between their places."""
     examples = []
     for at, row in enumerate(_lines(rows)):
-        with_links = [(int(a), int(b)) for a, b in row["links"]]
-        examples.append(_example(row["request"], row["tools"], with_links, f"{rows}:{at + 1}"))
-    cards = {row["api_name"]: _seal_card(row) for row in (_lines(tools) if tools else ())}
+        with _row(where := f"{rows}:{at + 1}"):
+            links = [(int(a), int(b)) for a, b in row["links"]]
+            examples.append(_example(row["request"], row["tools"], links, where))
+    cards = {}
+    for at, row in enumerate(_lines(tools) if tools else ()):
+        with _row(f"{tools}:{at + 1}"):
+            cards[row["api_name"]] = Card(name=row["api_name"], description=row["api_description"], kind="tool")
     return TrainingData.of(examples, tools=tuple(cards.values()))
-
-
-def _seal_card(row: Mapping[str, Any]) -> Card:
-    return Card(name=row["api_name"], description=row["api_description"], kind="tool")
 
 
 def tool_graph(rows: Path, tools: Path | None = None) -> TrainingData:
@@ -39,12 +40,11 @@ def tool_graph(rows: Path, tools: Path | None = None) -> TrainingData:
     cards = {card.name: card for card in (_tool_nodes(tools) if tools else ())}
     examples = []
     for at, row in enumerate(_lines(rows)):
-        names = [str(node["task"]) for node in row["task_nodes"] if isinstance(node, dict) and node.get("task")]
-        if cards:
-            names = [name for name in names if name in cards]
-        if names:
-            links = _by_name(names, row.get("task_links") or ())
-            examples.append(_example(row["user_request"], names, links, f"{rows}:{at + 1}"))
+        with _row(where := f"{rows}:{at + 1}"):
+            names = [str(node["task"]) for node in row["task_nodes"] if isinstance(node, dict) and node.get("task")]
+            names = [name for name in names if not cards or name in cards]
+            if names:
+                examples.append(_example(row["user_request"], names, _by_name(names, row.get("task_links") or ()), where))
     return TrainingData.of(examples, tools=tuple(cards.values()))
 
 
@@ -79,16 +79,16 @@ def nestful(path: Path) -> TrainingData:
     """NESTFUL (Basu et al., 2024): calls whose arguments name the labels of earlier ones."""
     examples = []
     for at, row in enumerate(_json(path)):
-        calls = [call for call in row["output"] if call["name"] != "var_result"]
-        places = {call.get("label"): place for place, call in enumerate(calls)}
-        links = [
-            (places[label], place)
-            for place, call in enumerate(calls)
-            for label in sorted(set(_LABEL.findall(json.dumps(call.get("arguments")))))
-            if label in places
-        ]
-        examples.append(_example(row["input"], [call["name"] for call in calls], links, f"{path}: row {at}"))
+        with _row(where := f"{path}: row {at}"):
+            calls = [call for call in row["output"] if call["name"] != "var_result"]
+            examples.append(_example(row["input"], [call["name"] for call in calls], _labelled(calls), where))
     return TrainingData.of(examples)
+
+
+def _labelled(calls: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    places = {call.get("label"): place for place, call in enumerate(calls)}
+    named = [sorted(set(_LABEL.findall(json.dumps(call.get("arguments"))))) for call in calls]
+    return [(places[label], place) for place, labels in enumerate(named) for label in labels if label in places]
 
 
 def worfbench(path: Path) -> TrainingData:
@@ -96,16 +96,14 @@ def worfbench(path: Path) -> TrainingData:
     type is the collection that a row comes from."""
     examples = []
     for at, row in enumerate(_lines(path)):
-        subtasks = [
-            Subtask(
-                id=str(place + 1), text=text, type=row["source"], after=tuple(str(a + 1) for a, b in row["edges"] if b == place)
-            )
-            for place, text in enumerate(row["nodes"])
-        ]
-        try:
-            examples.append(Example(plan=Plan.of(row["task"], subtasks)))
-        except PlanError as error:
-            raise InputError(f"{path}:{at + 1}: {error}") from None
+        with _row(where := f"{path}:{at + 1}"):
+            after = [tuple(str(a + 1) for a, b in row["edges"] if b == place) for place in range(len(row["nodes"]))]
+            steps = enumerate(zip(row["nodes"], after, strict=True), 1)
+            subtasks = [Subtask(id=str(at), text=text, type=row["source"], after=parents) for at, (text, parents) in steps]
+            try:
+                examples.append(Example(plan=Plan.of(row["task"], subtasks)))
+            except PlanError as error:
+                raise InputError(f"{where}: {error}") from None
     return TrainingData.of(examples)
 
 
@@ -135,6 +133,15 @@ def _reaches(after: Sequence[set[int]], first: int, last: int) -> bool:
             seen.add(at)
             waits += after[at]
     return False
+
+
+@contextmanager
+def _row(where: str) -> Iterator[None]:
+    """Name the row that is not as the set was published."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{where}: not a row as the set was published ({type(error).__name__}: {error})") from None
 
 
 def _text(path: Path) -> str:
