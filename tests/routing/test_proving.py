@@ -1,6 +1,7 @@
 """The proof: utilities as they are defined, mapped to scores without changing who is better, and compared with paired rows."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from journeyman.routing.proving import Proof, Utilities, prove, singles
 DEAR = parse("quality - 10*cost")
 
 
-def table(*rows: dict[str, tuple[float | None, float | None]]) -> Table:
+def table(*rows: Mapping[str, tuple[float | None, float | None]]) -> Table:
     """Success and cost by worker; a success of `None` is a provider's error."""
     made = [
         Row(
