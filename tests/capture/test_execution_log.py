@@ -302,4 +302,5 @@ def test_our_lines_come_in_as_traces_with_who_did_what(tmp_path: Path) -> None:
     assert isinstance(found, Recorded)
     (call,) = found.trace.calls
     assert (call.model, call.reply, call.cost, call.raw["state"]) == ("m", "done", 0.5, "done")
+    assert (call.raw["choice"]["propensity"], call.raw["choice"]["candidates"]) == (1.0, ("m",))
     assert found.trace.raw["plan"]["subtasks"][0]["id"] == "a"

@@ -13,6 +13,8 @@ from journeyman.agents.answer import Answer
 from journeyman.agents.crew.base import Job, Unreadable, WorkerFailed
 from journeyman.agents.crew.model import ByAgent, ByModel
 from journeyman.agents.crew.tools import ByCode, ByFunction, ByHttp
+from journeyman.agents.orchestrator import Limits as LimitsOfAll
+from journeyman.agents.orchestrator import Orchestrator
 from journeyman.errors import InputError, ModelBusy, ModelError
 from journeyman.models.base import Message, Reply
 from journeyman.models.scripted import Scripted
@@ -225,6 +227,23 @@ async def test_an_api_that_says_no_is_asked_again_only_where_that_is_safe(
         await worker.close()
     assert (failed.value.again, failed.value.retry_after) == (again, wait)
     assert [step.error for step in noted if isinstance(step, ToolCall)] == [f"tool answered {status}: so sorry"]
+
+
+async def test_an_api_that_is_busy_at_first_costs_a_plan_nothing_but_time() -> None:
+    class Busy(Api):
+        async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.status = 503 if len(self.asked) < 2 else 200
+            await super().answer(reader, writer)
+
+    async with served(Busy(200, b'{"sum": 5}')) as api:
+        worker = ByHttp(api.url, card=CARD)
+        limits = LimitsOfAll(retries=2, first_wait=0.01)
+        one = Plan(instruction="add", subtasks=(Subtask(id="add", text="add", worker="api", arguments={"a": 2, "b": 3}),))
+        result = await Orchestrator(crew={"api": worker}, limits=limits).run(one)
+        await worker.close()
+    assert (result.answer, len(api.asked), len(result.results["add"].tries)) == ({"sum": 5}, 3, 3)
+    assert [json.loads(body) for _, _, body in api.asked] == [{"a": 2, "b": 3}] * 3
+    assert result.total_cost == 0.25
 
 
 async def test_json_that_is_none_and_a_server_that_is_not_there_are_two_things() -> None:

@@ -17,10 +17,12 @@ class Unreadable(JourneymanError):
 class WorkerFailed(JourneymanError):
     """No answer came: the tool, its server or its program failed."""
 
-    def __init__(self, message: str, *, again: bool = False, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, again: bool = False, retry_after: float | None = None, refused: bool = False) -> None:
         super().__init__(message)
         self.again = again
         """Whether the same call may succeed later."""
+        self.refused = refused
+        """Whether the other side did not even begin, so that there is nothing to pay."""
         self.retry_after = retry_after
         """Seconds that the other side asked for, when it did."""
 

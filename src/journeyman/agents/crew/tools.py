@@ -37,14 +37,15 @@ class _Noted:
             text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise self.wrong(Unreadable(f"{self._card.name} gave what is no JSON: {error}")) from None
-        self._call(text, None)
+        self._call(text, None, self._card.call_price)
         return output
 
     def wrong(self, error: Exception, result: str = "") -> Exception:
-        self._call(result, str(error))
+        refused = isinstance(error, WorkerFailed) and error.refused
+        self._call(result, str(error), 0.0 if refused else self._card.call_price)
         return error
 
-    def _call(self, result: str, error: str | None) -> None:
+    def _call(self, result: str, error: str | None, cost: float | None) -> None:
         self._note(
             ToolCall(
                 tool=self._card.name,
@@ -52,7 +53,7 @@ class _Noted:
                 result=result,
                 ok=error is None,
                 error=error,
-                cost=self._card.call_price,
+                cost=cost,
                 started_at=self._begun,
                 seconds=time.perf_counter() - self._at,
             )
@@ -199,7 +200,8 @@ class ByHttp:
                 data = await _read(answer)
             output = self._output(answer, data)
         except Unreachable as error:
-            raise noted.wrong(WorkerFailed(f"{self.card.name} could not be reached: {error}", again=True)) from error
+            failed = WorkerFailed(f"{self.card.name} could not be reached: {error}", again=True, refused=True)
+            raise noted.wrong(failed) from error
         except Broken as error:
             again = self._method in _TWICE_IS_ONCE
             raise noted.wrong(WorkerFailed(f"{self.card.name} broke off: {error}", again=again)) from error
@@ -227,7 +229,10 @@ class ByHttp:
             again = answer.status in _AGAIN or (answer.status in _AGAIN_UNLESS_POST and self._method in _TWICE_IS_ONCE)
             said = " ".join(text.split())[:_LONGEST]
             raise WorkerFailed(
-                f"{self.card.name} answered {answer.status}: {said}", again=again, retry_after=_wait(answer.headers)
+                f"{self.card.name} answered {answer.status}: {said}",
+                again=again,
+                retry_after=_wait(answer.headers),
+                refused=answer.status in _AGAIN,
             )
         if "json" not in answer.headers.get("content-type", ""):
             return text

@@ -1,6 +1,7 @@
 """Execution logs of a planner as traces. `capture.executions` reads the lines."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -80,7 +81,10 @@ def _steps(line: LoggedExecution) -> Iterator[Step]:
             id=f"subtask-{number}",
             parent="plan",
             raw=fields.known(
-                after=[numbers[id] for id in subtask.after], subtask=subtask.id, state=str(result.state) if result else None
+                after=[numbers[id] for id in subtask.after],
+                subtask=subtask.id,
+                state=str(result.state) if result else None,
+                choice=asdict(result.choice) if result and result.choice else None,
             ),
         )
 
