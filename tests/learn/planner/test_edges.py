@@ -22,7 +22,7 @@ from journeyman.learn.planner.edge_link import Likely, Parents, link
 from journeyman.learn.planner.edges import Edges
 
 PLANS = Path(__file__).parents[2] / "data" / "worfbench" / "plans.jsonl.gz"
-QUICK = FitConfig(epochs=2, bags=2)
+QUICK = FitConfig(epochs=2, least_steps=0, bags=2)
 
 
 @cache
@@ -206,8 +206,18 @@ def test_plans_that_cannot_be_learned_from_are_refused() -> None:
 
 def test_plans_without_a_mixed_one_can_be_learned_from() -> None:
     chains = [Linked(draft=draft("Search", "Read"), parents=((), (0,))) for _ in range(4)]
-    found = fit(chains, embedder="hashing:384", config=FitConfig(epochs=60, bags=1))
+    found = fit(chains, embedder="hashing:384", config=FitConfig(bags=1))
     assert link(found.predict(draft("Search", "Read"))) == ((), (0,))
+
+
+def test_a_few_plans_are_enough_to_repeat_them() -> None:
+    past = [
+        Linked(draft=draft("Find Ann's height", "Find Bo's height", "Compare both heights"), parents=((), (), (0, 1))),
+        Linked(draft=draft("Find the report", "Send it to Ann"), parents=((), (0,))),
+        Linked(draft=draft("Get the news", "Get the weather"), parents=((), ())),
+    ]
+    found = fit(past * 5, embedder="hashing:384", config=FitConfig(bags=2))
+    assert [link(found.predict(plan.draft)) for plan in past] == [plan.parents for plan in past]
 
 
 def test_vectors_of_another_length_are_refused(edges: Edges) -> None:

@@ -63,6 +63,8 @@ class FitConfig:
     pair_hidden: int = 64
     plan_hidden: int = 32
     epochs: int = 30
+    least_steps: int = 300
+    """More epochs than that where there is little to learn from, until there were so many batches."""
     batch: int = 64
     rate: float = 2e-3
     """Of learning; falls linearly to 0."""
@@ -135,9 +137,10 @@ def _trained(rows: Numbers, loss: Loss, hidden: int, answers: int, config: FitCo
     biases = [torch.zeros((config.bags, 1, size[1]), requires_grad=True) for size in sizes]
     groups = [{"params": weights, "weight_decay": config.decay}, {"params": biases, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=config.rate)
-    steps = config.epochs * -(-len(rows) // config.batch)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    for _ in range(config.epochs):
+    batches = -(-len(rows) // config.batch)
+    epochs = max(config.epochs, -(-config.least_steps // batches))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (epochs * batches))
+    for _ in range(epochs):
         for chosen in torch.randperm(len(rows), generator=chance).split(config.batch):
             inner = torch.relu(inputs[chosen] @ weights[0] + biases[0])
             kept = torch.rand(inner.shape, generator=chance) >= config.dropout
