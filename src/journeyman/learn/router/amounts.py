@@ -39,7 +39,7 @@ def _fit(full: Singles, measured: Floats, types: NDArray[np.int64], kinds: int, 
 
 
 def _levels(statistic: Statistic, left: Floats, types: NDArray[np.int64], kinds: int) -> Floats:
-    """(kinds + 1, m): of each type and worker, shrunk towards the worker's, and that towards everybody's; the last of no type."""
+    """(kinds + 1, m): of each type and worker, shrunk towards the worker's, and that towards all; the last of no type."""
     everybody = statistic(left[~np.isnan(left)])
     found = np.empty((kinds + 1, left.shape[1]))
     for column in range(left.shape[1]):

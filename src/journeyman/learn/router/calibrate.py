@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from journeyman.learn.router.table import Floats
 
@@ -59,7 +60,7 @@ def isotonic(scores: Floats, outcomes: Floats) -> Calibration:
     return _rising(middles, levels)
 
 
-def calibration(scores: Floats, outcomes: Floats, fold: Floats) -> Calibration:
+def calibration(scores: Floats, outcomes: Floats, fold: NDArray[np.int64]) -> Calibration:
     """The best of doing nothing, Platt and isotonic by squared error on rows that each was not fitted to.
 
     Args:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log1p
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,22 +34,22 @@ def _count(request: str) -> tuple[float, ...]:
     text = request[:_READ]
     size, words = len(text) + 1, text.count(" ") + text.count("\n") + 1
     return (
-        float(np.log(len(request) + 1)),
+        log1p(len(request)),
         len(_DIGITS.findall(text)) / size,
         len(_CAPITALS.findall(text)) / size,
         len(_SIGNS.findall(text)) / size,
         len(_OTHER.findall(text)) / size,
-        float(np.log1p(text.count("\n"))),
-        float(np.log1p(text.count("?"))),
-        float(np.log1p(text.count("."))),
-        float(np.log1p(len(_NUMBERS.findall(text)))),
+        log1p(text.count("\n")),
+        log1p(text.count("?")),
+        log1p(text.count(".")),
+        log1p(len(_NUMBERS.findall(text))),
         size / words,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Where requests are points: embedding and counts on one scale, and the directions in which those learned from differ most."""
+    """Where requests are points: embedding and counts on one scale, and the directions in which they differ most."""
 
     mean: Singles
     """(d,), of the embeddings."""
@@ -62,12 +63,11 @@ class Space:
 
     def points(self, vectors: Vectors, requests: Sequence[str]) -> tuple[Singles, Singles]:
         """Of n requests: shape (n, d + `COUNTED`), and the same along the axes alone, (n, q)."""
+        counts = (counted(requests) - self.counts_mean) * self.counts_scale
         full = np.empty((len(requests), len(self.axes)), np.float32)
         d = len(self.mean)
-        np.subtract(vectors, self.mean, out=full[:, :d])
-        full[:, :d] *= self.unit
-        full[:, d:] = (counted(requests) - self.counts_mean) * self.counts_scale
-        np.clip(full[:, d:], -_FAR, _FAR, out=full[:, d:])
+        np.multiply(vectors - self.mean, np.float32(self.unit), out=full[:, :d])
+        np.minimum(np.maximum(counts, -_FAR), _FAR, out=full[:, d:], casting="same_kind")
         return full, full @ self.axes
 
 
@@ -96,10 +96,4 @@ def space(vectors: Vectors, requests: Sequence[str], most: int = 64) -> Space:
     kept = axes[:, ::-1][:, : max(1, min(most, len(requests) - 1))]
     # An axis has no direction of its own: the sign is fixed, so that the same rows give the same bytes.
     kept = kept * np.sign(kept[np.argmax(np.abs(kept), 0), np.arange(kept.shape[1])])
-    return Space(
-        mean=found.mean,
-        unit=found.unit,
-        counts_mean=found.counts_mean,
-        counts_scale=found.counts_scale,
-        axes=np.ascontiguousarray(kept, np.float32),
-    )
+    return replace(found, axes=np.ascontiguousarray(kept, np.float32))

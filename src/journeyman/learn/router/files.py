@@ -142,7 +142,7 @@ def _read(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fitted:
     if sizes.known["C"] != sizes.known["r"] * sizes.known["c"] or not sizes.known["C"]:
         raise ValueError("its clusters do not fit their centres")
     near = sizes("neighbours", single, points="p q", offsets="p", values="p M", known="p M", prior="M", distances="k")
-    if not 1 <= int(header["k"]) or not sizes.known["p"] or not sizes.known["k"]:
+    if int(header["k"]) < 1 or not sizes.known["p"] or not sizes.known["k"]:
         raise ValueError("it has no neighbours to ask")
     curve = sizes("calibration", double, scores="knots", probabilities="knots")
     if not sizes.known["knots"] or (np.diff(curve["scores"]) < 0).any() or (np.diff(curve["probabilities"]) < 0).any():

@@ -10,7 +10,6 @@ scikit-learn and scipy are needed here alone, and imported when `fit` is called.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 from journeyman.embed.base import Vectors
 from journeyman.errors import InputError
 from journeyman.learn.router.amounts import fit_cost, fit_seconds
-from journeyman.learn.router.calibrate import calibration, identity
+from journeyman.learn.router.calibrate import Calibration, calibration, identity
 from journeyman.learn.router.features import Singles, space
-from journeyman.learn.router.members import MEMBERS, Clusters, Linear, Neighbours, Network
+from journeyman.learn.router.members import MEMBERS, TRANSFER, Clusters, Linear, Neighbours, Network
 from journeyman.learn.router.network import train
 from journeyman.learn.router.predict import Fitted, Mixture
 from journeyman.learn.router.regress import cluster, cluster_values, neighbours, ridge
@@ -75,8 +74,8 @@ def fit(table: Table, vectors: Vectors, config: FitConfig | None = None, seed: i
     places = np.array([known.index(type) for type in table.types], np.int64)
     made = space(vectors, table.requests, config.axes)
     full, near = made.points(vectors, table.requests)
-    teaching = _Teaching(config, full[rows], near[rows], places[rows], len(known), table.success[np.ix_(rows, columns)], seed)
-    mixture, calibrated = teaching.learn()
+    judged_rows = _Rows(full[rows], near[rows], places[rows], len(known), table.success[np.ix_(rows, columns)])
+    mixture, calibrated = _Teaching(config, judged_rows, seed).learn()
     seconds = np.where(table.errors, np.nan, table.seconds)[:, columns]
     return Fitted(
         cards=tuple(table.cards[at] for at in columns.tolist()),
@@ -107,14 +106,24 @@ class _Members:
         return np.stack([*(member(full, near) for member in members), self.effects[types]], 1).astype(np.float64)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """n judged requests as points, what type each is of how many, and their success (n, m)."""
+
+    full: Singles
+    near: Singles
+    types: Places
+    kinds: int
+    success: Floats
+
+
 class _Teaching:
     """One fit to n judged rows and m workers."""
 
-    def __init__(
-        self, config: FitConfig, full: Singles, near: Singles, types: Places, kinds: int, success: Floats, seed: int
-    ) -> None:
-        self.config, self.full, self.near, self.seed = config, full, near, seed
-        self.types, self.kinds, self.success = types, kinds, success
+    def __init__(self, config: FitConfig, rows: _Rows, seed: int) -> None:
+        self.config, self.seed = config, seed
+        self.full, self.near, self.types, self.kinds, self.success = rows.full, rows.near, rows.types, rows.kinds, rows.success
+        success, near = rows.success, rows.near
         self.abilities = abilities(success)
         self.chance = np.random.default_rng(seed)
         self.clusters, self.assigned = cluster(near, config.clusters, config.repeats, seed)
@@ -136,7 +145,7 @@ class _Teaching:
             level = np.where(alone, common - left[:, 0], common)
         return np.column_stack([common, beyond - level[:, None]])
 
-    def learn(self) -> tuple[Mixture, Any]:
+    def learn(self) -> tuple[Mixture, Calibration]:
         final = self._members(np.arange(len(self.full)))
         count = len(MEMBERS) + 1
         mixture = Mixture(
@@ -155,7 +164,8 @@ class _Teaching:
         said = self._crossed(random)
         far = self._crossed(self._far_folds())
         text = [name in self.config.members for name in MEMBERS]
-        cases = [(said, [*text, False]), (far, [*text, False]), (said, [*text, self.kinds > 1])]
+        transfers = [use and name in TRANSFER for use, name in zip(text, MEMBERS, strict=True)]
+        cases = [(said, [*text, False]), (far, [*transfers, False]), (said, [*text, self.kinds > 1])]
         easy = np.stack([_weights(which, self.targets[:, :1], use, slice(0, 1)) for which, use in cases])
         gap = np.stack([_weights(which, self.targets[:, 1:], use, slice(1, None)) for which, use in cases])
         mixture = replace(mixture, easy=easy.astype(np.float32), gap=gap.astype(np.float32))
@@ -173,7 +183,7 @@ class _Teaching:
         return _Members(
             linear=linear,
             clusters=clusters,
-            neighbours=neighbours(near[kept], targets[kept], config.neighbours, prior),
+            neighbours=neighbours(full[kept], near[kept], targets[kept], config.neighbours, prior),
             network=train(near, targets, hidden=config.hidden, nets=config.nets, epochs=config.epochs, seed=self.seed),
             effects=effects.astype(np.float32),
         )
@@ -183,6 +193,8 @@ class _Teaching:
         said = np.zeros((len(self.full), len(MEMBERS) + 1, self.targets.shape[1]))
         for fold in np.unique(folds):
             out = np.flatnonzero(folds == fold)
+            if len(out) == len(folds):
+                break  # All rows are of one kind: nothing is known of others.
             members = self._members(np.flatnonzero(folds != fold))
             said[out] = members.said(self.full[out], self.near[out], self.types[out])
         return said
@@ -192,7 +204,7 @@ class _Teaching:
         places = self.assigned[:, 0]
         return np.asarray((self.chance.permutation(self.clusters.values.shape[1]) % self.config.folds)[places])
 
-    def _calibration(self, said: Floats, easy: Floats, gap: Floats, folds: Places) -> Any:
+    def _calibration(self, said: Floats, easy: Floats, gap: Floats, folds: Places) -> Calibration:
         scores = self.abilities + said[:, :, 0] @ easy[:, None] + np.einsum("k,nkm->nm", gap, said[:, :, 1:])
         known = ~np.isnan(self.success)
         return calibration(scores[known], self.success[known], np.broadcast_to(folds[:, None], known.shape)[known])
@@ -200,6 +212,6 @@ class _Teaching:
 
 def _weights(said: Floats, targets: Floats, use: Sequence[bool], part: slice) -> Floats:
     found = np.zeros(len(use))
-    at = np.flatnonzero(use)
-    found[at] = weights(said[:, at, part], targets)
+    if (at := np.flatnonzero(use)).size:
+        found[at] = weights(said[:, at, part], targets)
     return found

@@ -5,6 +5,7 @@ does here than it does on average.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ from journeyman.learn.router.features import Singles
 
 MEMBERS = ("linear", "clusters", "neighbours", "network")
 """In the order of the weights."""
+TRANSFER = ("linear", "network")
+"""Those that say something of requests unlike past ones: means of what is near do not."""
 
 
 class Member(Protocol):
@@ -48,8 +51,8 @@ class Clusters:
         return np.asarray(closeness.reshape(len(near), *self.values.shape[:2]).argmax(2))
 
     def __call__(self, full: Singles, near: Singles) -> Singles:
-        each = np.arange(len(self.values))
-        return np.asarray(self.values[each, self.assign(near)].mean(1))
+        found = self.values[np.arange(len(self.values)), self.assign(near)]
+        return np.asarray(found.sum(1) * np.float32(1 / len(self.values)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +74,28 @@ class Neighbours:
     """Squared distances from one request of the past to the next, rising, at equally spaced ranks."""
 
     def __call__(self, full: Singles, near: Singles) -> Singles:
-        return self.and_familiar(near)[0]
+        return self.and_familiar(full, near)[0]
 
-    def and_familiar(self, near: Singles) -> tuple[Singles, NDArray[np.float64]]:
+    def and_familiar(self, full: Singles, near: Singles) -> tuple[Singles, NDArray[np.float64]]:
         """The means, and what share of past requests were further from the next one: near 0 for what is unlike them all."""
-        closeness = near @ self.points.T - self.offsets
+        closeness = near @ self.points.T
+        closeness -= self.offsets
         k = min(self.k, len(self.points))
-        nearest = np.argpartition(closeness, len(self.points) - k, axis=1)[:, -k:]
-        counts = self.known[nearest].sum(1) + self.prior
-        distances = np.einsum("nq,nq->n", near, near) - 2 * closeness.max(1)
-        ranks = np.linspace(1, 0, len(self.distances))
-        return self.values[nearest].sum(1) / counts, np.interp(distances, self.distances, ranks, right=0.0)
+        nearest = closeness.argpartition(len(self.points) - k, axis=1)[:, -k:]
+        found = self._both.take(nearest, axis=0).sum(1)
+        columns = self.values.shape[1]
+        # Of the point itself, so that what lies off the axes counts as distance too.
+        distances = (full * full).sum(1) - 2 * closeness.max(1)
+        familiar = np.interp(distances, self.distances, self._ranks, right=0.0)
+        return found[:, :columns] / (found[:, columns:] + self.prior), familiar
+
+    @cached_property
+    def _both(self) -> Singles:
+        return np.hstack([self.values, self.known])
+
+    @cached_property
+    def _ranks(self) -> NDArray[np.float64]:
+        return np.linspace(1, 0, len(self.distances))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,4 +84,4 @@ def _gradients(
 
 
 def _kept(shape: tuple[int, ...], chance: np.random.Generator) -> Singles:
-    return (chance.random(shape, np.float32) >= _DROPOUT) / (1 - _DROPOUT)
+    return np.asarray((chance.random(shape, np.float32) >= _DROPOUT) / (1 - _DROPOUT), np.float32)

@@ -34,7 +34,7 @@ class Amount:
     def __call__(self, full: Singles, types: NDArray[np.int64]) -> tuple[Floats, ...]:
         """The s statistics of n requests, each (n, m)."""
         level = full @ self.weights + self.bias
-        return tuple(np.asarray(np.exp(level + offset[types])) for offset in self.offsets)
+        return tuple(np.exp(level + self.offsets[:, types]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +56,23 @@ class Mixture:
 
     def __call__(self, full: Singles, near: Singles, types: NDArray[np.int64]) -> tuple[Floats, NDArray[np.float64]]:
         """Scores (n, m), not calibrated yet, and how familiar the requests are (n,)."""
-        neighbours, familiar = self.neighbours.and_familiar(near)
-        said = np.stack(
-            [self.linear(full, near), self.clusters(full, near), neighbours, self.network(full, near), self.effects[types]], 1
-        )
+        neighbours, familiar = self.neighbours.and_familiar(full, near)
+        text = (self.linear(full, near), self.clusters(full, near), neighbours, self.network(full, near))
+        said = np.concatenate([*text, self.effects[types]], 1).reshape(len(full), len(text) + 1, -1)
         trust = case_weights(familiar, types < len(self.effects) - 1)
-        easy = np.einsum("nk,nk->n", trust @ self.easy, said[:, :, 0])
-        gap = np.einsum("nk,nkm->nm", trust @ self.gap, said[:, :, 1:])
-        return self.abilities + easy[:, None] + gap.astype(np.float64), familiar
+        easy = ((trust @ self.easy)[:, None] @ said[:, :, :1])[:, 0]
+        gap = ((trust @ self.gap)[:, None] @ said[:, :, 1:])[:, 0]
+        return (self.abilities + easy + gap).astype(np.float64), familiar
 
 
 def case_weights(familiar: NDArray[np.float64], typed: NDArray[np.bool_]) -> Singles:
     """(n, 3): how much of each case a request is. With no type it is near or far, and between them a mixture."""
     near = np.minimum(familiar / _FAMILIAR, 1.0)
-    return np.stack([near * ~typed, (1 - near) * ~typed, typed], 1).astype(np.float32)
+    weights = np.empty((len(familiar), 3), np.float32)
+    weights[:, NEAR] = near * ~typed
+    weights[:, FAR] = (1 - near) * ~typed
+    weights[:, TYPED] = typed
+    return weights
 
 
 _FAMILIAR = 0.1

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.learn.router.features import Singles
-from journeyman.learn.router.members import Clusters, Linear, Neighbours, Network
+from journeyman.learn.router.members import Clusters, Linear, Neighbours
 from journeyman.learn.router.shrink import group_sums, prior_weight
 from journeyman.learn.router.table import Floats
 
-_PENALTIES = np.geomspace(1, 1_000, 10)
+_PENALTIES = np.geomspace(0.01, 1_000, 16)
 """Of the squared length of a weight, where points have length 1."""
 
 
@@ -129,7 +129,7 @@ def cluster_values(clusters: Clusters, assigned: NDArray[np.int64], targets: Flo
     return made, np.median(priors, axis=0)
 
 
-def neighbours(near: Singles, targets: Floats, k: int, prior: Floats) -> Neighbours:
+def neighbours(full: Singles, near: Singles, targets: Floats, k: int, prior: Floats) -> Neighbours:
     """The points themselves, with what is known of each."""
     known = ~np.isnan(targets)
     offsets = np.sum(near**2, 1) / 2
@@ -140,19 +140,19 @@ def neighbours(near: Singles, targets: Floats, k: int, prior: Floats) -> Neighbo
         known=known.astype(np.float32),
         k=k,
         prior=prior.astype(np.float32),
-        distances=_distances(near, offsets),
+        distances=_distances(full, near, offsets),
     )
 
 
-def _distances(near: Singles, offsets: Singles, ranks: int = 101, block: int = 512) -> Singles:
+def _distances(full: Singles, near: Singles, offsets: Singles, ranks: int = 101, block: int = 512) -> Singles:
     """Quantiles of the squared distance to the nearest other point."""
     found = []
     for start in range(0, len(near), block):
         rows = np.arange(start, min(start + block, len(near)))
         closeness = near[rows] @ near.T - offsets
         closeness[rows - start, rows] = -np.inf
-        found.append(2 * offsets[rows] - 2 * closeness.max(1))
+        found.append(np.sum(full[rows] ** 2, 1) - 2 * closeness.max(1))
     distances = np.maximum(np.concatenate(found), 0)
     if len(near) < 2:
         return np.zeros(ranks, np.float32)
-    return np.quantile(distances, np.linspace(0, 1, ranks)).astype(np.float32)
+    return np.asarray(np.quantile(distances, np.linspace(0, 1, ranks)), np.float32)
