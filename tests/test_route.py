@@ -220,6 +220,24 @@ def test_nothing_to_gain_does_not_pass_and_forcing_it_is_recorded(tmp_path: Path
     assert not Router.load(forced.folder).route(SUM).fallback
 
 
+@pytest.mark.slow
+def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(world: World, tmp_path: Path) -> None:
+    router = Router.load(world.folder, explore=0.5, log=DecisionLog(tmp_path / "log.jsonl"))
+    for line in routing.lines(300, seed=5):
+        choice = router.route(line["request"])
+        told = line["outcomes"][choice.worker]
+        router.became(
+            choice.extra["decision"],
+            Outcome(ending=Ending.RIGHT if told["success"] else Ending.WRONG, success=told["success"], cost=told["cost"]),
+        )
+    table = outcomes.table(reading.rows_of_files([tmp_path / "log.jsonl"]), CARDS)
+    places = Places(folder=tmp_path / "router", store=MemoryStore(), artifacts=Artifacts(tmp_path / "artifacts"))
+    trained = training.train(table, embed.load(), RouterConfig(objective=CHEAP), places)
+    assert not trained.passed
+    assert "could not be compared" in trained.reason
+    assert Router.load(places.folder).route(VERSE).worker == trained.policy.best
+
+
 def test_too_little_to_learn_from_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bring more"):
         trained_in(tmp_path, RouterConfig(), 2)

@@ -195,8 +195,10 @@ class Router:
 
     def _spend(self, choice: Choice, objective: Objective) -> None:
         budget = self._budget(objective)
+        if budget is None:
+            return
         cost = next((each.cost for each in choice.forecasts if each.worker == choice.worker), None)
-        if budget is not None and cost is not None:
+        if cost is not None:
             self._budgets[objective] = budget.after(cost)
 
     def _logged(self, choice: Choice, request: str, type: str) -> Choice:
