@@ -168,3 +168,9 @@ def test_a_part_of_a_plan_is_asked_for_by_its_own_clauses_and_has_all_that_it_ne
     assert [subtask.id for subtask in parts["Find an egg. Fry the egg."].subtasks] == ["find", "fry_egg"]
     assert [subtask.id for subtask in parts["Sing a song."].subtasks] == ["sing"]
     assert "Fry the egg." not in parts
+
+
+def test_the_sample_that_ships_is_whole() -> None:
+    found = data.read(Path(__file__).parents[2] / "data" / "restbench" / "training_data.json")
+    assert (len(found.examples), len(found.tools)) == (100, 46)
+    assert all(example.plan.is_chain for example in found.examples)
