@@ -72,6 +72,17 @@ def test_edges_are_taken_from_the_steps_where_the_trace_holds_no_plan() -> None:
     assert (len(found.boxes), len(found.edges)) == (2, 1)
 
 
+def test_where_no_state_is_told_an_error_or_an_output_tells_it() -> None:
+    calls = [
+        ModelCall(model="m", prompt="", reply=reply, error=error, raw={"subtask": f"s{at}"})
+        for at, (reply, error) in enumerate([("yes", None), ("", "no luck"), ("", None)])
+    ]
+    found = graph(trace(calls, plan=plan_json.written(plan(set(), set(), set()))))
+    assert found is not None
+    assert [box.state for box in found.boxes] == ["done", "failed", "planned"]
+    assert found.says == "3 subtasks on 1 level: 1 done, 1 failed, 1 planned"
+
+
 def test_what_was_not_carried_out_yet_is_only_planned() -> None:
     found = graph(trace(plan=plan_json.written(plan(set()))))
     assert found is not None

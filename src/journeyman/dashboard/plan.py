@@ -88,7 +88,7 @@ def graph(trace: Trace) -> Graph | None:
         height=max(y for _, y in spots.values()) + HEIGHT / 2 + 1,
         boxes=boxes,
         edges=edges,
-        says=f"{len(boxes)} subtasks on {len(levels)} levels: {', '.join(counted)}",
+        says=f"{_several(len(boxes), 'subtask')} on {_several(len(levels), 'level')}: {', '.join(counted)}",
     )
 
 
@@ -189,12 +189,16 @@ def _path(way: Sequence[_Spot], spots: Mapping[_Spot, tuple[float, float]]) -> s
 
 
 def _state(told: tuple[int, Step] | None) -> str:
-    state = told[1].raw.get("state") if told else None
-    if state in list(State):
+    """As its step says; where that says nothing, by whether there is an error or an output."""
+    step = told[1] if told else None
+    if not isinstance(step, AgentCall | ModelCall):
+        return "planned"
+    if (state := step.raw.get("state")) in list(State):
         return str(state)
-    if told and isinstance(told[1], AgentCall | ModelCall) and told[1].error is not None:
+    if step.error is not None:
         return str(State.FAILED)
-    return str(State.DONE) if told and state is None else "planned"
+    brought = step.output if isinstance(step, AgentCall) else step.reply
+    return str(State.DONE) if brought else "planned"
 
 
 def _box(subtask: Subtask, spot: tuple[float, float], state: str, told: tuple[int, Step] | None) -> Box:
@@ -230,6 +234,10 @@ def _lines(text: str) -> tuple[str, ...]:
 def _who(subtask: Subtask, step: Step | None) -> str:
     did = step.agent if isinstance(step, AgentCall) else step.model if isinstance(step, ModelCall) else ""
     return one_line(did or subtask.worker or subtask.tool or "nobody yet", 40)
+
+
+def _several(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _sentence(parts: Iterable[str | None]) -> str:
