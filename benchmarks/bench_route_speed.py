@@ -31,7 +31,7 @@ from journeyman.route import Router
 from journeyman.routing.policies import Policy
 
 _TEXT = """summarise the quarterly report of sales in Norway and draw a trend line prove that there are infinitely many primes
-write a function which parses dates translate this letter into French book a table for four people near the harbour find the bug"""
+write a function which parses dates translate this letter into French book a table for four people by the harbour find a bug"""
 _WORDS = list(dict.fromkeys(_TEXT.split()))
 _BLOCK = 25
 

@@ -203,7 +203,8 @@ def _tell_proof(proof: Proof, wanted: Objective) -> None:
         f"gain over {proof.best}: {_signed(proof.gain)} ({_signed(low)} to {_signed(high)})",
         f"probabilities: ECE {_plain(proof.ece)}, Brier {_plain(proof.brier)}; "
         f"wrong of the most confident: {', '.join(f'{at}: {risk:.1%}' for at, risk in proof.risks.items())}",
-        f"{'passed' if proof.report.passed else 'not passed'}: {proof.report.reason} (in scores, of which 1 is {proof.span:.3g} successes)",
+        f"{'passed' if proof.report.passed else 'not passed'}: {proof.report.reason} "
+        f"(in scores, of which 1 is {proof.span:.3g} successes)",
     ):
         out.print(line, soft_wrap=True)
 
