@@ -5,13 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.learn.router.features import Singles
+from journeyman.learn.router.features import COUNTED, Singles
 from journeyman.learn.router.members import Clusters, Linear, Neighbours
 from journeyman.learn.router.shrink import group_sums, prior_weight
 from journeyman.learn.router.table import Floats
 
 _PENALTIES = np.geomspace(0.01, 1_000, 16)
 """Of the squared length of a weight, where points have length 1."""
+_STRESS = (1.0, 3.0)
+"""What counts may be multiplied by: where a request's length tells more than its words, they are held back less."""
 
 
 def ridge(full: Singles, targets: Floats, together: NDArray[np.int64]) -> tuple[Linear, Floats]:
@@ -27,15 +29,21 @@ def ridge(full: Singles, targets: Floats, together: NDArray[np.int64]) -> tuple[
     """
     columns = targets.shape[1]
     weights, bias, left = np.zeros((full.shape[1], columns)), np.zeros(columns), np.full(targets.shape, np.nan)
-    solved = [_Solved.of(full, targets, same) for same in _same_rows(targets)]
+    groups = _same_rows(targets)
+    ways = []
+    for stress in _STRESS:
+        scale = np.ones(full.shape[1])
+        scale[-COUNTED:] = stress
+        ways.append((scale, [_Solved.of(full * scale, targets, same) for same in groups]))
     for group in np.unique(together):
-        errors = sum(one.errors(together[one.columns] == group) for one in solved)
-        at = int(np.argmin(errors))
+        errors = np.array([[one.errors(together[one.columns] == group) for one in solved] for _, solved in ways]).sum(1)
+        way, at = np.unravel_index(int(errors.argmin()), errors.shape)
+        scale, solved = ways[way]
         for one in solved:
             mine = together[one.columns] == group
             to = one.columns[mine]
-            weights[:, to], bias[to] = one.weights(at)[:, mine], one.bias(at)[mine]
-            left[np.ix_(one.rows, to)] = one.left[at][:, mine]
+            weights[:, to], bias[to] = scale[:, None] * one.weights(int(at))[:, mine], one.bias(int(at))[mine]
+            left[np.ix_(one.rows, to)] = one.left[int(at)][:, mine]
     return Linear(weights=weights.astype(np.float32), bias=bias.astype(np.float32)), left
 
 
@@ -54,7 +62,7 @@ class _Solved:
     """Means."""
 
     @classmethod
-    def of(cls, full: Singles, targets: Floats, columns: NDArray[np.int64]) -> "_Solved":
+    def of(cls, full: Floats, targets: Floats, columns: NDArray[np.int64]) -> "_Solved":
         rows = np.flatnonzero(~np.isnan(targets[:, columns[0]]))
         if not len(rows):
             nothing = np.zeros((full.shape[1], len(columns)))
