@@ -12,7 +12,8 @@ sentence without knowing what is right, and asks the large one where they differ
 large model's success at 60 % or less of its token cost.
 
 Reinforcement: a planner is trained on logged executions of notes, half of whose choices were drawn. PPO goes on from it on live
-executions; both choose for held-out notes. Bound: the gate lets the reinforced one pass, in each seed.
+executions, each choice paid for what it spent and spoilt itself (gamma 0); both choose for held-out notes. Bound: the gate lets
+the reinforced one pass, in each seed.
 """
 
 import argparse
@@ -232,7 +233,7 @@ def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> b
         practice = world(at_the_desk(given.notes, seed), model, given, reward)
         examined = world(at_the_desk(given.notes, seed, Split.HELD_OUT), model, given, reward)
         selector = selector_for(model, seed=seed)
-        train(practice, selector, PPOConfig.measured(episodes=given.episodes, seed=seed))
+        train(practice, selector, PPOConfig.measured(episodes=given.episodes, seed=seed, gamma=0.0, learning_rate=3e-3))
         ways: dict[str, Any] = {name: partial(_always, at) for at, name in enumerate(practice.workers)}
         ways["supervised"] = lambda state: state.prior
         ways["reinforced"] = lambda state: selector.look(state)[0]

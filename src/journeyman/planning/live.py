@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from journeyman.evaluation import Evaluation, Pair
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, Step
 from journeyman.learn.planner.selector import State
-from journeyman.learn.planner.utility import Runs, Utility, total
+from journeyman.learn.planner.utility import Reward, Runs, Utility, total
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
+from journeyman.plan_result import State as Ended
 from journeyman.policy import Choice
 
 CarryOut = Callable[[Plan, Mapping[str, Choice]], Awaitable[ExecutionResult]]
@@ -39,13 +40,14 @@ class LiveEnvironment:
     """An `Environment` of real executions.
 
     All workers of a plan are chosen before it begins, as features do not depend on what comes out. Each choice is paid its own
-    subtask's cost at once; the last one also success and the wait, along the critical path, of the whole: rewards of an episode
-    sum to the utility of its execution. A cost that is not known counts as the reference, as the utility says.
+    subtask's cost, an equal share of the whole's success, and what is lost of it where the failure begins with this very
+    subtask; the last one also the wait along the critical path. So rewards of an episode sum to the utility of its execution,
+    and no choice pays for what another one spoilt. A cost that is not known counts as the reference, as the utility says.
     """
 
     courses: tuple[Course, ...]
     workers: tuple[str, ...]
-    reward: Utility
+    reward: Reward
     heard: Callable[[ExecutionResult], None] = lambda _: None
     """Told of every execution, such as a log."""
     policy: str = "reinforced"
@@ -104,21 +106,24 @@ class LiveEnvironment:
         return await course.carry_out(course.plan.with_workers(names), choices)
 
     def _paid(self, chosen: Mapping[str, tuple[State, Chosen]], result: ExecutionResult) -> Episode:
-        whole = worth(self.reward, result)
         outcomes = result.outcomes
-        spent = [self._cost(outcomes[id].cost if id in outcomes else 0.0) for id in chosen]
-        # What is left of the utility when each choice has paid for itself: success, the wait, the tools.
-        rest = whole - sum(spent)
+        spent = {id: self._of_one(cost=outcomes[id].cost if id in outcomes else 0.0) for id in chosen}
+        blamed = _blamed(result, tuple(chosen))
+        success = self._of_one(success=1.0) - self._of_one()
+        own = {id: spent[id] + success / len(chosen) - success * blamed[id] for id in chosen}
+        # What is left of the utility when each choice has paid for itself: the wait, and the tools.
+        rest = worth(self.reward, result) - sum(own.values())
         last = len(chosen) - 1
         return tuple(
-            Step(state=state, chosen=pick, reward=spent[at] + rest * (at == last))
-            for at, (state, pick) in enumerate(chosen.values())
+            Step(state=state, chosen=pick, reward=own[id] + rest * (at == last))
+            for at, (id, (state, pick)) in enumerate(chosen.items())
         )
 
-    def _cost(self, cost: float | None) -> float:
+    def _of_one(self, *, success: float = 0.0, cost: float | None = 0.0) -> float:
+        """What a run is worth that took no time."""
         one = Runs(
             workers=("",),
-            success=np.zeros(1),
+            success=np.asarray([success]),
             cost=np.asarray([np.nan if cost is None else cost]),
             seconds=np.zeros(1),
             subtasks=np.zeros(1),
@@ -126,7 +131,22 @@ class LiveEnvironment:
         return float(total(self.reward, one)[0])
 
 
-def worth(reward: Utility, result: ExecutionResult) -> float:
+def _blamed(result: ExecutionResult, chosen: Sequence[str]) -> Mapping[str, float]:
+    """Of each choice, its share in the failure of the whole; 0 for all where that was a success.
+
+    It lies with those that were wrong, or brought nothing, though nothing they stand on was: in equal shares. Where no step has
+    a verdict, it lies with the last.
+    """
+    if result.success is True:
+        return dict.fromkeys(chosen, 0.0)
+    bad = {id for id, outcome in result.outcomes.items() if outcome.success is not None and outcome.success < 1}
+    bad |= {id for id, each in result.results.items() if each.state is Ended.FAILED}
+    spoilt = {below for id in bad if id in result.plan.by_id for below in result.plan.below(id)}
+    first = [id for id in chosen if id in bad and id not in spoilt] or list(chosen[-1:])
+    return {id: (id in first) / len(first) for id in chosen}
+
+
+def worth(reward: Reward, result: ExecutionResult) -> float:
     """The utility of one execution; what nobody judged counts as no success."""
     runs = Runs(
         workers=("",),
