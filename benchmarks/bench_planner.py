@@ -10,8 +10,8 @@ in node-F1 from the better of the two, paired by example, from 2,000 bootstrap d
 sealtools: trained on `dev` (700), tested on both test sets with all 4,076 tools to choose from; those of `out_domain` are in no
 training plan. tmdb: 5-fold cross-validation of 100 examples. huggingface, multimedia: TaskBench's gold graphs are not here, so
 the plans are predictions of Mistral-7B, silver at best; a fifth is tested on, another for each seed. The planner's own
-validation is a fifth of its training examples; LOG.md says what was looked at while it was made. Ends with 1 where the planner is not above the
-better of retrieval and 1-NN copy.
+validation is a fifth of its training examples; LOG.md says what was looked at while it was made. Ends with 1 where the planner
+is not above the better of retrieval and 1-NN copy.
 """
 
 import argparse
