@@ -92,9 +92,12 @@ def parsed(words: list[str]) -> bool:
     context = click.Context(root, info_name="journeyman", token_normalize_func=root.context_settings["token_normalize_func"])
     command: click.Command = root
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        below = command.get_command(context, words.pop(0))
+        below = command.get_command(context, words[0])
         if below is None:
+            if any(isinstance(each, click.Argument) for each in command.params):
+                break
             return False
+        words.pop(0)
         context = click.Context(below, parent=context, info_name=below.name)
         command = below
     try:

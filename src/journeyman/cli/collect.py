@@ -1,15 +1,34 @@
-"""`journeyman collect`: bring in what others recorded."""
+"""`journeyman collect`: bring in what others recorded, or record executions of plans."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli._shared import emit, json_option, options_named
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+class _FilesOr(click.Group):
+    """Takes files, unless the first word is a sub-command."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in self.commands:
+            above = click.Context(self, info_name=info_name, parent=parent)
+            return self.commands[args[0]].make_context(args[0], args[1:], parent=above, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+class _Files(click.Argument):
+    """Is told by the group itself, so that its sub-commands do not seem to take files too."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
+@click.group(cls=_FilesOr, invoke_without_command=True, subcommand_metavar="FILES... | executions [OPTIONS]")
+@click.argument("files", cls=_Files, nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "format_name", metavar="NAME", help="What the files are.  [default: recognised by what they hold]")
 @click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
 @click.option("--dry-run", is_flag=True, help="Read and count, and store nothing.")
@@ -37,3 +56,40 @@ def command(as_json: bool, **given: Any) -> int:
     result, code = _collecting.run(given, quiet=as_json)
     emit(result, as_json=as_json)
     return code
+
+
+@command.command()
+@click.option("--num-executions", type=click.IntRange(1), default=200, show_default=True, help="Instructions to carry out.")
+@click.option(
+    "--output-dir", type=click.Path(path_type=Path, file_okay=False), default="execution_logs", show_default=True,
+    metavar="DIR", help="The folder of the logs. What is in it already is not carried out again.",
+)  # fmt: skip
+@click.option(
+    "--instructions", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Your own: a line each, or JSON lines with instruction.  [default: notes for the embedded desk]",
+)  # fmt: skip
+@click.option("--models", metavar="A,B", help="Who does the subtasks.  [default: the sizes of the embedded model]")
+@click.option("--crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers.")
+@click.option("--planner", metavar="POLICY", help="A learned planner.  [default: the desk's own expert, or one step a line]")
+@click.option("--explore", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="Subtasks whose worker is drawn.")
+@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Subtasks at once.")
+@click.option("--max-cost", type=float, metavar="USD", help="Stop cleanly before more than this is spent.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of instructions and of what is drawn.")
+@click.option("--dry-run", is_flag=True, help="Show the first instructions and their plans; carry out none.")
+@json_option
+def executions(as_json: bool, **given: Any) -> None:
+    """Carry out instructions of many kinds, and log what became of each step.
+
+    Each line of the log holds the plan, who did which subtask and how likely that was, what it cost and took, and whether it
+    was right. `journeyman dataset planner` makes training data of it. Stopped, the same command goes on where it was.
+
+    \b
+    Examples:
+      journeyman collect executions --num-executions 200 --output-dir execution_logs/
+      journeyman collect executions --instructions asked.txt --models openai:gpt-5-nano,openai:gpt-5-mini --max-cost 2
+      journeyman collect executions --dry-run
+    """
+    from journeyman.cli import _executions
+
+    with options_named():
+        emit(_executions.run(given, quiet=as_json), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`journeyman dataset`: sets of rows to train weights on."""
+"""`journeyman dataset`: sets of rows to train weights or planners on."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ _STORE = click.option("--store", metavar="URL", help="Another store than the pro
 
 @click.group()
 def command() -> None:
-    """Build, look at and check sets of rows to train weights on.
+    """Build, look at and check sets of rows to train on.
 
     \b
     Examples:
@@ -122,3 +122,27 @@ def check(file: Path, as_json: bool) -> int:
     result = _dataset.check(file, quiet=as_json)
     emit(result, as_json=as_json)
     return 1 if result["faults"] else 0
+
+
+@command.command()
+@click.option(
+    "--logs", type=click.Path(path_type=Path, exists=True), required=True, multiple=True, metavar="PATH",
+    help="A folder or file of execution logs; several times for several.",
+)  # fmt: skip
+@click.option("--output", type=_FILE, default="training_data.json", show_default=True, metavar="FILE", help="Write here.")
+@click.option("--only-success", is_flag=True, help="Leave out what failed, instead of giving it no weight in training.")
+@click.option("--dry-run", is_flag=True, help="Say what the set would hold, and write nothing.")
+@json_option
+def planner(as_json: bool, **given: Any) -> None:
+    """Make training data for a planner out of execution logs.
+
+    Each example is an instruction with its subtasks, their types, models and dependencies, and what they brought. Executions
+    of held-out instructions are left out and counted.
+
+    \b
+    Example:
+      journeyman dataset planner --logs execution_logs/ --output training_data.json
+    """
+    from journeyman.cli import _dataset_planner
+
+    emit(_dataset_planner.run(given, quiet=as_json), as_json=as_json)

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from journeyman.cli._shared import emit, json_option, options_named
+from journeyman.cli._train_planner import planner
 from journeyman.cli._train_router import router
 
 
@@ -17,10 +18,12 @@ def command() -> None:
     Examples:
       journeyman train playbook --dataset desk --domain oslo
       journeyman train weights --method grpo --tasks desk --domain oslo
+      journeyman train planner --phase 1 --data training_data.json
       journeyman train router --outcomes outcomes.jsonl --objective "quality - 20*cost"
     """
 
 
+command.add_command(planner)
 command.add_command(router)
 
 

@@ -102,10 +102,10 @@ def _example(found: LoggedExecution, made: Prepared) -> Example | None:
 
 
 def _done(found: LoggedExecution) -> Plan:
-    """The plan with those in it who did the work."""
+    """The plan with the models in it that did the work; a tool is no choice of a worker."""
     assert found.plan is not None
     workers = [
-        found.results[subtask.id].worker if not subtask.tool and subtask.id in found.results else subtask.worker
+        "" if subtask.tool else found.results[subtask.id].worker if subtask.id in found.results else subtask.worker
         for subtask in found.plan.subtasks
     ]
     return found.plan.with_workers(workers)
@@ -117,7 +117,7 @@ def _known(examples: Sequence[Example], cards: Iterable[Card]) -> Mapping[str, t
     used = {
         "tools": {subtask.tool for subtask in subtasks},
         "task_types": {subtask.type for subtask in subtasks},
-        "models": {subtask.worker for subtask in subtasks},
+        "models": {subtask.worker for subtask in subtasks if not subtask.tool},
     }
     kinds = {"tool": "tools", "type": "task_types", "model": "models"}
     kept: dict[str, list[Card]] = {name: [] for name in used}

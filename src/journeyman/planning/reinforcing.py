@@ -1,7 +1,6 @@
 """Phase 2: who does which subtask, learned from what executions brought; released if it beats phase 1 and each model alone."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from journeyman import app
-from journeyman.agents.orchestrator import Orchestrator
 from journeyman.bench import landmarks
 from journeyman.candidate import Candidate
 from journeyman.errors import InputError
@@ -17,14 +15,12 @@ from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner import checkpoints, ppo, reinforced
 from journeyman.learn.planner.ppo import PPOConfig, Update
-from journeyman.learn.planner.predict import LearnedPlanner
-from journeyman.learn.planner.reinforced import ReinforcedPlanner, selector_for
+from journeyman.learn.planner.reinforced import selector_for
 from journeyman.learn.planner.replay import Choose, Chosen
-from journeyman.learn.planner.utility import Runs, Utility
-from journeyman.plan_result import ExecutionResult
-from journeyman.planning.collecting import Asked
-from journeyman.planning.courses import courses
-from journeyman.planning.live import LiveEnvironment, compared, greedy
+from journeyman.learn.planner.selector import ModelSelector
+from journeyman.learn.planner.utility import Reward, Utility
+from journeyman.planning.arenas import Arena, Side
+from journeyman.planning.live import compared, greedy
 from journeyman.release import Release, Stage
 from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
@@ -36,6 +32,8 @@ class ReinforceConfig:
     """How phase 2 learns and is examined."""
 
     ppo: PPOConfig = field(default_factory=PPOConfig.measured)
+    reward: Reward | None = None
+    """What it learns by, where that is not the utility. It is examined by the utility in any case."""
     dollars_per_success: float | None = None
     """What one more success is worth, in the operator's money; a default when it is not said."""
     seconds_per_success: float | None = None
@@ -48,34 +46,6 @@ class ReinforceConfig:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """Where it learns: instructions to practise on and others to be examined on, and who carries plans out."""
-
-    practice: Sequence[Asked]
-    held_out: Sequence[Asked]
-    orchestrator: Orchestrator
-    """Carries the plans out; each instruction judges what came of it."""
-    heard: Callable[[ExecutionResult], None] = lambda _: None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """A way of choosing workers, on the held-out instructions."""
-
-    utilities: tuple[float, ...]
-    success: float
-    """Share that was right."""
-    cost: float | None
-    """Mean US dollars."""
-    seconds: float | None
-    """Mean of the critical path."""
-
-    @property
-    def utility(self) -> float:
-        return float(np.mean(self.utilities))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reinforced:
     """What came of phase 2."""
@@ -83,6 +53,7 @@ class Reinforced:
     path: Path
     """The planner's file."""
     candidate: Candidate
+    selector: ModelSelector
     updates: tuple[Update, ...]
     utility: Utility
     sides: Mapping[str, Side] = field(default_factory=dict)
@@ -112,26 +83,12 @@ class Reinforced:
         }
 
 
-def utility_of(planner: LearnedPlanner, config: ReinforceConfig) -> Utility:
-    """The utility with the medians of the executions that phase 1 learned from as references."""
-    examples = planner.model.encoder.memory.examples
-    runs = Runs(
-        workers=("",) * len(examples),
-        success=np.asarray([np.nan if each.success is None else each.success for each in examples]),
-        cost=np.asarray([np.nan if each.cost is None else each.cost for each in examples]),
-        seconds=np.asarray([np.nan if each.seconds is None else each.seconds for each in examples]),
-        subtasks=np.asarray([float(len(each.plan.subtasks)) for each in examples]),
-    )
-    return Utility.of(runs, dollars_per_success=config.dollars_per_success, seconds_per_success=config.seconds_per_success)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Reinforcement:
     """Phase 2 from phase 1's file."""
 
     start: Path
-    planner: LearnedPlanner
-    ground: Ground
+    arena: Arena
     folder: Path
     config: ReinforceConfig = field(default_factory=ReinforceConfig)
 
@@ -155,7 +112,7 @@ class Reinforcement:
         Raises:
             InputError: Phase 1 knows fewer than two models, or the folder holds a run of other settings.
         """
-        workers = self.planner.model.models.names
+        workers = self.arena.planner.model.models.names
         if len(workers) < 2:
             raise InputError(
                 f"the planner knows {len(workers)} models, and there is a choice to learn from two on: collect executions"
@@ -175,58 +132,41 @@ class Reinforcement:
         return made
 
     def _learned(self, keep: Callable[[Path], Candidate], heard: Callable[[Update], None]) -> Reinforced:
-        selector = selector_for(self.planner.model, seed=self.config.ppo.seed)
-        with asyncio.Runner() as runner:
-            environment = self._environment(self.ground.practice, runner)
-            if not len(environment):
-                raise InputError("there is no instruction to practise on; collect some, or give more of them")
-            updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", heard=heard)
+        utility = Utility.of(
+            self.arena.runs,
+            dollars_per_success=self.config.dollars_per_success,
+            seconds_per_success=self.config.seconds_per_success,
+        )
+        environment = self.arena.practice(self.config.reward or utility)
+        if not len(environment):
+            raise InputError("there is no instruction to practise on; collect some, or give more of them")
+        selector = selector_for(self.arena.planner.model, seed=self.config.ppo.seed)
+        updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", heard=heard)
         path = self.folder / f"phase2_best{checkpoints.SUFFIX}"
         reinforced.save(path, self.start, selector, {"episodes": updates[-1].episodes, "config": self.config.json()})
-        return Reinforced(path=path, candidate=keep(path), updates=updates, utility=environment.reward)
-
-    def _environment(self, asked: Sequence[Asked], runner: asyncio.Runner) -> LiveEnvironment:
-        plans = self.planner.plans([each.text for each in asked]) if asked else []
-        return LiveEnvironment(
-            courses=courses(asked, plans, self.planner.model, self.ground.orchestrator),
-            workers=self.planner.model.models.names,
-            reward=utility_of(self.planner, self.config),
-            heard=self.ground.heard,
-            # One loop for all of it: clients keep their connections in the loop that they were opened in.
-            run=runner.run,
-        )
+        return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
 
     def _proven(self, made: Reinforced, store: Store, run_id: str, examined: Callable[[str], None]) -> Reinforced:
         """Everybody does the held-out instructions; the gate compares with phase 1, and with whom it finds best alone."""
-        ids, marks = _examined(self.ground.held_out)
-        learned = reinforced.load(made.path, self.planner.model.encoder.embedder)
-        assert isinstance(learned, ReinforcedPlanner)
-        at = app.now()
-        look = max((store.record_look(mark, made.candidate.id, at, ids) for mark in marks), default=1)
-        ways: dict[str, Choose] = {
-            "reinforced": greedy(lambda state: learned.selector.probabilities([state])[0]),
+        tasks = [Task(id=id, question=text) for id, text in self.arena.held_out]
+        ids, at = digest(tasks), app.now()
+        look = max((store.record_look(mark, made.candidate.id, at, ids) for mark in landmarks(tasks)), default=1)
+        models = self.arena.planner.model.models.names
+        ways = {
+            "reinforced": greedy(lambda state: made.selector.probabilities([state])[0]),
             "supervised": greedy(lambda state: state.prior.astype(np.float64)),
+            **{name: _always(place) for place, name in enumerate(models)},
         }
-        for place, name in enumerate(self.planner.model.models.names):
-            ways[name] = _always(place)
         sides: dict[str, Side] = {}
-        with asyncio.Runner() as runner:
-            environment = self._environment(self.ground.held_out, runner)
-            for name, choose in ways.items():
-                examined(name)
-                sides[name] = _side(*environment.utilities(choose))
-        best = max(self.planner.model.models.names, key=lambda name: sides[name].utility)
-        known = [course.id for course in environment.courses]
+        for name, choose in ways.items():
+            examined(name)
+            sides[name] = self.arena.examine(choose, made.utility)
+        best = max(models, key=lambda name: sides[name].utility)
         reports = {}
         for rival in ("supervised", best):
-            evaluation = compared(known, sides[rival].utilities, sides["reinforced"].utilities, environment.reward)
-            evaluation = replace(evaluation, looks=look - 1)
-            reports[rival] = Report(evaluation=evaluation, decision=self._gate(environment.reward).decide(evaluation))
-        refused = [f"against {rival}: {report.reason}" for rival, report in reports.items() if not report.passed]
-        said = refused or [f"against {rival}: {report.reason}" for rival, report in reports.items()]
-        made = replace(made, sides=sides, reports=reports, passed=not refused, reason="; ".join(said))
-        forced = self.config.force and not made.passed
-        made = replace(made, forced=forced, stage=self.config.target_stage if made.passed or forced else Stage.SHADOW)
+            pairs = compared([task.id for task in tasks], sides[rival].utilities, sides["reinforced"].utilities, made.utility)
+            evaluation = replace(pairs, looks=look - 1)
+            reports[rival] = Report(evaluation=evaluation, decision=self._gate(made.utility).decide(evaluation))
         store.add_candidate(made.candidate)
         for rival, report in reports.items():
             store.add_evaluation(
@@ -241,7 +181,15 @@ class Reinforcement:
                     at=at,
                 )
             )
-        return made
+        return self._decided(replace(made, sides=sides, reports=reports))
+
+    def _decided(self, made: Reinforced) -> Reinforced:
+        """It passes when it is better than all of its rivals."""
+        refused = {rival: report for rival, report in made.reports.items() if not report.passed}
+        reason = "; ".join(f"against {rival}: {report.reason}" for rival, report in (refused or made.reports).items())
+        forced = self.config.force and bool(refused)
+        stage = Stage.SHADOW if refused and not forced else self.config.target_stage
+        return replace(made, passed=not refused, forced=forced, reason=reason, stage=stage)
 
     def _gate(self, utility: Utility) -> BetterOnHeldOut:
         """The gate for scores of 0 to 1; the gain it asks for is in successes."""
@@ -256,19 +204,3 @@ class Reinforcement:
 
 def _always(place: int) -> Choose:
     return lambda _: Chosen(action=place, log_prob=0.0)
-
-
-def _side(utilities: Sequence[float], results: Sequence[ExecutionResult]) -> Side:
-    costs, waits = ([getattr(result, name) for result in results] for name in ("total_cost", "critical_path_seconds"))
-    return Side(
-        utilities=tuple(utilities),
-        success=float(np.mean([result.success is True for result in results])),
-        cost=None if None in costs else float(np.mean(costs)),
-        seconds=None if None in waits else float(np.mean(waits)),
-    )
-
-
-def _examined(asked: Sequence[Asked]) -> tuple[str, list[str]]:
-    """A name for the held-out instructions, and the marks by which looks at them are counted."""
-    tasks = [Task(id=each.id, question=each.text) for each in asked]
-    return digest(tasks), landmarks(tasks)

@@ -66,7 +66,11 @@ class OrchestrationSystem:
             PlanError: No plan can be made, or nobody can do one of its steps. Nothing was begun.
             StoreError: It could not be logged.
         """
-        return asyncio.run(self.carry_out(self.plan(instruction)))
+        return self.run(self.plan(instruction))
+
+    def run(self, plan: Plan) -> ExecutionResult:
+        """Carry a plan out that is made already. For programs without an event loop."""
+        return asyncio.run(self.carry_out(plan))
 
     async def carry_out(self, plan: Plan) -> ExecutionResult:
         """Carry a plan out, and log it, also where it is broken off."""

@@ -1,0 +1,83 @@
+"""Options and a file of settings become the settings of a phase."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from journeyman.errors import InputError
+from journeyman.planning import configuration
+from journeyman.release import Stage
+
+if TYPE_CHECKING:
+    from journeyman.learn.planner.supervised import SupervisedConfig
+    from journeyman.learn.planner.utility import Documented
+    from journeyman.planning.reinforcing import ReinforceConfig
+
+CONCURRENCY = 4
+
+
+def merged(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, over what the file of settings says."""
+    if not given.get("config_file"):
+        return dict(given)
+    return {**configuration.read(given["config_file"], given["phase"]), **given}
+
+
+def supervised(told: Mapping[str, Any]) -> "SupervisedConfig":
+    """Of phase 1."""
+    from journeyman.learn.planner.supervised import SupervisedConfig
+
+    names = {
+        "epochs": "epochs",
+        "batch_size": "batch_size",
+        "learning_rate": "learning_rate",
+        "lambda_dag": "lambda_dag",
+        "synthetic_augmentations": "augmentations",
+        "validation": "validation_share",
+        "patience": "patience",
+        "seed": "seed",
+    }
+    given = {name: told[option] for option, name in names.items() if option in told}
+    made = replace(SupervisedConfig(), **given)
+    return made if made.patience else replace(made, patience=made.epochs)
+
+
+def reinforced(told: Mapping[str, Any]) -> "ReinforceConfig":
+    """Of phase 2."""
+    from journeyman.learn.planner.ppo import PPOConfig
+    from journeyman.planning.reinforcing import ReinforceConfig
+
+    names = {"episodes": "episodes", "learning_rate": "learning_rate", "seed": "seed", "gamma": "gamma",
+             "clip_epsilon": "clip_epsilon", "most_steps": "most_steps"}  # fmt: skip
+    dollars, seconds = pay(told.get("pay", ""))
+    return ReinforceConfig(
+        ppo=PPOConfig.measured(**{name: told[option] for option, name in names.items() if option in told}),
+        reward=_documented(told) if told.get("reward") == "documented" else None,
+        dollars_per_success=dollars,
+        seconds_per_success=seconds,
+        evaluate=told.get("evaluate", True),
+        target_stage=Stage(told.get("target_stage", "shadow")),
+        force=bool(told.get("force")),
+    )
+
+
+def _documented(told: Mapping[str, Any]) -> "Documented":
+    from journeyman.learn.planner.utility import Documented
+
+    return Documented(**told.get("weights", {}))
+
+
+def pay(said: str) -> tuple[float | None, float | None]:
+    """`0.002,30` is two tenths of a cent and half a minute for one more success; either may be left out.
+
+    Raises:
+        InputError: It is no such pair.
+    """
+    if not said:
+        return None, None
+    money, _, time = said.partition(",")
+    try:
+        found = tuple(float(part) if part.strip() else None for part in (money, time))
+    except ValueError:
+        raise InputError(f"--pay {said!r} is not USD,SECONDS, such as 0.002,30; leave one out as in ,30") from None
+    return found[0], found[1]

@@ -1,0 +1,101 @@
+"""The work behind `journeyman plan`, apart from its options."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from journeyman import config, plan_json, plan_view
+from journeyman.agents.orchestrator import Budget, Limits
+from journeyman.capture.execution_log import ExecutionLogger
+from journeyman.cli._executions import names
+from journeyman.cli._shared import console
+from journeyman.cli._table import console as data
+from journeyman.errors import InputError, PlanError
+from journeyman.learn.playbook.files import read_text, write_text
+from journeyman.plan import Plan
+from journeyman.plan_result import ExecutionResult
+from journeyman.planning import crews, policies
+from journeyman.planning.policies import Kept
+from journeyman.planning.system import OrchestrationSystem
+from journeyman.stores import open_store
+
+LOGS = "execution_logs"
+
+
+def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Plan, and carry out where that was asked for."""
+    kept = _planner(given["planner"])
+    crew = crews.crew_of(names(given["models"]), given["crew"] or "")
+    logger = ExecutionLogger(given["logs"] or LOGS) if given["carry_out"] else None
+    system = OrchestrationSystem(
+        crews.planner_for(crew, kept),
+        crew,
+        limits=Limits(together=given["concurrency"]),
+        budget=Budget(money=given["max_cost"], seconds=given["deadline"]),
+        logger=logger,
+        policy=kept.id if kept else "base",
+    )
+    plan = _read(given["plan_file"]) if given["plan_file"] else system.plan(given["instruction"])
+    if given["output"]:
+        write_text(given["output"], json.dumps(plan_json.written(plan), indent=1, ensure_ascii=False) + "\n")
+    by = kept.where if kept else "no learned planner"
+    told = {
+        "planner": kept.id if kept else None,
+        "plan": plan_json.written(plan),
+        "levels": [list(each) for each in plan.levels],
+    }
+    if not given["carry_out"]:
+        if not quiet:
+            data().print(plan_view.tree(plan), markup=False, soft_wrap=True)
+            console().print(f"planned by {by}; --run carries it out")
+        return told
+    result = system.run(plan)
+    if not quiet:
+        _show(result, given["logs"] or LOGS)
+    return {**told, **_told(result)}
+
+
+def _planner(named: str | None) -> Kept | None:
+    """Who is named, else whoever is in production."""
+    if named:
+        return policies.find(named)
+    project = config.load()
+    if not project.folder.exists():
+        # To look is no reason to make a store.
+        return None
+    with open_store(project.store_url) as store:
+        id = policies.in_production(store)
+    return policies.find(id) if id else None
+
+
+def _read(path: Path) -> Plan:
+    try:
+        return plan_json.read(json.loads(read_text(path)))
+    except (ValueError, PlanError) as error:
+        raise InputError(f"{path} is no plan ({error}); `journeyman plan --output` writes one") from None
+
+
+def _show(result: ExecutionResult, logs: Path | str) -> None:
+    data().print(plan_view.tree(result.plan, result.results), markup=False, soft_wrap=True)
+    for id in result.plan.ends:
+        if id in result.outputs:
+            output = result.outputs[id]
+            text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+            data().print(f"\n{id}: {text}", markup=False, soft_wrap=True)
+    verdict = {True: "it was right", False: "it failed", None: "nobody judged whether it was right"}[result.success]
+    cost = plan_view.money(result.total_cost)
+    console().print(f"\n{verdict}; {plan_view.seconds(result.total_latency_ms / 1000)}, {cost}; logged in {logs}")
+
+
+def _told(result: ExecutionResult) -> dict[str, Any]:
+    return {
+        "success": result.success,
+        "error": result.error,
+        "outputs": dict(result.outputs),
+        "total_cost": result.total_cost,
+        "total_latency_ms": result.total_latency_ms,
+        "critical_path_seconds": result.critical_path_seconds,
+        "states": {id: each.state.value for id, each in result.results.items()},
+        "trace": result.trace.id,
+    }

@@ -1,0 +1,195 @@
+"""Where phase 2 practises and is examined: live, with real workers, or on recorded outcomes."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+from journeyman.agents.orchestrator import Orchestrator
+from journeyman.errors import InputError
+from journeyman.learn.planner.predict import LearnedPlanner
+from journeyman.learn.planner.reinforced import see_all
+from journeyman.learn.planner.replay import Choose, Environment, TableReplay
+from journeyman.learn.planner.utility import Reward, Runs, Utility
+from journeyman.learn.router.parts import parts
+from journeyman.learn.router.table import Floats, Table
+from journeyman.plan import Plan, Subtask
+from journeyman.plan_result import ExecutionResult
+from journeyman.planning.collecting import Asked
+from journeyman.planning.courses import courses
+from journeyman.planning.live import LiveEnvironment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A way of choosing workers, on the held-out instructions."""
+
+    utilities: tuple[float, ...]
+    success: float
+    """Share that was right."""
+    cost: float | None
+    """Mean US dollars; `None` as soon as one is not known."""
+    seconds: float | None
+    """Mean of the critical path."""
+
+    @property
+    def utility(self) -> float:
+        return float(np.mean(self.utilities))
+
+
+class Arena(Protocol):
+    """Used in a `with`: what it opened is closed behind."""
+
+    @property
+    def planner(self) -> LearnedPlanner:
+        """Phase 1, with those workers in its hand that there are to choose from."""
+
+    @property
+    def runs(self) -> Runs:
+        """What is known already, for the references of the utility; nothing of it is held out."""
+
+    @property
+    def held_out(self) -> tuple[tuple[str, str], ...]:
+        """Ids and texts of the instructions to be examined on."""
+
+    def practice(self, reward: Reward) -> Environment: ...
+
+    def examine(self, choose: Choose, utility: Utility) -> Side:
+        """What a way of choosing brings on each of the held-out instructions, in their order."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """Plans are carried out by real workers. Implements `Arena`."""
+
+    planner: LearnedPlanner
+    to_practise: Sequence[Asked]
+    to_examine: Sequence[Asked]
+    orchestrator: Orchestrator
+    """Carries the plans out; each instruction judges what came of it."""
+    heard: Callable[[ExecutionResult], None] = lambda _: None
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner, repr=False)
+    """One loop for all of it: clients keep their connections in the loop that they were opened in."""
+
+    @property
+    def runs(self) -> Runs:
+        examples = self.planner.model.encoder.memory.examples
+        return Runs(
+            workers=("",) * len(examples),
+            success=_known(each.success for each in examples),
+            cost=_known(each.cost for each in examples),
+            seconds=_known(each.seconds for each in examples),
+            subtasks=_known(float(len(each.plan.subtasks)) for each in examples),
+        )
+
+    @property
+    def held_out(self) -> tuple[tuple[str, str], ...]:
+        return tuple((each.id, each.text) for each in self.to_examine)
+
+    def practice(self, reward: Reward) -> LiveEnvironment:
+        return self._environment(self.to_practise, reward)
+
+    def examine(self, choose: Choose, utility: Utility) -> Side:
+        utilities, results = self._environment(self.to_examine, utility).utilities(choose)
+        return Side(
+            utilities=tuple(utilities),
+            success=float(np.mean([result.success is True for result in results])),
+            cost=_mean([result.total_cost for result in results]),
+            seconds=_mean([result.critical_path_seconds for result in results]),
+        )
+
+    def _environment(self, asked: Sequence[Asked], reward: Reward) -> LiveEnvironment:
+        plans = self.planner.plans([each.text for each in asked]) if asked else []
+        return LiveEnvironment(
+            courses=courses(asked, plans, self.planner.model, self.orchestrator),
+            workers=self.planner.model.models.names,
+            reward=reward,
+            heard=self.heard,
+            run=self._runner.run,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._runner.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Requests whose outcomes with the workers are on record: plans of one step. Implements `Arena`."""
+
+    planner: LearnedPlanner
+    train: Table
+    examined: Table
+
+    @classmethod
+    def of(cls, planner: LearnedPlanner, table: Table, seed: int = 0) -> "Replay":
+        """The rows as the file splits them, else by a hash of the request; those of unknown outcome are left out.
+
+        Raises:
+            InputError: A row is of a kind of work that the planner does not know, or there are too few.
+        """
+        complete = table.take(np.flatnonzero(np.isfinite(table.success).all(axis=1)))
+        split = parts(complete, validation=0.0, seed=seed)
+        if len(split.train) < 1 or len(split.held_out) < 1:
+            raise InputError(
+                f"of {len(table)} requests {len(complete)} have an outcome with each worker, which leaves {len(split.train)} to"
+                f" practise on and {len(split.held_out)} to be examined on; bring more"
+            )
+        dealt = LearnedPlanner(planner.model_for((), table.cards), hires=planner.hires)
+        known = set(dealt.model.encoder.steps.names)
+        if strange := next((kind for kind in complete.types if kind not in known), None):
+            raise InputError(f"there are requests of the kind {strange!r}, unknown to the planner; train phase 1 on it")
+        return cls(planner=dealt, train=complete.take(split.train), examined=complete.take(split.held_out))
+
+    @property
+    def runs(self) -> Runs:
+        return Runs.table(self.train)
+
+    @property
+    def held_out(self) -> tuple[tuple[str, str], ...]:
+        return tuple(zip(self.examined.ids, self.examined.requests, strict=True))
+
+    def practice(self, reward: Reward) -> TableReplay:
+        return self._replay(self.train, reward)
+
+    def examine(self, choose: Choose, utility: Utility) -> Side:
+        chosen = self._replay(self.examined, utility).episodes(range(len(self.examined)), choose)
+        rows, columns = np.arange(len(chosen)), np.asarray([episode[0].chosen.action for episode in chosen])
+        cost, seconds = (matrix[rows, columns] for matrix in (self.examined.cost, self.examined.seconds))
+        return Side(
+            utilities=tuple(sum(step.reward for step in episode) for episode in chosen),
+            success=float(self.examined.success[rows, columns].mean()),
+            cost=None if np.isnan(cost).any() else float(cost.mean()),
+            seconds=None if np.isnan(seconds).any() else float(seconds.mean()),
+        )
+
+    def _replay(self, table: Table, reward: Reward) -> TableReplay:
+        rows = zip(table.requests, table.types, strict=True)
+        plans = [Plan(instruction=text, subtasks=(Subtask(id="1", text=text, type=kind),)) for text, kind in rows]
+        seen = see_all(self.planner.model, plans)
+        nodes, prior = (np.concatenate([getattr(each, name) for each in seen]) for name in ("nodes", "prior"))
+        return TableReplay.of(table, nodes, reward, prior=prior)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """There is nothing to close."""
+
+
+def _known(values: Iterable[float | None]) -> Floats:
+    return np.asarray([np.nan if value is None else value for value in values], np.float64)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
