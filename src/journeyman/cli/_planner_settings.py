@@ -50,8 +50,11 @@ def reinforced(told: Mapping[str, Any]) -> "ReinforceConfig":
     names = {"episodes": "episodes", "learning_rate": "learning_rate", "seed": "seed", "gamma": "gamma",
              "clip_epsilon": "clip_epsilon", "most_steps": "most_steps"}  # fmt: skip
     dollars, seconds = pay(told.get("pay", ""))
+    # Live, each choice is paid for what it spent and spoilt itself, so nothing that comes after is its own.
+    usual = {} if told.get("replay") else {"gamma": 0.0, "learning_rate": 3e-3}
+    given = {name: told[option] for option, name in names.items() if option in told}
     return ReinforceConfig(
-        ppo=PPOConfig.measured(**{name: told[option] for option, name in names.items() if option in told}),
+        ppo=PPOConfig.measured(**{**usual, **given}),
         reward=_documented(told) if told.get("reward") == "documented" else None,
         dollars_per_success=dollars,
         seconds_per_success=seconds,

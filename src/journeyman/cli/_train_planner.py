@@ -49,6 +49,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     help="Phase 2: the planner to start from, a file or an id.  [default: phase1_best in --output-dir]",
 )
 @click.option("--episodes", type=click.IntRange(1), help="Phase 2: executions to learn from.  [default: 1000]")
+@click.option(
+    "--steps",
+    type=click.Choice(["expert", "planner"]),
+    help="Phase 2, live: whose steps are carried out, the desk's expert's or phase 1's own.  [default: expert]",
+)
 @click.option("--replay", type=_FILE, metavar="FILE", help="Phase 2: recorded outcomes to act on, instead of real workers.")
 @click.option(
     "--reward",

@@ -13,7 +13,7 @@ from journeyman.cli._shared import console
 from journeyman.embed.cache import Cached
 from journeyman.errors import InputError, MissingExtra
 from journeyman.plan_result import ExecutionResult
-from journeyman.planning import collecting, crews, policies
+from journeyman.planning import collecting, crews, desk, policies
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.task import Split
@@ -135,6 +135,7 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             to_examine=collecting.at_the_desk(held_out, seed, Split.HELD_OUT),
             orchestrator=Orchestrator(crew=crew, limits=Limits(together=settings.CONCURRENCY)),
             heard=heard,
+            make=desk.expert if told.get("steps", "expert") == "expert" else None,
         )
         made = reinforced(Path(kept.where), arena, folder, chosen)
     if not quiet:

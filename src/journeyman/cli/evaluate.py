@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from journeyman.cli._evaluate_decisions import decisions
+from journeyman.cli._evaluate_planner import planner
 from journeyman.cli._evaluate_router import router
 from journeyman.cli._shared import emit, json_option, options_named
 
@@ -76,5 +77,6 @@ def _refuse(context: click.Context) -> int:
     return 0
 
 
+command.add_command(planner)
 command.add_command(router)
 command.add_command(decisions)

@@ -20,6 +20,7 @@ from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning.collecting import Asked
 from journeyman.planning.courses import courses
+from journeyman.planning.crews import Make
 from journeyman.planning.live import LiveEnvironment
 
 
@@ -74,20 +75,15 @@ class Live:
     to_examine: Sequence[Asked]
     orchestrator: Orchestrator
     """Carries the plans out; each instruction judges what came of it."""
+    make: Make | None = None
+    """Whose steps are taken, where they are not phase 1's own: phase 2 learns who does them."""
     heard: Callable[[ExecutionResult], None] = lambda _: None
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner, repr=False)
     """One loop for all of it: clients keep their connections in the loop that they were opened in."""
 
     @property
     def runs(self) -> Runs:
-        examples = self.planner.model.encoder.memory.examples
-        return Runs(
-            workers=("",) * len(examples),
-            success=_known(each.success for each in examples),
-            cost=_known(each.cost for each in examples),
-            seconds=_known(each.seconds for each in examples),
-            subtasks=_known(float(len(each.plan.subtasks)) for each in examples),
-        )
+        return known_runs(self.planner)
 
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
@@ -101,12 +97,13 @@ class Live:
         return Side(
             utilities=tuple(utilities),
             success=float(np.mean([result.success is True for result in results])),
-            cost=_mean([result.total_cost for result in results]),
-            seconds=_mean([result.critical_path_seconds for result in results]),
+            cost=mean_known([result.total_cost for result in results]),
+            seconds=mean_known([result.critical_path_seconds for result in results]),
         )
 
     def _environment(self, asked: Sequence[Asked], reward: Reward) -> LiveEnvironment:
-        plans = self.planner.plans([each.text for each in asked]) if asked else []
+        texts = [each.text for each in asked]
+        plans = [self.make(text) for text in texts] if self.make else self.planner.plans(texts) if texts else []
         return LiveEnvironment(
             courses=courses(asked, plans, self.planner.model, self.orchestrator),
             workers=self.planner.model.models.names,
@@ -186,10 +183,23 @@ class Replay:
         """There is nothing to close."""
 
 
+def known_runs(planner: LearnedPlanner) -> Runs:
+    """What the plans that a planner remembers brought."""
+    examples = planner.model.encoder.memory.examples
+    return Runs(
+        workers=("",) * len(examples),
+        success=_known(each.success for each in examples),
+        cost=_known(each.cost for each in examples),
+        seconds=_known(each.seconds for each in examples),
+        subtasks=_known(float(len(each.plan.subtasks)) for each in examples),
+    )
+
+
 def _known(values: Iterable[float | None]) -> Floats:
     return np.asarray([np.nan if value is None else value for value in values], np.float64)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean_known(values: Sequence[float | None]) -> float | None:
+    """The mean, or `None` as soon as one is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

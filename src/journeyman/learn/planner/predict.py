@@ -1,11 +1,13 @@
 """A trained planner at work: an instruction in, a plan out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from journeyman.embed.base import Embedder
+from journeyman.errors import PlanError
 from journeyman.learn.planner.cards import TYPE, Deck
 from journeyman.learn.planner.data import TrainingData
 from journeyman.learn.planner.decode import Decoded
@@ -59,6 +61,19 @@ class LearnedPlanner:
         requests = model.encoder.encode(instructions)
         return assemble(model, requests, model.draw(requests, given), hires=self.hires)
 
+    def nearest(self, instruction: str) -> Plan:
+        """A copy of the past plan whose instruction is nearest, for this one: what a planner must beat.
+
+        Raises:
+            PlanError: It remembers no plan that succeeded.
+        """
+        memory = self.model.encoder.memory
+        rows = memory.nearest(self.model.encoder.embedder.embed([instruction])[0]).rows
+        if not len(rows):
+            raise PlanError("no past plan succeeded, so there is none to copy")
+        plan: Plan = memory.examples[int(rows[0])].plan
+        return replace(plan, instruction=instruction)
+
     def model_for(self, tools: Sequence[Card] = (), models: Sequence[Card] = ()) -> PlannerModel:
         """The network with other cards in its hand; the weights are the same."""
         found: PlannerModel = self.model
@@ -109,7 +124,7 @@ def _assembled(model: PlannerModel, request: Request, shape: Decoded, chosen: "t
                 text=request.clauses[nearest[at]],
                 type=model.types.names[types[at]] if is_tool else card.name,
                 tool=card.name if is_tool else "",
-                worker="" if workers is None else model.models.names[workers[at]],
+                worker="" if is_tool or workers is None else model.models.names[workers[at]],
                 after=tuple(str(parent + 1) for parent in parents),
                 takes=card.takes,
                 gives=card.gives,
