@@ -64,7 +64,9 @@ def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         raise InputError("nobody can tell whether what its models do is right; compare plans instead, with --data FILE")
     crew = crews.crew_of(models, replies=config.load().folder / "replies")
     dollars, seconds = settings.pay(given["pay"] or "")
-    utility = Utility.of(known_runs(kept.learned), dollars_per_success=dollars, seconds_per_success=seconds)
+    utility = Utility.of(
+        known_runs(kept.learned, timed=seconds is not None), dollars_per_success=dollars, seconds_per_success=seconds
+    )
     with bar("executions", 2 * given["held_out"], quiet=quiet, pause=5) as done:
 
         def heard(_: ExecutionResult) -> None:

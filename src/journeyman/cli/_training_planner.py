@@ -135,9 +135,10 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             to_examine=collecting.at_the_desk(held_out, seed, Split.HELD_OUT),
             orchestrator=Orchestrator(crew=crew, limits=Limits(together=settings.CONCURRENCY)),
             heard=heard,
+            timed=chosen.seconds_per_success is not None,
             make=desk.expert if told.get("steps", "expert") == "expert" else None,
         )
-        made = reinforced(Path(kept.where), arena, folder, chosen)
+        made = reinforced(kept.path, arena, folder, chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}
@@ -157,6 +158,8 @@ def reinforced(start: Path, arena: "Arena", folder: Path, chosen: "ReinforceConf
 def show(made: "Reinforced") -> None:
     """What phase 2 came to, for people."""
     out = console()
+    if made.utility.seconds_reference is None:
+        out.print("time counts for nothing here; --pay USD,SECONDS says what a second is worth", soft_wrap=True)
     for name, side in made.sides.items():
         cost = "unknown" if side.cost is None else f"${side.cost:.6f}"
         out.print(f"{name:<18} utility {side.utility:.3f}  right {side.success:.1%}  cost {cost}", soft_wrap=True)

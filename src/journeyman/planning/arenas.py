@@ -75,6 +75,8 @@ class Live:
     to_examine: Sequence[Asked]
     orchestrator: Orchestrator
     """Carries the plans out; each instruction judges what came of it."""
+    timed: bool = True
+    """Whether the wait counts. Where workers share this machine's cores, or replies are kept, it says little of them."""
     make: Make | None = None
     """Whose steps are taken, where they are not phase 1's own: phase 2 learns who does them."""
     heard: Callable[[ExecutionResult], None] = lambda _: None
@@ -83,7 +85,7 @@ class Live:
 
     @property
     def runs(self) -> Runs:
-        return known_runs(self.planner)
+        return known_runs(self.planner, timed=self.timed)
 
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
@@ -183,14 +185,14 @@ class Replay:
         """There is nothing to close."""
 
 
-def known_runs(planner: LearnedPlanner) -> Runs:
-    """What the plans that a planner remembers brought."""
+def known_runs(planner: LearnedPlanner, *, timed: bool = True) -> Runs:
+    """What the plans that a planner remembers brought; not `timed`, nobody knows how long they took."""
     examples = planner.model.encoder.memory.examples
     return Runs(
         workers=("",) * len(examples),
         success=_known(each.success for each in examples),
         cost=_known(each.cost for each in examples),
-        seconds=_known(each.seconds for each in examples),
+        seconds=_known(each.seconds if timed else None for each in examples),
         subtasks=_known(float(len(each.plan.subtasks)) for each in examples),
     )
 

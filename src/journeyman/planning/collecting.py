@@ -18,7 +18,7 @@ from journeyman.agents.orchestrator import Limits, Orchestrator
 from journeyman.candidate import BASE
 from journeyman.capture.execution_log import FILE, ExecutionLogger, read_executions
 from journeyman.capture.files.source import Problem
-from journeyman.errors import InputError, PlanError
+from journeyman.errors import InputError, JourneymanError, PlanError
 from journeyman.learn.playbook.files import read_text
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
@@ -213,9 +213,16 @@ class _Collection:
                 if self._made.stopped:
                     return
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._config.concurrency):
-                group.create_task(one_by_one())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._config.concurrency):
+                    group.create_task(one_by_one())
+        except* JourneymanError as errors:
+            # Several at a time may find the same wrong; once is enough to say it.
+            raised = errors.exceptions[0]
+        else:
+            return
+        raise raised
 
     async def _one(self, asked: Asked) -> None:
         try:

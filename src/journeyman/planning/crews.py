@@ -11,7 +11,6 @@ from journeyman import app
 from journeyman.agents.crew.base import Worker
 from journeyman.agents.crew.model import ByModel
 from journeyman.errors import InputError
-from journeyman.models import parse
 from journeyman.plan import Plan, Subtask
 from journeyman.planning import desk
 from journeyman.planning.policies import Kept
@@ -23,7 +22,7 @@ Make = Callable[[str], Plan]
 
 def at_the_desk(models: Sequence[str]) -> bool:
     """Whether these models can do nothing but the desk's work: the embedded ones know no other."""
-    return all(parse(name).kind == "embedded" for name in models)
+    return all(name.partition(":")[0] == "embedded" for name in models)
 
 
 def crew_of(models: Sequence[str] = (), own: str = "", *, replies: Path | None = None) -> Mapping[str, Worker]:

@@ -6,16 +6,18 @@ from pathlib import Path
 
 from journeyman import config, embed
 from journeyman.candidate import Candidate, Kind
+from journeyman.config import Project
 from journeyman.embed.cache import Cached
 from journeyman.errors import InputError
 from journeyman.learn.planner import checkpoints, files, reinforced
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import ReinforcedPlanner
 from journeyman.release import Stage
-from journeyman.stores import Store, open_store
+from journeyman.stores import MEMORY, Store, open_store
 from journeyman.stores.artifacts import Artifacts
 
 FORMAT = "journeyman-planner-policy-1"
+_FILE = "sqlite:///"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,9 @@ class Kept:
     id: str
     """The candidate's, which is made of the file's content."""
     where: str
+    """The file, or the candidate's id, as people are told it."""
+    path: Path
+    """The file."""
 
     @property
     def learned(self) -> LearnedPlanner:
@@ -40,24 +45,28 @@ def keep(path: Path, artifacts: Artifacts) -> Candidate:
 
 
 def find(where: str) -> Kept:
-    """A planner by its file, with its suffix or without, or by the id of its candidate or the beginning of it.
+    """A planner by its file, with its suffix or without, or the folder of its training, where that of phase 2 comes first; or
+    by the id of its candidate or the beginning of it.
 
     Raises:
         InputError: There is no such planner, or several.
     """
-    path = checkpoints.resolve(Path(where))
-    if path.exists():
-        return _opened(path, checkpoints.digest(path), str(path))
-    if (Path(where) / "phase2_best").with_suffix(checkpoints.SUFFIX).exists():
-        return find(f"{where}/phase2_best")
-    if (Path(where) / "phase1_best").with_suffix(checkpoints.SUFFIX).exists():
-        return find(f"{where}/phase1_best")
+    given = Path(where)
+    for path in map(checkpoints.resolve, (given, given / "phase2_best", given / "phase1_best")):
+        if path.is_file():
+            return _opened(path, checkpoints.digest(path), str(path))
     project = config.load()
-    with open_store(project.store_url) as store:
+    with there(project) as store:
         candidate = _candidate(where, store)
-    artifacts = Artifacts(project.artifacts)
     digest = _file(candidate)
-    return _opened(artifacts.path(digest), digest, candidate.id)
+    return _opened(Artifacts(project.artifacts).path(digest), digest, candidate.id)
+
+
+def there(project: Project) -> Store:
+    """The project's store to look into; an empty one where there is none yet, as to look is no reason to make one."""
+    url = project.store_url
+    file = url.removeprefix(_FILE)
+    return open_store(url if file == url or Path(file.partition("?")[0]).exists() else MEMORY)
 
 
 def in_production(store: Store) -> str | None:
@@ -81,7 +90,7 @@ def _candidate(id: str, store: Store) -> Candidate:
 def _opened(path: Path, digest: str, where: str) -> Kept:
     embedder = Cached(embed.load(files.embedder_of(path)))
     told = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
-    return Kept(planner=reinforced.load(path, embedder), id=told.id, where=where)
+    return Kept(planner=reinforced.load(path, embedder), id=told.id, where=where, path=path)
 
 
 def _file(candidate: Candidate) -> str:
