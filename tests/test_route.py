@@ -241,3 +241,17 @@ def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(worl
 def test_too_little_to_learn_from_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bring more"):
         trained_in(tmp_path, RouterConfig(), 2)
+
+
+def test_a_worker_that_never_answered_leaves_the_others_to_choose_from(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    down = {"aa-down": {"ending": "error"}}
+    path.write_text(
+        "".join(f"{json.dumps({**line, 'outcomes': {**down, **line['outcomes']}})}\n" for line in routing.lines(300))
+    )
+    table = outcomes.table(reading.rows_of_files([path]), CARDS)
+    places = Places(folder=tmp_path / "router", store=MemoryStore(), artifacts=Artifacts(tmp_path / "artifacts"))
+    trained = training.train(table, embed.load(), RouterConfig(objective=CHEAP), places)
+    assert trained.policy.fitted.workers == ("counter", "poet", "sage")
+    assert trained.proof is not None
+    assert set(trained.proof.sides["router"].shares) == {"counter", "poet"}

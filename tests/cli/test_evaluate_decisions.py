@@ -65,6 +65,29 @@ def test_a_worker_that_nobody_ever_asked_cannot_be_judged(tmp_path: Path, capsys
     assert "most of them unheard-of" in str(told(capsys)["refused"])
 
 
+def test_a_provider_that_failed_was_no_help(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, chance = DecisionLog(tmp_path / "log.jsonl"), np.random.default_rng(0)
+    for at in range(400):
+        worker = ("down", "up")[int(chance.random() < 0.5)]
+        choice = Choice(worker=worker, propensity=0.5, candidates=("down", "up"), policy="base")
+        failed = worker == "down" and at % 4 > 0
+        outcome = Outcome(ending=Ending.ERROR) if failed else Outcome(ending=Ending.RIGHT, success=1.0)
+        log.became(log.decided(choice, f"request {at}"), outcome)
+    assert main(["evaluate", "decisions", "--log", str(log.path), "--always", "down", "--json"]) == 1
+    found = told(capsys)
+    assert found["skipped"] == 0
+    assert found["estimates"]["DR"]["high"] < 0.5  # type: ignore[index]
+
+
+def test_lines_that_are_no_log_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = logged(tmp_path / "log.jsonl", 0.5, rounds=1)
+    id = json.loads(path.read_text().splitlines()[0])["decision"]
+    with path.open("a") as file:
+        file.write('{"decision": ' + "[" * 100_000 + "\n" + json.dumps({"outcome_of": id, "success": "much"}) + "\n")
+    assert main(["evaluate", "decisions", "--log", str(path), "--always", "weak"]) == 2
+    assert f"{path}:{len(path.read_text().splitlines())} is no decision" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("named", [[], ["--always", "weak", "--policy", "x"], ["--policy", "x", "--objective", "quality"]])
 def test_options_that_do_not_say_one_policy_are_refused(named: list[str], tmp_path: Path) -> None:
     log = logged(tmp_path / "log.jsonl", 0.5, rounds=1)

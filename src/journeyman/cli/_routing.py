@@ -48,7 +48,7 @@ def train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, 
     check_writable(given["output"] / policies.POLICY)
     table = _table(_rows(given, quiet=quiet), given)
     split = parts(table, held_out=settings.held_out, validation=settings.validation, seed=settings.seed)
-    training.check(table, split)
+    training.learnable(table, split, wanted)
     if not quiet:
         _tell_table(table, split)
     if dry_run:

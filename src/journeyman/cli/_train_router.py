@@ -74,4 +74,5 @@ def router(as_json: bool, dry_run: bool, **given: Any) -> int:
 
     result = _routing.train(given, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)
-    return 1 if result.get("evaluation") and not (result["passed"] or result["forced"]) else 0
+    examined = given["evaluate"] and not dry_run
+    return 1 if examined and not (result["passed"] or result["forced"]) else 0

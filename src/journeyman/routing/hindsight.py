@@ -1,7 +1,7 @@
 """What another way of choosing would have brought, told from the log of decisions that were really made."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ from journeyman.errors import InputError
 from journeyman.learn.planner.lint import Report, lint
 from journeyman.learn.planner.offpolicy import Logged, Verdict, compressed, evaluate
 from journeyman.learn.planner.utility import Runs, Utility
-from journeyman.learn.router.decide import decide
 from journeyman.learn.router.decisions import Decision
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.table import Floats
-from journeyman.policy import Choice, Outcome
+from journeyman.policy import Choice, Ending, Outcome
 from journeyman.routing.policies import Policy
+from journeyman.routing.training import choices
 
 Embed = Callable[[Sequence[str]], Vectors]
 
@@ -74,7 +74,7 @@ def of_router(decisions: Sequence[Decision], policy: Policy, embed: Embed) -> Hi
     utility = utility_of(policy.objective, pairs)
     requests, types = [each.request or "" for each in kept], [each.type for each in kept]
     vectors = embed(requests)
-    chosen = decide(policy.fitted.forecast(vectors, requests, types), policy.objective).chosen
+    chosen = choices(policy, policy.fitted.forecast(vectors, requests, types)).chosen
     logged = Logged.of(pairs, utility, compressed(vectors, types), workers=policy.fitted.workers)
     names = [policy.fitted.workers[at] if at >= 0 else policy.best for at in chosen.tolist()]
     target = np.asarray([[float(worker == name) for worker in logged.workers] for name in names])
@@ -96,15 +96,17 @@ def utility_of(objective: Objective, pairs: Sequence[tuple[Choice, Outcome]]) ->
 
 
 def _judged(decisions: Sequence[Decision], *, texts: bool) -> tuple[list[tuple[Choice, Outcome]], list[Decision]]:
-    kept = [
-        each
-        for each in decisions
-        if each.outcome is not None and each.outcome.success is not None and (each.request or not texts)
-    ]
+    answered = [replace(each, outcome=_answered(each.outcome)) for each in decisions if each.outcome is not None]
+    kept = [each for each in answered if each.outcome and each.outcome.success is not None and (each.request or not texts)]
     if not kept:
         missing = "an outcome that somebody judged, and its text" if texts else "an outcome that somebody judged"
         raise InputError(f"of {len(decisions)} decisions none has {missing}; tell outcomes with `Router.became`")
     return [(each.choice, each.outcome) for each in kept if each.outcome is not None], kept
+
+
+def _answered(outcome: Outcome) -> Outcome:
+    """With a success of 0 where the provider failed: left out, one that is often down would look as good as its answers."""
+    return replace(outcome, success=0.0) if outcome.ending is Ending.ERROR else outcome
 
 
 def _told(

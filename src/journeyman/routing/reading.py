@@ -1,7 +1,7 @@
 """Where outcomes and prices come from: files, logs of decisions, the project's store, the price list."""
 
 import json
-import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -105,8 +105,8 @@ def _number(told: Mapping[str, Any], names: Sequence[str], what: str) -> float |
     value = next((told[each] for each in names if told.get(each) is not None), None)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise InputError(f"{what} is {value!r}, and must be a number of at least 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
+        raise InputError(f"{what} is {str(value)[:40]}, and must be a number of at least 0")
     return float(value)
 
 

@@ -115,7 +115,7 @@ def train(table: Table, embedder: Embedder, config: RouterConfig, places: Places
         InputError: There is too little to learn from, or the objective cannot be met by any worker.
     """
     split = parts(table, held_out=config.held_out, validation=config.validation, seed=config.seed)
-    check(table, split)
+    table = learnable(table, split, config.objective)
     vectors = embedded(embedder, table.requests, said)
     run_id = f"router-{app.now():%Y%m%d-%H%M%S-%f}"
     places.store.add_run(RunRecord(id=run_id, kind="train router", config=config.json(), started_at=app.now()))
@@ -129,14 +129,29 @@ def train(table: Table, embedder: Embedder, config: RouterConfig, places: Places
     return trained
 
 
-def check(table: Table, split: Parts) -> None:
-    """Find out that something can be learned, before work is spent on it."""
-    if len(table.workers) < 2:
-        raise InputError(f"the outcomes are of {len(table.workers)} worker, and a router chooses among two at least")
-    if not split.train or not split.validation:
+def learnable(table: Table, split: Parts, objective: Objective) -> Table:
+    """The table of those workers of which a judged row tells something, found out before work is spent on it.
+
+    Raises:
+        InputError: There is too little to learn from, or the objective names a worker that is none of them.
+    """
+    if len(table.workers) > 1 and not (split.train and split.validation):
         raise InputError(
             f"{len(table)} requests leave {len(split.train)} to learn from and {len(split.validation)} to choose by; bring more"
         )
+    judged = (~np.isnan(table.success[list(split.train)])).any(axis=0)
+    workers = [table.workers[column] for column in np.flatnonzero(judged)]
+    if len(workers) < 2:
+        raise InputError(
+            f"the judged outcomes to learn from are of {len(workers)} worker{'' if len(workers) == 1 else 's'}, "
+            f"and a router chooses among two at least; {len(table.workers)} stand there"
+        )
+    named = (*objective.allow, *objective.deny, *((objective.safe,) if objective.safe else ()))
+    if strange := [name for name in named if name not in table.workers or (name == objective.safe and name not in workers)]:
+        raise InputError(
+            f"{strange[0]!r} is allowed, denied or safe, and no outcome of it was learned from; known are {', '.join(workers)}"
+        )
+    return table.among(workers)
 
 
 def embedded(embedder: Embedder, requests: tuple[str, ...], said: Said = lambda *_: None) -> Vectors:

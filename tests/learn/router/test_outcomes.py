@@ -123,6 +123,7 @@ def test_named_columns_come_in_that_order_and_unknown_workers_are_left_out() -> 
         ({"request": "Add.", "model": "a", "ending": "great"}, "ending of 'a' is 'great'"),
         ({"request": "Add.", "model": "a", "cost": -1}, "cost is -1"),
         ({"request": "Add.", "model": "a", "cost": math.inf}, "cost is inf"),
+        ({"request": "Add.", "model": "a", "cost": 10**400}, "cost is 1000"),
         ({"request": "Add.", "model": "a", "split": "exam"}, "split is 'exam'"),
         ({"request": ["Add."], "model": "a"}, "request is ['Add.']"),
         ({"request": "Add.", "outcomes": {"a": 1}}, "the outcome of 'a' is 1"),

@@ -11,6 +11,7 @@ Without propensities nobody can tell later what another policy would have brough
 import hashlib
 import json
 import logging
+import math
 import os
 import threading
 import uuid
@@ -109,7 +110,7 @@ def read(path: Path) -> tuple[Decision, ...]:
             continue
         try:
             told = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             log.warning("%s:%d is half a line, and left out", path, number)
             continue
         try:
@@ -183,4 +184,9 @@ def _choice(told: Mapping[str, Any]) -> Choice:
 
 def _outcome(told: Mapping[str, Any]) -> Outcome:
     known = {field.name: told[field.name] for field in fields(Outcome) if field.name in told}
-    return Outcome(**{**known, "ending": Ending(told.get("ending", Ending.UNJUDGED))})
+    outcome = Outcome(**{**known, "ending": Ending(told.get("ending", Ending.UNJUDGED))})
+    if outcome.success is not None and not 0 <= outcome.success <= 1:
+        raise ValueError(f"its success is {outcome.success!r}, and must be between 0 and 1, or null")
+    if any(amount is not None and not 0 <= amount < math.inf for amount in (outcome.cost, outcome.seconds)):
+        raise ValueError("its cost and seconds must be numbers of at least 0, or null")
+    return outcome

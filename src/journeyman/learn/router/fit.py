@@ -71,7 +71,8 @@ def fit(table: Table, vectors: Vectors, config: FitConfig | None = None, seed: i
         raise InputError("no outcome is judged, so there is nothing to learn success from; record `success`, 0 to 1")
     rows = np.flatnonzero(judged.any(1))
     known = tuple(sorted(set(table.types)))
-    places = np.array([known.index(type) for type in table.types], np.int64)
+    order = {type: at for at, type in enumerate(known)}
+    places = np.array([order[type] for type in table.types], np.int64)
     made = space(vectors, table.requests, config.axes)
     full, near = made.points(vectors, table.requests)
     judged_rows = _Rows(full[rows], near[rows], places[rows], len(known), table.success[np.ix_(rows, columns)])

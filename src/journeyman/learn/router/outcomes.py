@@ -6,6 +6,7 @@ of one worker's answer alone (`model`). Which of these it is, its fields say.
 
 import hashlib
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,10 @@ _PAIR = ("weak", "strong")
 
 Complain = Callable[[str], None]
 """Is told what is wrong with a line. Nothing of that line is used."""
+
+
+_LARGEST = sys.float_info.max
+"""What is more is no amount; whole numbers in JSON know no bound."""
 
 
 class _Unusable(Exception):
@@ -247,7 +252,7 @@ def _together(found: Sequence[_Answer]) -> tuple[Row, ...]:
     texts: dict[str, set[str]] = {}
     for answer in found:
         texts.setdefault(answer.row.id, set()).update({answer.row.request} - {""})
-    merged: dict[tuple[str, str], list[Row]] = {}
+    merged: dict[tuple[str, str], _Same] = {}
     for answer in found:
         row = answer.row
         if not row.request and len(texts[row.id]) != 1:
@@ -255,18 +260,28 @@ def _together(found: Sequence[_Answer]) -> tuple[Row, ...]:
             answer.complain(f"no request, and {known}: {row.id!r}")
             continue
         text = row.request or next(iter(texts[row.id]))
-        _add(merged.setdefault((row.id, text), []), replace(row, request=text))
-    return tuple(_named(row for same in merged.values() for row in same))
+        merged.setdefault((row.id, text), _Same()).add(replace(row, request=text))
+    return tuple(_named(row for same in merged.values() for row in same.rows))
 
 
-def _add(same: list[Row], row: Row) -> None:
-    at = next((i for i, each in enumerate(same) if not each.outcomes.keys() & row.outcomes.keys()), None)
-    if at is None:
-        same.append(row)
-        return
-    outcomes = {**same[at].outcomes, **row.outcomes}
-    # A propensity belongs to one decision alone.
-    same[at] = replace(same[at], outcomes=outcomes, split=same[at].split or row.split, propensity=None)
+class _Same:
+    """Rows of one request."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._next: Counter[str] = Counter()
+        """By worker, the first row from which on it stands in none."""
+
+    def add(self, row: Row) -> None:
+        at = max(self._next[worker] for worker in row.outcomes) if row.outcomes else len(self.rows)
+        for worker in row.outcomes:
+            self._next[worker] = at + 1
+        if at == len(self.rows):
+            self.rows.append(row)
+            return
+        old = self.rows[at]
+        # A propensity belongs to one decision alone.
+        self.rows[at] = replace(old, outcomes={**old.outcomes, **row.outcomes}, split=old.split or row.split, propensity=None)
 
 
 def _named(rows: Iterable[Row]) -> Iterator[Row]:
@@ -302,8 +317,8 @@ def _number(told: Mapping[str, Any], field: str, *, low: float = 0.0, high: floa
     value = told.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high or math.isinf(value):
-        raise _Unusable(f"{field} is {value!r}, and must be a number of at least {low:g}, or null")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= min(high, _LARGEST):
+        raise _Unusable(f"{field} is {str(value)[:40]}, and must be a number of at least {low:g}, or null")
     return float(value)
 
 

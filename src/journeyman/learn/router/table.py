@@ -1,6 +1,6 @@
 """Requests, workers, and what became of asking each: the rows as arrays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,4 +71,17 @@ class Table:
             errors=self.errors[at],
             malformed=self.malformed[at],
             splits=tuple(self.splits[i] for i in pick) if self.splits else (),
+        )
+
+    def among(self, workers: Collection[str]) -> "Table":
+        """Some of the columns, in the order in which they are."""
+        at = [column for column, name in enumerate(self.workers) if name in workers]
+        return replace(
+            self,
+            cards=tuple(self.cards[column] for column in at),
+            success=self.success[:, at],
+            cost=self.cost[:, at],
+            seconds=self.seconds[:, at],
+            errors=self.errors[:, at],
+            malformed=self.malformed[:, at],
         )
