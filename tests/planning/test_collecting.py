@@ -98,9 +98,8 @@ def test_nothing_is_begun_that_could_exceed_the_limit(tmp_path: Path) -> None:
 
 
 def test_a_limit_with_a_model_that_has_no_price_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExceptionGroup) as caught:
+    with pytest.raises(InputError, match="no known price"):
         run(asked(2), tmp_path, crew(None), max_cost=1.0)
-    assert caught.group_contains(InputError, match="no known price")
 
 
 def test_an_instruction_that_nobody_can_plan_is_named_and_the_others_are_carried_out(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from journeyman.plan_result import ExecutionResult
 from journeyman.planning import crews, policies
 from journeyman.planning.policies import Kept
 from journeyman.planning.system import OrchestrationSystem
-from journeyman.stores import open_store
 
 LOGS = "execution_logs"
 
@@ -60,11 +59,7 @@ def _planner(named: str | None) -> Kept | None:
     """Who is named, else whoever is in production."""
     if named:
         return policies.find(named)
-    project = config.load()
-    if not project.folder.exists():
-        # To look is no reason to make a store.
-        return None
-    with open_store(project.store_url) as store:
+    with policies.there(config.load()) as store:
         id = policies.in_production(store)
     return policies.find(id) if id else None
 

@@ -1,7 +1,6 @@
 """Phase 2 on recorded outcomes: `journeyman train planner --phase 2 --replay`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from journeyman.cli import _planner_settings as settings
@@ -24,7 +23,7 @@ def run(told: Mapping[str, Any], kept: Kept, *, quiet: bool) -> dict[str, Any]:
         if not quiet:
             console().print(f"{len(arena.train)} requests to practise on, {len(arena.examined)} held out; nothing was trained")
         return {"train": len(arena.train), "held_out": len(arena.examined), "dry_run": True}
-    made = reinforced(Path(kept.where), arena, told["output_dir"], chosen)
+    made = reinforced(kept.path, arena, told["output_dir"], chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}

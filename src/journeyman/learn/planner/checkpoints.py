@@ -42,8 +42,9 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def resolve(path: Path) -> Path:
-    """The file that is meant by `checkpoints/phase1_best`, with its suffix or without."""
-    return path if path.suffix == SUFFIX else path.with_name(path.name + SUFFIX)
+    """The file that is meant by `checkpoints/phase1_best`, with its suffix or without. A file of just that name, such as an
+    artifact, is meant itself."""
+    return path if path.suffix == SUFFIX or not path.name or path.is_file() else path.with_name(path.name + SUFFIX)
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
