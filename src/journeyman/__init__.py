@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from journeyman.executor import create_ace_executor as create_ace_executor
     from journeyman.gate import BetterAtAnyTime as BetterAtAnyTime
     from journeyman.gate import BetterOnHeldOut as BetterOnHeldOut
+    from journeyman.learn.planner.dataset import WorkflowDataset as WorkflowDataset
+    from journeyman.learn.planner.gae import compute_gae as compute_gae
+    from journeyman.learn.planner.loss import compute_supervised_loss as compute_supervised_loss
+    from journeyman.learn.planner.network import PlannerModel as PlannerModel
+    from journeyman.learn.planner.utility import compute_reward as compute_reward
     from journeyman.learn.weights.gguf import GGUFExporter as GGUFExporter
     from journeyman.learn.weights.hardware import HardwareConfig as HardwareConfig
     from journeyman.learn.weights.hardware import detect_hardware as detect_hardware
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from journeyman.plan import Plan as Plan
     from journeyman.plan import Subtask as Subtask
     from journeyman.plan_result import ExecutionResult as ExecutionResult
+    from journeyman.planning.system import OrchestrationSystem as OrchestrationSystem
     from journeyman.playbook import Bullet as Bullet
     from journeyman.playbook import Insight as Insight
     from journeyman.playbook import Playbook as Playbook
@@ -89,6 +95,11 @@ _HOMES = {
     "evaluation": ("Decision", "Evaluation", "Result"),
     "executor": ("Executor", "create_ace_executor"),
     "gate": ("BetterAtAnyTime", "BetterOnHeldOut"),
+    "learn.planner.dataset": ("WorkflowDataset",),
+    "learn.planner.gae": ("compute_gae",),
+    "learn.planner.loss": ("compute_supervised_loss",),
+    "learn.planner.network": ("PlannerModel",),
+    "learn.planner.utility": ("compute_reward",),
     "learn.weights.gguf": ("GGUFExporter",),
     "learn.weights.hardware": ("HardwareConfig", "detect_hardware", "get_ryzen_optimized_config"),
     "learn.weights.hosting": ("OllamaHostingProfile",),
@@ -96,6 +107,7 @@ _HOMES = {
     "offline": ("OfflineTrainer", "create_offline_trainer"),
     "plan": ("Plan", "Subtask"),
     "plan_result": ("ExecutionResult",),
+    "planning.system": ("OrchestrationSystem",),
     "playbook": ("Bullet", "Insight", "Playbook"),
     "release": ("Release", "Stage"),
     "rewards.base": ("BaseReward", "RewardFunction", "RewardResult"),
