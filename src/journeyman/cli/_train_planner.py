@@ -41,7 +41,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--validation", type=click.FloatRange(0, 0.9), help="Share of examples to choose the best epoch by.  [default: 0.2]"
 )
-@click.option("--patience", type=click.IntRange(0), help="Epochs without progress before it stops; 0 for never.  [default: 8]")
+@click.option("--patience", type=click.IntRange(0), help="Epochs without progress before it stops; 0 for never.  [default: 6]")
 @click.option("--embedder", metavar="NAME", help="hashing, or sentence (an extra).  [default: hashing]")
 @click.option(
     "--checkpoint",

@@ -55,7 +55,7 @@ def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             out.print(f"{len(found.examples)} examples can be read; with --dry-run nothing was trained")
         return {"examples": len(found.examples), "config": asdict(chosen), "dry_run": True}
     folder.mkdir(parents=True, exist_ok=True)
-    _check_fresh(folder / "phase1_last.safetensors", told)
+    _check_fresh("1", folder / "phase1_last.safetensors", told)
     watching = watchers(folder, wandb=told.get("tracker") == "wandb") if told.get("tracker") != "none" else []
 
     def tell(epoch: Epoch) -> None:
@@ -93,9 +93,11 @@ def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     }
 
 
-def _check_fresh(last: Path, told: Mapping[str, Any]) -> None:
+def _check_fresh(phase: str, last: Path, told: Mapping[str, Any]) -> None:
     if last.exists() and not told.get("resume"):
-        raise InputError(f"{last.parent} holds a phase 1 already: go on with it by --resume, or name another --output-dir")
+        raise InputError(
+            f"{last.parent} holds a phase {phase} already: go on with it by --resume, or name another --output-dir"
+        )
 
 
 def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -103,12 +105,13 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
     folder: Path = told["output_dir"]
     kept = policies.find(told.get("checkpoint") or str(folder / "phase1_best"))
+    if not told.get("dry_run"):
+        _check_fresh("2", folder / "phase2", told)
     if told.get("replay"):
         from journeyman.cli import _replaying
 
         return _replaying.run(told, kept, quiet=quiet)
     models = [card.name for card in kept.learned.model.models.cards]
-    crew = crews.crew_of(models, replies=config.load().folder / "replies")
     if not models or not crews.at_the_desk(models):
         raise InputError(
             f"nobody can tell whether the work of {', '.join(models) or 'nobody'} is right, so it cannot be reinforced live;"
@@ -120,8 +123,7 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         if not quiet:
             out.print(f"{episodes} episodes with {', '.join(models)}; with --dry-run nothing was carried out")
         return {"config": chosen.json(), "models": models, "dry_run": True}
-    if (folder / "phase2").exists() and not told.get("resume"):
-        raise InputError(f"{folder} holds a phase 2 already: go on with it by --resume, or name another --output-dir")
+    crew = crews.crew_of(models, replies=config.load().folder / "replies")
     seed, held_out = chosen.ppo.seed, told.get("held_out", HELD_OUT)
     total = episodes + ((2 + len(models)) * held_out if chosen.evaluate else 0)
     with bar("executions", total, quiet=quiet, pause=5) as done:

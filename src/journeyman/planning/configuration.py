@@ -37,6 +37,17 @@ _LEFT = ("algorithm", "train_data_size")
 """Settings that say nothing here: there is one algorithm, and the data have the size that they have."""
 
 
+def _plain(value: Any) -> Any:
+    """YAML takes `1e-3` for a word, and `100.0` for no whole number."""
+    if not isinstance(value, str | float):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return int(number) if number.is_integer() else number
+
+
 def read(path: Path, phase: str) -> dict[str, Any]:
     """The settings of a phase, by our names; the weights of the documented reward under "weights".
 
@@ -45,7 +56,8 @@ def read(path: Path, phase: str) -> dict[str, Any]:
     """
     section, names = _SECTIONS[phase]
     try:
-        found = dict(yaml.safe_load(read_text(path))["training"][section])
+        told = yaml.safe_load(read_text(path))["training"][section]
+        found = {name: value if name in _LEFT else _plain(value) for name, value in dict(told).items()}
     except yaml.YAMLError as error:
         raise InputError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
     except (KeyError, TypeError, ValueError):
@@ -57,6 +69,6 @@ def read(path: Path, phase: str) -> dict[str, Any]:
             raise InputError(f"{path}: training.{section} has no setting {name!r}; there are {', '.join(sorted(known))}")
         if name not in _LEFT and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"{path}: {name} in training.{section} is {value!r}, and must be a number")
-    told: dict[str, Any] = {ours: found[name] for name, ours in names.items() if name in found}
+    settings: dict[str, Any] = {ours: found[name] for name, ours in names.items() if name in found}
     reward = {name: float(found[name]) for name in weights if name in found}
-    return told | ({"weights": reward} if reward else {})
+    return settings | ({"weights": reward} if reward else {})

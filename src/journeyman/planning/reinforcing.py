@@ -123,6 +123,7 @@ class Reinforcement:
         store.mark_run(run_id, RunState.RUNNING, app.now())
         try:
             made = self._learned(keep, heard)
+            store.add_candidate(made.candidate)
             made = self._proven(made, store, run_id, examined) if self.config.evaluate else made
         except BaseException:
             store.mark_run(run_id, RunState.STOPPED, app.now())
@@ -167,7 +168,6 @@ class Reinforcement:
             pairs = compared([task.id for task in tasks], sides[rival].utilities, sides["reinforced"].utilities, made.utility)
             evaluation = replace(pairs, looks=look - 1)
             reports[rival] = Report(evaluation=evaluation, decision=self._gate(made.utility).decide(evaluation))
-        store.add_candidate(made.candidate)
         for rival, report in reports.items():
             store.add_evaluation(
                 EvaluationRecord(

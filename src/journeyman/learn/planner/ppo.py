@@ -19,6 +19,8 @@ from journeyman.learn.planner.selector import ModelSelector, State, States
 from journeyman.learn.weights.data.whole import whole
 
 _FILE = "ppo.safetensors"
+_MEANS = ("policy_loss", "value_loss", "entropy", "kl_to_prior", "approx_kl", "clip_fraction")
+"""Of an update, over its steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +52,12 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         for name in ("episodes", "batch", "epochs", "minibatch", "most_steps"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            value = getattr(self, name)
+            if not float(value).is_integer() or value < 1:
+                raise InputError(f"{name} is {value}; it must be a whole number of at least 1")
         if not (0 <= self.gamma <= 1 and 0 <= self.lambda_gae <= 1):
             raise InputError(f"gamma is {self.gamma} and lambda {self.lambda_gae}; both lie between 0 and 1")
-        if self.learning_rate <= 0:
+        if not 0 < self.learning_rate < np.inf:
             raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
 
     @classmethod
@@ -153,6 +156,12 @@ def _learn(
     update: int,
     played: int,
 ) -> Update:
+    reward = float(np.mean([sum(step.reward for step in episode) for episode in episodes]))
+    if not np.isfinite(reward):
+        raise InputError("an episode's reward is not known, and nothing can be learned from that; learn by the utility")
+    if not any(episodes):
+        # Plans of tools alone: there was nothing to decide, so there is nothing to learn.
+        return Update(update=update, episodes=played, reward=reward, steps=0, **dict.fromkeys(_MEANS, 0.0))
     states, actions, old, advantages, returns = _flatten(episodes, config)
     found: list[dict[str, float]] = []
     for rows in _minibatches(len(states), config, update):
@@ -174,8 +183,7 @@ def _learn(
         loss["total_loss"].backward()
         torch.nn.utils.clip_grad_norm_(selector.parameters(), config.max_norm)
         optimizer.step()
-    mean = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-    reward = float(np.mean([sum(step.reward for step in episode) for episode in episodes]))
+    mean = {name: float(np.mean([one[name] for one in found])) for name in _MEANS}
     stopped = found[-1]["approx_kl"] > config.target_kl
     return Update(update=update, episodes=played, reward=reward, steps=len(found) - stopped, **mean)
 

@@ -78,6 +78,9 @@ class ReinforcedPlanner:
         """See `Planner`. A model that joined since is chosen like those whose card is like its own."""
         plan = self.planner.plan(instruction, tools=tools, models=models)
         model = self.planner.model_for(tools, models)
+        if not len(model.models):
+            # Nobody to choose from: who does it is left open, as phase 1 leaves it.
+            return plan
         chances = self.chances(model, plan)
         names = [
             step.worker if step.tool else model.models.names[int(chances[at].argmax())] for at, step in enumerate(plan.subtasks)

@@ -58,6 +58,16 @@ class SupervisedConfig:
     seed: int = 0
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("batch_size", 1), ("augmentations", 0), ("patience", 1)):
+            value = getattr(self, name)
+            if not float(value).is_integer() or value < least:
+                raise InputError(f"{name} is {value}; it must be a whole number of at least {least}")
+        if not 0 < self.learning_rate < math.inf:
+            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
+        if not 0 <= self.lambda_dag < math.inf:
+            raise InputError(f"lambda_dag is {self.lambda_dag}; it must be at least 0")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
