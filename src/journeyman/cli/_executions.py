@@ -23,9 +23,10 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Carry instructions out and log them, or show what would be carried out."""
     kept = policies.find(given["planner"]) if given["planner"] else None
     folder: Path = given["output_dir"]
-    crew = crews.crew_of(names(given["models"]), given["crew"] or "", replies=config.load().folder / "replies")
-    make = crews.planner_for(crew, kept).make
-    asked = _asked(given, list(crew))
+    models, own = names(given["models"]), given["crew"] or ""
+    crew = crews.crew_of(models, own, kept=kept, replies=config.load().folder / "replies")
+    make = crews.planner_for(crew, kept, dealt=bool(models or own)).make
+    asked = _asked(given, [name for name, worker in crew.items() if worker.card.kind == "model"])
     settings = CollectConfig(
         executions=given["num_executions"],
         explore=given["explore"],
@@ -53,10 +54,10 @@ def names(listed: str | None) -> list[str]:
     return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
-def _asked(given: Mapping[str, Any], crew: Sequence[str]) -> Sequence[Asked]:
+def _asked(given: Mapping[str, Any], models: Sequence[str]) -> Sequence[Asked]:
     if given["instructions"]:
         return collecting.of_file(given["instructions"])
-    if not crews.at_the_desk([name for name in crew if ":" in name] or ["embedded:base"]):
+    if not models or not crews.at_the_desk(models):
         raise InputError("the notes that are made up here are for the embedded desk; give your own with --instructions FILE")
     return collecting.at_the_desk(given["num_executions"], given["seed"])
 

@@ -25,10 +25,13 @@ LOGS = "execution_logs"
 def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Plan, and carry out where that was asked for."""
     kept = _planner(given["planner"])
-    crew = crews.crew_of(names(given["models"]), given["crew"] or "")
+    models, own = names(given["models"]), given["crew"] or ""
+    named = bool(models or own)
+    # A planner needs nobody to show what it would do: not a key for the models that it knows.
+    crew = {} if kept and not named and not given["carry_out"] else crews.crew_of(models, own, kept=kept)
     logger = ExecutionLogger(given["logs"] or LOGS) if given["carry_out"] else None
     system = OrchestrationSystem(
-        crews.planner_for(crew, kept),
+        crews.planner_for(crew, kept, dealt=named),
         crew,
         limits=Limits(together=given["concurrency"]),
         budget=Budget(money=given["max_cost"], seconds=given["deadline"]),

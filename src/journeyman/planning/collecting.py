@@ -68,6 +68,8 @@ class CollectConfig:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 <= self.explore <= 1:
             raise InputError(f"explore is {self.explore}; it is a share, 0 to 1")
+        if self.max_cost is not None and not self.max_cost >= 0:
+            raise InputError(f"the limit on cost is {self.max_cost:g}; it is US dollars, and at least 0")
 
 
 @dataclass(kw_only=True)
@@ -275,10 +277,10 @@ def _asked(line: str, where: str) -> Asked:
     if line.startswith("{"):
         try:
             told = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: begins like JSON and is none ({error})") from None
     text = told.get("instruction")
     if not isinstance(text, str) or not text.strip():
         raise InputError(f'{where}: no "instruction"; a line is a text, or an object with one')
-    id = str(told.get("id") or hashlib.sha256(text.encode()).hexdigest()[:16])
+    id = str(told.get("id") or hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16])
     return Asked(id=id, text=text, split=str(told.get("split") or ""))

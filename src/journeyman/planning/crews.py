@@ -25,12 +25,15 @@ def at_the_desk(models: Sequence[str]) -> bool:
     return all(name.partition(":")[0] == "embedded" for name in models)
 
 
-def crew_of(models: Sequence[str] = (), own: str = "", *, replies: Path | None = None) -> Mapping[str, Worker]:
+def crew_of(
+    models: Sequence[str] = (), own: str = "", *, kept: Kept | None = None, replies: Path | None = None
+) -> Mapping[str, Worker]:
     """Who does the subtasks: the desk's clerks and papers for the embedded models, else each model by itself.
 
     Args:
-        models: As after `--model`; the sizes of the embedded model where nobody is named.
+        models: As after `--model`. Where nobody is named, those that the planner knows, else the sizes of the embedded model.
         own: `MODULE:NAME` of a mapping from names to workers: one's own tools and agents.
+        kept: The planner.
         replies: A folder for what deterministic models replied, so that nothing is decoded twice.
 
     Raises:
@@ -38,7 +41,8 @@ def crew_of(models: Sequence[str] = (), own: str = "", *, replies: Path | None =
         InputError: There is no such mapping.
     """
     more = _own(own) if own else {}
-    names = tuple(models) or (() if more else desk.MODELS)
+    known = kept.learned.model.models.names if kept else ()
+    names = tuple(models) or (() if more else known or desk.MODELS)
     if names and at_the_desk(names):
         return {**desk.workers(names, replies=replies), **more}
     return {**{name: ByModel(model=app.connect(name), card=card_of(name)) for name in names}, **more}
@@ -85,22 +89,29 @@ class Making:
         return self.make(instruction)
 
 
-def planner_for(crew: Mapping[str, Worker], kept: Kept | None = None) -> Making:
+def planner_for(crew: Mapping[str, Worker], kept: Kept | None = None, *, dealt: bool = True) -> Making:
     """Who makes plans that a crew can carry out: a learned planner; without one the desk's expert, or a single step for all.
 
-    Raises:
-        InputError: There is no model among the crew, and no planner.
+    Without a planner and a model in the crew an `InputError` says so when a plan is asked for.
+
+    Args:
+        dealt: Whether a learned planner plans with the crew's tools and models, or with those that it learned from.
     """
     models = tuple(worker.card for worker in crew.values() if worker.card.kind == "model")
     safe = models[-1].name if models else ""
     if kept is not None:
         tools = tuple(worker.card for worker in crew.values() if worker.card.kind == "tool")
-        return Making(lambda text: _staffed(kept.planner.plan(text, tools=tools, models=models), safe))
+        hand = (tools, models) if dealt else ((), ())
+        return Making(lambda text: _staffed(kept.planner.plan(text, tools=hand[0], models=hand[1]), safe))
     if not models:
-        raise InputError("the crew has tools alone, and nobody who plans; name a planner with --planner, or a model")
+        return Making(_nobody)
     if at_the_desk([card.name for card in models]):
         return Making(lambda text: desk.expert(text, safe))
     return Making(lambda text: Plan(instruction=text, subtasks=(Subtask(id="1", text=text, worker=safe),)))
+
+
+def _nobody(_: str) -> Plan:
+    raise InputError("the crew has tools alone, and nobody who plans; name a planner with --planner, or a model")
 
 
 def _staffed(plan: Plan, safe: str) -> Plan:
