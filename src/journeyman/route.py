@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from journeyman import config, embed
 from journeyman.embed.base import Embedder
 from journeyman.errors import InputError
-from journeyman.learn.router.decide import Budget, decide_one, row
+from journeyman.learn.router.decide import Budget, decide_one
 from journeyman.learn.router.decide import Verdict as Best
 from journeyman.learn.router.decisions import DecisionLog
 from journeyman.learn.router.drift import Drift, fall_back
 from journeyman.learn.router.objective import Objective
+from journeyman.learn.router.single import Single
 from journeyman.learn.router.warm import Session, in_session
 from journeyman.policy import Choice, Forecast, Outcome
 from journeyman.routing import policies
@@ -77,6 +78,7 @@ class Router:
         if self._embedder.name != policy.fitted.embedder:
             raise InputError(f"the router was fitted with {policy.fitted.embedder!r}, and is given {self._embedder.name!r}")
         self._vector = lru_cache(maxsize=_REMEMBERED)(self._embedded)
+        self._forecast = Single(policy.fitted)
         self._id = policy.id
         self._cards = {card.name: card for card in policy.fitted.cards}
         self._lock = threading.Lock()
@@ -125,12 +127,11 @@ class Router:
             InputError: Nobody may be chosen; the message says why.
         """
         wanted = objective or self.policy.objective
-        found = self.policy.fitted.forecast(self._vector(request), (request,), (type,))
-        forecasts = row(found, 0)
+        forecasts, familiar = self._forecast(self._vector(request), request, type)
         if session is not None:
             forecasts = in_session(forecasts, session, self._cards)
         with self._lock:
-            choice = self._chosen(forecasts, wanted, float(found.familiar[0]))
+            choice = self._chosen(forecasts, wanted, familiar)
             self._spend(choice, wanted)
         return self._logged(choice, request, type)
 

@@ -27,6 +27,10 @@ _STEPS = 60
 """Halvings of the dual: from there on floats do not tell the ends apart."""
 
 
+_Weights = tuple[float, float, float]
+"""`Objective.weights`, which are read once for all workers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """One choice."""
@@ -219,7 +223,8 @@ def decide_one(forecasts: Sequence[Forecast], objective: Objective, *, dual: flo
         dual: Successes that a dollar is worth beyond the objective's own weight: `Budget.dual` in service.
         left: US dollars that this request may cost: `Budget.left` in service.
     """
-    able = [forecast for forecast in forecasts if _able(forecast, objective)]
+    weights, priced = objective.weights, objective.money_counts and not objective.unpriced
+    able = [forecast for forecast in forecasts if _able(forecast, objective, weights, priced=priced)]
     known = [forecast.cost for forecast in able if forecast.cost is not None]
     dearest = max(known) if known else None
     ranked: list[tuple[bool, float, float, str, Forecast]] = []
@@ -227,7 +232,7 @@ def decide_one(forecasts: Sequence[Forecast], objective: Objective, *, dual: flo
         cost = forecast.cost if forecast.cost is not None else dearest
         if left is not None and (cost is None or cost > left):
             continue
-        short, score = _score(forecast, cost or 0.0, objective, dual)
+        short, score = _score(forecast, cost or 0.0, objective, weights, dual)
         ranked.append((short, -score, _UNPRICED if cost is None else cost, forecast.worker, forecast))
     if not ranked:
         return Verdict(worker="", utility=math.nan, reason=_nobody(forecasts, objective, left))
@@ -236,21 +241,21 @@ def decide_one(forecasts: Sequence[Forecast], objective: Objective, *, dual: flo
     return Verdict(worker=best[3], utility=-best[1], reason=_reason(best, min(ranked) if ranked else None, objective, dual))
 
 
-def _able(forecast: Forecast, objective: Objective) -> bool:
-    _, p50_weight, p95_weight = objective.weights
+def _able(forecast: Forecast, objective: Objective, weights: _Weights, *, priced: bool) -> bool:
+    _, p50_weight, p95_weight = weights
     return (
         objective.admits(forecast.worker)
         and not math.isnan(forecast.success)
         and (forecast.p50 is not None or not p50_weight)
         and (forecast.p95 is not None or not p95_weight)
         and (objective.deadline is None or (forecast.p95 is not None and forecast.p95 <= objective.deadline))
-        and (forecast.cost is not None or objective.unpriced or not objective.money_counts)
+        and (forecast.cost is not None or not priced)
     )
 
 
-def _score(forecast: Forecast, cost: float, objective: Objective, dual: float) -> tuple[bool, float]:
+def _score(forecast: Forecast, cost: float, objective: Objective, weights: _Weights, dual: float) -> tuple[bool, float]:
     """Whether it falls short of the floor, and what it is worth among those that are alike in that."""
-    weight, p50_weight, p95_weight = objective.weights
+    weight, p50_weight, p95_weight = weights
     waits = (p50_weight and p50_weight * (forecast.p50 or 0.0)) + (p95_weight and p95_weight * (forecast.p95 or 0.0))
     paid = waits + (weight + dual) * cost
     if objective.min_quality is None:

@@ -13,11 +13,11 @@ from journeyman.learn.router.table import Floats
 
 Singles = NDArray[np.float32]
 
-_DIGITS = re.compile(r"[0-9]")
 _NUMBERS = re.compile(r"[0-9]+")
-_CAPITALS = re.compile(r"[A-Z]")
-_SIGNS = re.compile(r"[-+*/=^<>$\\{}()\[\]_|]")
-_OTHER = re.compile(r"[^\w\s]")
+_KINDS = tuple(map(re.compile, (r"[0-9]", r"[A-Z]", r"[-+*/=^<>$\\{}()\[\]_|]", r"[^\w\s]")))
+"""Digits, capitals, signs, and what is neither a word nor a space."""
+_ASCII = tuple(bytes(code for code in range(128) if kind.match(chr(code))) for kind in _KINDS)
+"""The same as bytes: texts that are ASCII alone, which most are, are counted in without looking for matches."""
 _READ = 4_000
 """Characters of a request that are counted in; its length is that of the whole."""
 
@@ -27,24 +27,31 @@ COUNTED = 10
 
 def counted(requests: Sequence[str]) -> Floats:
     """Shape (n, `COUNTED`): lengths as logarithms, and shares of digits, signs, capitals and the like."""
-    return np.array([_count(request) for request in requests], np.float64).reshape(-1, COUNTED)
+    return np.array([count(request) for request in requests], np.float64).reshape(-1, COUNTED)
 
 
-def _count(request: str) -> tuple[float, ...]:
+def count(request: str) -> tuple[float, ...]:
+    """The `COUNTED` numbers of one request."""
     text = request[:_READ]
     size, words = len(text) + 1, text.count(" ") + text.count("\n") + 1
+    kinds = _found(text)
     return (
         log1p(len(request)),
-        len(_DIGITS.findall(text)) / size,
-        len(_CAPITALS.findall(text)) / size,
-        len(_SIGNS.findall(text)) / size,
-        len(_OTHER.findall(text)) / size,
+        *(found / size for found in kinds),
         log1p(text.count("\n")),
         log1p(text.count("?")),
         log1p(text.count(".")),
-        log1p(len(_NUMBERS.findall(text))),
+        log1p(len(_NUMBERS.findall(text)) if kinds[0] else 0),
         size / words,
     )
+
+
+def _found(text: str) -> list[int]:
+    """How many characters of each of the `_KINDS` there are."""
+    if not text.isascii():
+        return [len(kind.findall(text)) for kind in _KINDS]
+    data = text.encode("ascii")
+    return [len(data) - len(data.translate(None, kind)) for kind in _ASCII]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +70,17 @@ class Space:
 
     def points(self, vectors: Vectors, requests: Sequence[str]) -> tuple[Singles, Singles]:
         """Of n requests: shape (n, d + `COUNTED`), and the same along the axes alone, (n, q)."""
-        counts = (counted(requests) - self.counts_mean) * self.counts_scale
-        full = np.empty((len(requests), len(self.axes)), np.float32)
+        full = self.full(vectors, counted(requests))
+        return full, full @ self.axes
+
+    def full(self, vectors: Vectors, counts: Floats) -> Singles:
+        """(n, d + `COUNTED`), of embeddings and what `counted` gives."""
+        full = np.empty((len(vectors), len(self.axes)), np.float32)
         d = len(self.mean)
         np.multiply(vectors - self.mean, np.float32(self.unit), out=full[:, :d])
-        np.minimum(np.maximum(counts, -_FAR), _FAR, out=full[:, d:], casting="same_kind")
-        return full, full @ self.axes
+        scaled = (counts - self.counts_mean) * self.counts_scale
+        np.minimum(np.maximum(scaled, -_FAR), _FAR, out=full[:, d:], casting="same_kind")
+        return full
 
 
 _WEIGHT = 0.1

@@ -82,19 +82,21 @@ class Neighbours:
         closeness -= self.offsets
         k = min(self.k, len(self.points))
         nearest = closeness.argpartition(len(self.points) - k, axis=1)[:, -k:]
-        found = self._both.take(nearest, axis=0).sum(1)
+        found = self.both.take(nearest, axis=0).sum(1)
         columns = self.values.shape[1]
         # Of the point itself, so that what lies off the axes counts as distance too.
         distances = (full * full).sum(1) - 2 * closeness.max(1)
-        familiar = np.interp(distances, self.distances, self._ranks, right=0.0)
+        familiar = np.interp(distances, self.distances, self.ranks, right=0.0)
         return found[:, :columns] / (found[:, columns:] + self.prior), familiar
 
     @cached_property
-    def _both(self) -> Singles:
+    def both(self) -> Singles:
+        """(p, 2 * (m + 1)): values, and beside them which are known."""
         return np.hstack([self.values, self.known])
 
     @cached_property
-    def _ranks(self) -> NDArray[np.float64]:
+    def ranks(self) -> NDArray[np.float64]:
+        """How familiar is what is as far away as `distances` say."""
         return np.linspace(1, 0, len(self.distances))
 
 

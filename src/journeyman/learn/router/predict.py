@@ -67,7 +67,7 @@ class Mixture:
 
 def case_weights(familiar: NDArray[np.float64], typed: NDArray[np.bool_]) -> Singles:
     """(n, 3): how much of each case a request is. With no type it is near or far, and between them a mixture."""
-    near = np.minimum(familiar / _FAMILIAR, 1.0)
+    near = np.minimum(familiar / FAMILIAR, 1.0)
     weights = np.empty((len(familiar), 3), np.float32)
     weights[:, NEAR] = near * ~typed
     weights[:, FAR] = (1 - near) * ~typed
@@ -75,7 +75,7 @@ def case_weights(familiar: NDArray[np.float64], typed: NDArray[np.bool_]) -> Sin
     return weights
 
 
-_FAMILIAR = 0.03
+FAMILIAR = 0.03
 """Only the strangest 3 of 100 past requests are in part far. Chosen on training splits: see LOG.md."""
 
 
