@@ -70,6 +70,18 @@ def logged(folder: Path) -> list[LoggedExecution]:
     return [each for each in read_executions(folder) if isinstance(each, LoggedExecution)]
 
 
+def test_a_test_set_is_held_out_under_every_name_and_a_split_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text('{"instruction": "draw", "split": "test"}\n{"instruction": "\\ud800", "split": "Held-Out"}\n')
+    assert [each.split for each in of_file(file)] == ["held_out", "held_out"]
+    file.write_text('{"instruction": "draw", "split": "exam"}\n')
+    with pytest.raises(InputError, match=r"asked.jsonl:1: there is no split 'exam'"):
+        of_file(file)
+    file.write_text('{"a": ' + "[" * 100_000)
+    with pytest.raises(InputError, match=r"asked.jsonl:1: begins like JSON and is none"):
+        of_file(file)
+
+
 def test_what_was_logged_is_not_carried_out_again_and_the_rest_is(tmp_path: Path) -> None:
     first = run(asked(10), tmp_path, crew(), executions=4)
     workers = crew()

@@ -26,6 +26,7 @@ from journeyman.planning import desk
 from journeyman.policy import Choice
 from journeyman.task import Split
 from journeyman.tasks.desk.notes import Note
+from journeyman.tasks.questions import split_named
 
 
 def unjudged(result: ExecutionResult) -> ExecutionResult:
@@ -283,4 +284,9 @@ def _asked(line: str, where: str) -> Asked:
     if not isinstance(text, str) or not text.strip():
         raise InputError(f'{where}: no "instruction"; a line is a text, or an object with one')
     id = str(told.get("id") or hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16])
-    return Asked(id=id, text=text, split=str(told.get("split") or ""))
+    try:
+        # A test set under another name would be learned from.
+        split = split_named(str(told["split"])).value if told.get("split") else ""
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    return Asked(id=id, text=text, split=split)

@@ -108,6 +108,13 @@ WRONG: list[tuple[Any, str]] = [
     ),
     ({"models": [{}], "examples": []}, "a card needs a name"),
     ([{"instruction": "x", "targets": {"dependencies": [[]]}, "rewards": {"cost": "dear"}}], "'dear' is no number"),
+    ([{"instruction": "x", "targets": {"dependencies": [[]]}, "rewards": {"cost": 10**400}}], "is no number"),
+    ([{"instruction": "x", "targets": {"dependencies": [[]]}, "rewards": {"success": 7}}], "7 is no number from 0 to 1"),
+    ([{"instruction": "x", "targets": {"dependencies": [[]]}, "rewards": [1]}], "rewards is no object"),
+    ({"models": 5, "examples": []}, "models: a list is needed"),
+    ({"models": [{"name": "a", "input_price": "low"}], "examples": []}, "models 0: input_price: 'low' is no number"),
+    ({"tools": [{"name": "a", "takes": "text"}], "examples": []}, "tools 0: takes: a list is needed"),
+    ({"tools": [{"name": "a", "description": 3}], "examples": []}, "description is 3, and must be a text"),
 ]
 
 
@@ -123,6 +130,9 @@ def test_a_file_that_is_not_there_or_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "half.json").write_text('[\n{"instruction": ')
     with pytest.raises(InputError, match=r"half.json:2: no JSON"):
         data.read(tmp_path / "half.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"deep.json: no JSON that can be read"):
+        data.read(tmp_path / "deep.json")
 
 
 @given(st.integers(0, 10**6), st.integers(1, 80))

@@ -145,3 +145,13 @@ def test_data_without_workers_leaves_them_to_the_policy(tmp_path: Path) -> None:
     run = train(TrainingData.of(examples, tools=data.tools), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
     planner = files.load(run.best, HashingEmbedder(64))
     assert set(planner.plan("a fried egg", models=MODELS).workers) == {""}
+
+
+@pytest.mark.parametrize("broken", ["memory", "model.", "network"])
+def test_a_file_that_was_changed_is_refused_in_a_sentence(broken: str, tmp_path: Path) -> None:
+    run = train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
+    tensors, said = checkpoints.load(run.best)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(broken)}
+    checkpoints.save(run.best, kept, {**said, "network": {"wide": 3}} if broken == "network" else said)
+    with pytest.raises(InputError, match="is no planner that can be used"):
+        files.load(run.best, HashingEmbedder(64))

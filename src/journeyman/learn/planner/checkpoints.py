@@ -37,7 +37,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: file.get_tensor(name) for name in file.keys()}, said  # noqa: SIM118
     except FileNotFoundError:
         raise InputError(f"{path} is not there; `journeyman train planner` makes it") from None
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is no checkpoint of a planner ({error}); check that it is the right file") from None
 
 

@@ -13,7 +13,7 @@ both negative, as rewards are; what was not measured is null or left out.
 
 import hashlib
 import json
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -95,6 +95,8 @@ def parse(text: str, where: str) -> TrainingData:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{where}:{error.lineno}: no JSON ({error.msg})") from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{where}: no JSON that can be read ({error})") from None
     bare = isinstance(data, list)
     rows = data if bare else data.get("examples") if isinstance(data, dict) else None
     if not isinstance(rows, list):
@@ -127,17 +129,27 @@ def write(data: TrainingData, path: Path) -> None:
 
 
 _CARD = {field.name for field in fields(Card)}
+_AMOUNTS = ("input_price", "output_price", "call_price", "seconds", "window")
+_TYPES = ("takes", "gives")
 
 
 def _cards(found: Any, kind: str, where: str) -> tuple[Card, ...]:
-    made = []
-    for at, said in enumerate(found or ()):
-        values = {"name": said} if isinstance(said, str) else said
-        if not isinstance(values, dict) or not isinstance(values.get("name"), str) or not values["name"]:
-            raise InputError(f"{where} {at}: a card needs a name")
-        lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-        made.append(Card(**{"kind": kind, **{key: value for key, value in values.items() if key in _CARD}, **lists}))
-    return tuple(made)
+    return tuple(_card(said, kind, f"{where} {at}") for at, said in enumerate(_list(found or [], where)))
+
+
+def _card(said: Any, kind: str, where: str) -> Card:
+    values = {"name": said} if isinstance(said, str) else said
+    if not isinstance(values, dict) or not isinstance(values.get("name"), str) or not values["name"]:
+        raise InputError(f"{where}: a card needs a name")
+    known = {key: value for key, value in values.items() if key in _CARD and value is not None}
+    for key, value in known.items():
+        if key in _TYPES:
+            known[key] = tuple(map(str, _list(value, f"{where}: {key}")))
+        elif key in _AMOUNTS:
+            _number(value, f"{where}: {key}", low=0)
+        elif not isinstance(value, str):
+            raise InputError(f"{where}: {key} is {str(value)[:40]}, and must be a text")
+    return Card(**{"kind": kind, **known})
 
 
 def _card_json(card: Card) -> dict[str, Any]:
@@ -179,10 +191,12 @@ def _example(row: Any, cards: Mapping[str, Sequence[Card]], where: str) -> Examp
     except PlanError as error:
         raise InputError(f"{where}: {error}") from None
     rewards = row.get("rewards") or {}
+    if not isinstance(rewards, dict):
+        raise InputError(f"{where}: rewards is no object; it holds success, cost and latency, as far as they are known")
     cost, latency = (_number(rewards.get(name), f"{where}: rewards {name}") for name in ("cost", "latency"))
     return Example(
         plan=plan,
-        success=_number(rewards.get("success"), f"{where}: rewards success"),
+        success=_number(rewards.get("success"), f"{where}: rewards success", low=0, high=1),
         cost=None if cost is None else abs(cost),
         seconds=None if latency is None else abs(latency),
         group=str(row.get("group") or ""),
@@ -215,12 +229,13 @@ def _names(found: Any, cards: Sequence[Card], what: str, shape: tuple[int, str])
     return names
 
 
-def _number(found: Any, where: str) -> float | None:
+def _number(found: Any, where: str, *, low: float = -sys.float_info.max, high: float = sys.float_info.max) -> float | None:
     if found is None:
         return None
-    if isinstance(found, bool | int | float) and math.isfinite(found):
+    if isinstance(found, bool | int | float) and low <= found <= high:
         return float(found)
-    raise InputError(f"{where}: {found!r} is no number")
+    limits = "" if low < 0 else f" from {low:g} to {high:g}" if high == 1 else f" of at least {low:g}"
+    raise InputError(f"{where}: {repr(found)[:40]} is no number{limits}")
 
 
 def _row(example: Example, places: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

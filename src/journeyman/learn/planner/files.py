@@ -87,7 +87,10 @@ def load(path: Path, embedder: Embedder) -> LearnedPlanner:
     """
     file = checkpoints.resolve(path)
     tensors, said = checkpoints.load(file)
-    model = restore(tensors, said, embedder, str(file))
+    try:
+        model = restore(tensors, said, embedder, str(file))
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise InputError(f"{file} is no planner that can be used ({type(error).__name__}: {error}); train it again") from None
     return LearnedPlanner(model, hires=hires(model.encoder.memory))
 
 
