@@ -98,8 +98,8 @@ def _bag(request: str, tools: Sequence[str]) -> Plan:
     return Plan(instruction=request, subtasks=tuple(Subtask(id=str(at), text="", tool=tool) for at, tool in enumerate(tools)))
 
 
-Found = dict[str, dict[str, dict[int, list[tuple[float, float, float]]]]]
-"""By test, method and example: node-F1, edge-F1 and exact match, once for each seed that tested on it."""
+Found = dict[str, dict[str, dict[int, dict[int, tuple[float, float, float]]]]]
+"""By test, method, example and each seed that tested on it: node-F1, edge-F1 and exact match."""
 
 
 def measure(names: Sequence[str], data: Path, embedder: Embedder, seeds: int, epochs: int) -> Found:
@@ -111,7 +111,7 @@ def measure(names: Sequence[str], data: Path, embedder: Embedder, seeds: int, ep
                     by_example = found.setdefault(test, {}).setdefault(method, {})
                     for (at, example), plan in zip(trial.tests[test], plans, strict=True):
                         scores = agreement(plan, example.plan)
-                        by_example.setdefault(at, []).append((scores.node_f1, scores.edge_f1, scores.exact))
+                        by_example.setdefault(at, {})[seed] = (scores.node_f1, scores.edge_f1, scores.exact)
     return found
 
 
@@ -119,13 +119,18 @@ def summary(found: Found) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for test, methods in found.items():
         means = {
-            method: np.array([np.mean(scores, axis=0) for _, scores in sorted(methods[method].items())]) for method in METHODS
+            method: np.array([np.mean([*scores.values()], axis=0) for _, scores in sorted(methods[method].items())])
+            for method in METHODS
         }
         best = max(METHODS[:2], key=lambda method: float(means[method][:, 0].mean()))
         gain = means["planner"][:, 0] - means[best][:, 0]
         draws = np.random.default_rng(0).integers(0, len(gain), (2000, len(gain)))
         low, high = np.quantile(gain[draws].mean(1), [0.025, 0.975])
-        seeds = [np.mean([scores[min(s, len(scores) - 1)][0] for scores in methods["planner"].values()]) for s in range(3)]
+        planner = methods["planner"].values()
+        seeds = [
+            np.mean([scores[seed][0] for scores in planner if seed in scores])
+            for seed in sorted({seed for scores in planner for seed in scores})
+        ]
         rows.append(
             {
                 "test": test,

@@ -70,7 +70,7 @@ def _planner(named: str | None) -> Kept | None:
 def _read(path: Path) -> Plan:
     try:
         return plan_json.read(json.loads(read_text(path)))
-    except (ValueError, PlanError) as error:
+    except (ValueError, RecursionError, PlanError) as error:
         raise InputError(f"{path} is no plan ({error}); `journeyman plan --output` writes one") from None
 
 

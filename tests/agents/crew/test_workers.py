@@ -212,6 +212,18 @@ async def test_what_stands_in_the_path_and_query_is_quoted() -> None:
     assert api.asked[0][0] == "GET /city/a%2Fb%3Fc?v=1&day=5+March HTTP/1.1"
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_an_argument_never_leads_out_of_the_path_that_was_written(name: str) -> None:
+    noted: list[Step] = []
+    async with served(Api(200, b"fine", headers="")) as api:
+        worker = ByHttp(api.url + "/city/{name}/mayor", card=CARD, method="DELETE")
+        with pytest.raises(WorkerFailed, match="leads elsewhere in a path") as failed:
+            await worker.do(job(name=name), noted.append)
+        await worker.close()
+    assert (api.asked, failed.value.refused, failed.value.again) == ([], True, False)
+    assert [step.cost for step in noted if isinstance(step, ToolCall)] == [0.0]
+
+
 @pytest.mark.parametrize(
     ("status", "method", "again", "wait"),
     [(429, "POST", True, 7.0), (500, "POST", False, 7.0), (500, "GET", True, 7.0), (404, "GET", False, 7.0)],

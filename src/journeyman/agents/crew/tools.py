@@ -194,8 +194,8 @@ class ByHttp:
     async def do(self, job: Job, note: Note) -> Any:
         arguments = dict(job.arguments) or {"text": job.subtask.text, "inputs": dict(job.inputs)}
         noted = _Noted(self.card, arguments, note)
-        path, body = self._request(arguments)
         try:
+            path, body = self._request(arguments)
             async with self._connections.asked(self._method, path, body) as answer:
                 data = await _read(answer)
             output = self._output(answer, data)
@@ -217,7 +217,11 @@ class ByHttp:
         path, rest = self._path, dict(arguments)
         for name in arguments:
             if f"{{{name}}}" in path:
-                path = path.replace(f"{{{name}}}", quote(_plain(rest.pop(name)), safe=""))
+                value = _plain(rest.pop(name))
+                if value in (".", ".."):
+                    # Servers and proxies take these, even when quoted, as a way to another address than was written.
+                    raise WorkerFailed(f"{self.card.name}: {name} is {value!r}, which leads elsewhere in a path", refused=True)
+                path = path.replace(f"{{{name}}}", quote(value, safe=""))
         if self._method in ("GET", "DELETE"):
             query = urlencode({name: _plain(value) for name, value in rest.items()})
             return path + (("&" if "?" in path else "?") + query if query else ""), None
