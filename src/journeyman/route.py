@@ -5,11 +5,10 @@ choice = router.route("Prove that there are infinitely many primes.")
 print(choice.worker, choice.reason)
 """
 
-import math
 import random
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from journeyman import config, embed
 from journeyman.embed.base import Embedder
 from journeyman.errors import InputError
+from journeyman.learn.planner.thompson import pareto_front
 from journeyman.learn.router.decide import Budget, decide_one
 from journeyman.learn.router.decide import Verdict as Best
 from journeyman.learn.router.decisions import DecisionLog
@@ -28,6 +28,7 @@ from journeyman.learn.router.single import Single
 from journeyman.learn.router.warm import Session, in_session
 from journeyman.policy import Choice, Forecast, Outcome
 from journeyman.routing import policies
+from journeyman.routing.online import Online, utility
 from journeyman.routing.policies import Policy, Verdict
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
@@ -37,6 +38,15 @@ _REMEMBERED = 4096
 _WAITING = 10_000
 """Decisions whose outcome may still be told, for the watch on drift."""
 SERVES = Verdict(serves=True, reason="asked for by hand")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A decision whose outcome is not known yet."""
+
+    type: str
+    forecast: Forecast
+    objective: Objective
 
 
 class Router:
@@ -85,7 +95,8 @@ class Router:
         self._draws = random.Random(seed)
         self._drift = Drift(familiar=policy.fitted.strange, unfamiliar=policy.unfamiliar)
         self._budgets: dict[Objective, Budget] = {}
-        self._waiting: dict[str, float] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._online: Online | None = None
 
     @classmethod
     def load(
@@ -96,17 +107,41 @@ class Router:
         explore: float = 0.0,
         seed: int = 0,
         log: DecisionLog | None = None,
+        online: bool = False,
     ) -> "Router":
         """A router from the folder that its training wrote, or by its id from the project's store.
 
         Args:
             unproven: Let it choose although no gate has let it pass.
+            online: Learn from outcomes while serving, as `learn_online` says; what is learned is kept in the folder.
 
         Raises:
-            InputError: There is no such router, or its files are not what they were.
+            InputError: There is no such router, its files are not what they were, or it shall learn and could not.
         """
         policy, verdict = find(where)
-        return cls(policy, verdict=SERVES if unproven else verdict, explore=explore, seed=seed, log=log)
+        if online and not Path(where).is_dir():
+            raise InputError("a router that learns while serving keeps its state in its folder; name the folder, not an id")
+        router = cls(policy, verdict=SERVES if unproven else verdict, explore=explore, seed=seed, log=log)
+        if online:
+            router.learn_online(Path(where) / policies.ONLINE)
+        return router
+
+    def learn_online(self, state: Path) -> None:
+        """From now on learn from what `became` tells, and go on with what the file `state` holds.
+
+        Workers that `explore` could draw are chosen as often as they may be the best, as far as forecasts and outcomes tell
+        (Thompson sampling). Requests with a floor of quality are chosen for as always: more success is worth nothing there.
+
+        Raises:
+            InputError: The state is no such file, a share is to be explored besides, or there is no log to tell outcomes by.
+        """
+        if self.explore:
+            raise InputError("a router that learns while serving explores by itself; leave out the share to explore")
+        if self._log is None:
+            raise InputError("a router that learns while serving needs a log of decisions, by whose ids outcomes are told")
+        if self.policy.objective.min_quality is not None:
+            raise InputError("a router with a floor of quality cannot learn while serving; give it an objective with weights")
+        self._online = Online(self._id, self.policy.fitted.workers, state, self._draws.getrandbits(32))
 
     def route(
         self,
@@ -131,20 +166,23 @@ class Router:
         if session is not None:
             forecasts = in_session(forecasts, session, self._cards)
         with self._lock:
-            choice = self._chosen(forecasts, wanted, familiar)
+            choice = self._chosen(forecasts, wanted, (familiar, type))
             self._spend(choice, wanted)
-        return self._logged(choice, request, type)
+        return self._logged(choice, request, type, wanted)
 
     def became(self, decision: str, outcome: Outcome) -> None:
-        """Tell what became of a decision, by the id in its `extra`: for the log, and for the watch on drift."""
+        """Tell what became of a decision, by the id in its `extra`: for the log, the watch on drift, and to learn online."""
         with self._lock:
-            expected = self._waiting.pop(decision, None)
-            if expected is not None and outcome.success is not None:
-                self._drift.learn(expected, outcome.success)
+            waiting = self._waiting.pop(decision, None)
+            if waiting is not None and outcome.success is not None:
+                self._drift.learn(waiting.forecast.success, outcome.success)
+            if waiting is not None and self._online is not None:
+                self._online.learn(waiting.type, waiting.forecast, outcome, waiting.objective)
         if self._log is not None:
             self._log.became(decision, outcome)
 
-    def _chosen(self, forecasts: tuple[Forecast, ...], objective: Objective, familiar: float) -> Choice:
+    def _chosen(self, forecasts: tuple[Forecast, ...], objective: Objective, of: tuple[float, str]) -> Choice:
+        familiar, type = of
         why = self._drift.see(familiar) if self.verdict.serves else f"the router is not proven ({self.verdict.reason})"
         if why:
             safe = fall_back(why, forecasts, objective, self.policy.singles)
@@ -158,7 +196,21 @@ class Router:
         if why:
             # Nobody is safe within the limits: the best guess is taken, and said to be one.
             return self._choice(best.worker, forecasts, f"{safe.reason}; so {best.reason}", fallback=why)
+        if self._online is not None and objective.min_quality is None:
+            return self._sampled(self._online, type, forecasts, (best, objective, left))
         return self._drawn(best, forecasts, objective, left)
+
+    def _sampled(
+        self, online: Online, type: str, forecasts: tuple[Forecast, ...], of: tuple[Best, Objective, float | None]
+    ) -> Choice:
+        """One of those that are not beaten in everything, as often as it may be the best."""
+        best, objective, left = of
+        budget = self._budget(objective)
+        # A dollar counts what it counts in the choice without learning.
+        priced = replace(objective, cost=objective.cost + (budget.dual if budget else 0.0))
+        arms = _explorable(best.worker, forecasts, objective, left)
+        expected = {each.worker: utility(each, priced) for each in forecasts if each.worker in arms}
+        return replace(online.choose(type, expected), policy=self._id, forecasts=forecasts)
 
     def _drawn(self, best: Best, forecasts: tuple[Forecast, ...], objective: Objective, left: float | None) -> Choice:
         """The best one, or now and then another to learn from, with the probability that it had."""
@@ -202,12 +254,13 @@ class Router:
         if cost is not None:
             self._budgets[objective] = budget.after(cost)
 
-    def _logged(self, choice: Choice, request: str, type: str) -> Choice:
+    def _logged(self, choice: Choice, request: str, type: str, objective: Objective) -> Choice:
         if self._log is None:
             return choice
         id = self._log.decided(choice, request, type=type)
         with self._lock:
-            self._waiting[id] = next(each.success for each in choice.forecasts if each.worker == choice.worker)
+            forecast = next(each for each in choice.forecasts if each.worker == choice.worker)
+            self._waiting[id] = _Waiting(type, forecast, objective)
             if len(self._waiting) > _WAITING:
                 del self._waiting[next(iter(self._waiting))]
         return replace(choice, extra={**choice.extra, "decision": id})
@@ -233,8 +286,8 @@ def _explorable(best: str, forecasts: Sequence[Forecast], objective: Objective, 
     """The best one, and those that meet every limit and of which no other is better in all that counts; in order of names."""
     alone = replace(objective, min_quality=None)
     able = [each for each in forecasts if each.worker == best or _within(each, objective, alone, left)]
-    front = [each for each in able if each.worker == best or not any(_beats(other, each) for other in able)]
-    return tuple(sorted(each.worker for each in front))
+    front = pareto_front(*zip(*((each.success, each.cost, each.p95) for each in able), strict=True))
+    return tuple(sorted({best, *(able[at].worker for at in front)}))
 
 
 def _within(forecast: Forecast, objective: Objective, alone: Objective, left: float | None) -> bool:
@@ -242,17 +295,3 @@ def _within(forecast: Forecast, objective: Objective, alone: Objective, left: fl
         return False
     limits = [limit for limit in (left, objective.max_cost) if limit is not None]
     return bool(decide_one((forecast,), alone, left=min(limits, default=None)).worker)
-
-
-def _beats(one: Forecast, other: Forecast) -> bool:
-    """Whether it is as good in everything, and better in something. What is unknown is worst."""
-    pairs = [
-        (one.success, other.success),
-        (-_or_inf(one.cost), -_or_inf(other.cost)),
-        (-_or_inf(one.p95), -_or_inf(other.p95)),
-    ]
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
-
-
-def _or_inf(value: float | None) -> float:
-    return math.inf if value is None else value

@@ -32,7 +32,8 @@ def run(requests: tuple[str, ...], given: Mapping[str, Any], *, quiet: bool) -> 
     if not asked:
         raise InputError('no request is given; say it, as in: journeyman route "Prove that …", or name a file: --input FILE')
     log = DecisionLog(given["log"], texts=not given["no_text"]) if given["log"] else None
-    router = Router.load(given["policy"], unproven=given["unproven"], explore=given["explore"], seed=given["seed"], log=log)
+    drawing = {name: given[name] for name in ("unproven", "explore", "seed", "online")}
+    router = Router.load(given["policy"], log=log, **drawing)
     wanted = objective(given, router.policy.objective)
     found = []
     for request, kind in asked:

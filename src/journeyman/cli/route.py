@@ -25,6 +25,7 @@ from journeyman.cli._train_router import OUTPUT
 @click.option("--explain", is_flag=True, help="Show what each model is expected to bring, and why one was chosen.")
 @click.option("--unproven", is_flag=True, help="Let a router choose that no gate has let pass.")
 @click.option("--explore", type=click.FloatRange(0, 1), default=0.0, help="Share drawn at random, to learn from.")
+@click.option("--online", is_flag=True, help="Choose as outcomes have told a program so far (Thompson sampling); needs --log.")
 @click.option("--log", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Add the decisions to this file.")
 @click.option("--no-text", is_flag=True, help="Keep digests of requests in the log, and no texts.")
 @click.option("--seed", type=int, default=0, help="Of what is drawn.")

@@ -3,6 +3,7 @@
 DIR/policy.json            what is wanted, the best single worker, and the digest of the predictors
 DIR/predictor.safetensors  the predictors
 DIR/verdict.json           what the gate said, where it was asked
+DIR/online.json            what was learned beyond that while serving, where it was asked for
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
 
 FORMAT = "journeyman-router-1"
-POLICY, PREDICTOR, VERDICT = "policy.json", "predictor.safetensors", "verdict.json"
+POLICY, PREDICTOR, VERDICT, ONLINE = "policy.json", "predictor.safetensors", "verdict.json", "online.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ class Verdict:
 
 def write_predictor(fitted: Fitted, folder: Path) -> None:
     """Write the predictors, whose digest a policy names. What stood beside older ones goes."""
-    for name in (VERDICT, POLICY):
+    for name in (VERDICT, POLICY, ONLINE):
         (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     files.save(fitted, folder / PREDICTOR)

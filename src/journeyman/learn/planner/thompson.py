@@ -72,9 +72,9 @@ class Thompson:
         for kept, value in ((self.count, 1.0), (self.sum, worth), (self.squares, worth**2)):
             kept.setdefault(type, np.zeros(len(self.workers)))[at] += value
 
-    def choose(self, type: str, chance: np.random.Generator) -> Choice:
-        """Who does it, drawn; with the probability that this had."""
-        chances = self.probabilities(type, chance)
+    def choose(self, type: str, chance: np.random.Generator, ahead: Floats | None = None) -> Choice:
+        """Who does it, drawn; with the probability that this had. `ahead` as for `probabilities`."""
+        chances = self.probabilities(type, chance, ahead)
         at = int(chance.choice(len(self.workers), p=chances))
         best = int(chances.argmax())
         reason = f"chosen with {chances[at]:.2f}; {self.workers[best]} with {chances[best]:.2f} is the best as far as is known"
@@ -87,12 +87,19 @@ class Thompson:
             explored=at != best,
         )
 
-    def probabilities(self, type: str, chance: np.random.Generator) -> Floats:
-        """With which each worker is chosen for a request of this type, shape (m,): none is 0, and the cap is kept."""
+    def probabilities(self, type: str, chance: np.random.Generator, ahead: Floats | None = None) -> Floats:
+        """With which each worker is chosen for a request of this type, shape (m,), and the cap is kept.
+
+        Args:
+            ahead: (m,), what is known of each for this request beforehand, where outcomes are learned beyond it; minus
+                infinity for a worker that may not be chosen. Of all others none has the probability 0.
+        """
         means, spreads = self.posterior(type)
-        drawn = chance.normal(means, spreads, size=(self.config.draws, len(means)))
+        ahead = np.zeros(len(means)) if ahead is None else ahead
+        drawn = chance.normal(means, spreads, size=(self.config.draws, len(means))) + ahead
+        means = means + ahead
         wins = np.bincount(drawn.argmax(axis=1), minlength=len(means)).astype(np.float64)
-        wins[wins == 0] = 0.5
+        wins[(wins == 0) & np.isfinite(ahead)] = 0.5
         chances: Floats = wins / wins.sum()
         best = int(means.argmax())
         others = 1 - chances[best]
