@@ -35,7 +35,9 @@ def test_lambda_one_gives_returns_less_values_and_lambda_zero_the_one_step_error
     assert compute_gae(rewards, values, gamma, 0.0) == pytest.approx(rewards + gamma * following - values)
 
 
-@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6), st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6))
+@given(
+    st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6), st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6)
+)
 def test_episodes_laid_end_to_end_are_as_if_each_were_alone(
     one: list[tuple[float, float]], other: list[tuple[float, float]]
 ) -> None:
