@@ -22,6 +22,7 @@ from journeyman.planning.collecting import Asked
 from journeyman.planning.courses import courses
 from journeyman.planning.crews import Make
 from journeyman.planning.live import LiveEnvironment
+from journeyman.routing.proving import answered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,11 +132,13 @@ class Replay:
 
     @classmethod
     def of(cls, planner: LearnedPlanner, table: Table, seed: int = 0) -> "Replay":
-        """The rows as the file splits them, else by a hash of the request; those of unknown outcome are left out.
+        """The rows as the file splits them, else by a hash of the request; those of unknown outcome are left out. A call that
+        failed is no success: without it a worker that is often down would look as good as its answers.
 
         Raises:
             InputError: A row is of a kind of work that the planner does not know, or there are too few.
         """
+        table = answered(table)
         complete = table.take(np.flatnonzero(np.isfinite(table.success).all(axis=1)))
         split = parts(complete, validation=0.0, seed=seed)
         if len(split.train) < 1 or len(split.held_out) < 1:
