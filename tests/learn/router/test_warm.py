@@ -1,11 +1,8 @@
 """A model that has read the session is cheaper to ask again than its price list says of others."""
 
-import numpy as np
-
-from journeyman.learn.router.base import Forecasts
-from journeyman.learn.router.decide import decide, decide_one
+from journeyman.learn.router.decide import decide_one
 from journeyman.learn.router.objective import parse
-from journeyman.learn.router.warm import Session, all_in_session, in_session
+from journeyman.learn.router.warm import Session, in_session
 from journeyman.policy import Card, Forecast
 
 CARDS = {
@@ -38,17 +35,7 @@ def test_a_long_session_stays_with_its_model_and_a_new_one_goes_to_the_cheaper()
     assert decide_one(in_session(offered, Session(tokens=100_000, worker="large"), CARDS), objective).worker == "large"
 
 
-def test_arrays_and_single_forecasts_cost_the_same() -> None:
-    names = ("small", "large", "tool", "unknown", "nobody")
-    cost = np.array([[0.001, 0.005, 0.01, np.nan, 0.1]])
-    one = np.full_like(cost, 0.5)
-    forecasts = Forecasts(workers=names, success=one, cost=cost, p50=one, p95=one, familiar=np.ones(1))
-    session = Session(tokens=1000, worker="small")
-    offered = [
-        Forecast(worker=name, success=0.5, cost=None if np.isnan(value) else value, p50=0.5, p95=0.5)
-        for name, value in zip(names, cost[0].tolist(), strict=True)
-    ]
-    alone = [np.nan if f.cost is None else f.cost for f in in_session(offered, session, CARDS)]
-    together = all_in_session(forecasts, session, CARDS)
-    np.testing.assert_allclose(together.cost[0], alone)
-    assert decide(together, parse("quality - cost")).worker(0) == "small"
+def test_what_has_no_card_or_price_has_no_known_cost_in_a_session() -> None:
+    offered = [Forecast(worker=name, success=0.5, cost=0.1, p50=None, p95=None) for name in ("tool", "unknown", "nobody")]
+    found = in_session(offered, Session(tokens=1000, worker="small"), CARDS)
+    assert [each.cost for each in found] == [0.1, None, None]

@@ -7,9 +7,6 @@ and to no other.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from journeyman.learn.router.base import Forecasts
 from journeyman.policy import Card, Forecast
 
 
@@ -42,12 +39,6 @@ class Session:
 def in_session(forecasts: Sequence[Forecast], session: Session, cards: Mapping[str, Card]) -> tuple[Forecast, ...]:
     """The forecasts of one request with the session's tokens in their cost. Who has no card has no known cost."""
     return tuple(replace(forecast, cost=_with(forecast.cost, session, cards.get(forecast.worker))) for forecast in forecasts)
-
-
-def all_in_session(forecasts: Forecasts, session: Session, cards: Mapping[str, Card]) -> Forecasts:
-    """The same of n requests, each of which could be the session's next."""
-    reads = [_with(0.0, session, cards.get(worker)) for worker in forecasts.workers]
-    return replace(forecasts, cost=forecasts.cost + np.array([np.nan if cost is None else cost for cost in reads]))
 
 
 def _with(cost: float | None, session: Session, card: Card | None) -> float | None:
