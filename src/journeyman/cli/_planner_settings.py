@@ -1,7 +1,6 @@
 """Options and a file of settings become the settings of a phase."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from journeyman.errors import InputError
@@ -38,8 +37,9 @@ def supervised(told: Mapping[str, Any]) -> "SupervisedConfig":
         "seed": "seed",
     }
     given = {name: told[option] for option, name in names.items() if option in told}
-    made = replace(SupervisedConfig(), **given)
-    return made if made.patience else replace(made, patience=made.epochs)
+    if given.get("patience") == 0:
+        given["patience"] = given.get("epochs", SupervisedConfig.epochs)
+    return SupervisedConfig(**given)
 
 
 def reinforced(told: Mapping[str, Any]) -> "ReinforceConfig":

@@ -1,0 +1,77 @@
+"""Small planners in files: a bakery's orders are letters that models write, and calls of a tool."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from journeyman.embed.hashing import HashingEmbedder
+from journeyman.learn.planner import checkpoints, files
+from journeyman.learn.planner.base import Example
+from journeyman.learn.planner.data import TrainingData
+from journeyman.learn.planner.network import NetworkConfig
+from journeyman.learn.planner.predict import LearnedPlanner
+from journeyman.learn.router.table import Floats, Table
+from journeyman.plan import Plan, Subtask
+from journeyman.policy import Card
+
+MODELS = (Card(name="small", input_price=0.1, output_price=0.2), Card(name="large", input_price=3.0, output_price=9.0))
+KINDS = ("easy letter", "hard letter")
+SMALL = NetworkConfig(width=16, rank=8, dropout=0.0)
+
+
+def example(at: int, *, workers: bool = True, tool: bool = True) -> Example:
+    """A letter, of one kind or the other, and the bread for it by a tool."""
+    kind, worker = KINDS[at % 2], MODELS[at % 2].name if workers else ""
+    letter = Subtask(id="1", text=f"Write {kind} {at}", type=kind, worker=worker)
+    bread = Subtask(id="2", text="bake", type="baking", tool="bake", after=("1",))
+    plan = Plan(instruction=f"{kind} number {at}, and bread for it", subtasks=(letter, bread) if tool else (letter,))
+    return Example(plan=plan, success=1.0, cost=0.01, seconds=1.0)
+
+
+def bakery(number: int = 24, *, workers: bool = True, tool: bool = True, models: tuple[Card, ...] = MODELS) -> TrainingData:
+    return TrainingData.of((example(at, workers=workers, tool=tool) for at in range(number)), models=models if workers else ())
+
+
+def written(folder: Path, training: TrainingData | None = None, *, name: str = "phase1_best", seed: int = 0) -> Path:
+    """An untrained planner, in a file as phase 1 writes it."""
+    training = training or bakery()
+    model = files.build(training, HashingEmbedder(64), SMALL, seed)
+    path = folder / f"{name}{checkpoints.SUFFIX}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checkpoints.save(path, *files.contents(model, training))
+    return path
+
+
+def opened(path: Path) -> LearnedPlanner:
+    return files.load(path, HashingEmbedder(64))
+
+
+def shake(module: torch.nn.Module, scale: float, seed: int) -> None:
+    """Weights that nobody learned."""
+    with torch.no_grad():
+        for at, parameter in enumerate(module.parameters()):
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed + at)))
+
+
+def outcomes(number: int = 160, *, same: bool = False) -> Table:
+    """Letters that were given to both: the small one gets the easy ones right, the large one all, at forty times the price.
+
+    Args:
+        same: Everybody gets everything right, for the same price.
+    """
+    easy = np.arange(number) % 2 == 0
+    success: Floats = np.stack([easy | same, np.ones(number, bool)], 1).astype(float)
+    cost: Floats = np.tile([0.01, 0.01 if same else 0.4], (number, 1))
+    return Table(
+        ids=tuple(f"r{at}" for at in range(number)),
+        requests=tuple(f"please, {KINDS[at % 2]} number {at}" for at in range(number)),
+        types=tuple(KINDS[at % 2] for at in range(number)),
+        cards=MODELS,
+        success=success,
+        cost=cost,
+        seconds=np.ones((number, 2)),
+        errors=np.zeros((number, 2), bool),
+        malformed=np.zeros((number, 2), bool),
+        splits=tuple("held_out" if at % 4 > 1 else "train" for at in range(number)),
+    )
