@@ -1,5 +1,6 @@
 """`journeyman train router`, `route` and `evaluate router`, end to end on files."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,9 @@ def test_lines_that_cannot_be_used_are_left_out_where_that_is_asked_for(capsys: 
         file.write('{"request": "Add.", "model": "counter", "success": 7}\n')
     assert main(["train", "router", "--outcomes", "outcomes.jsonl", "--skip-unusable", "--dry-run"]) == 0
     assert "left out: outcomes.jsonl:51" in capsys.readouterr().err
+
+
+def test_what_is_no_text_on_stdin_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"fine\n\xff"), encoding="utf-8"))
+    assert main(["route", "--input", "-"]) == 2
+    assert "standard input is not UTF-8 text (byte 5)" in capsys.readouterr().err

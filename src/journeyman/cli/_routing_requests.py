@@ -51,13 +51,20 @@ def _asked(requests: tuple[str, ...], source: str | None, kind: str) -> Iterator
             raise InputError("a request is empty; say what is asked")
         yield request, kind
     if source == "-":
-        lines = sys.stdin.read().splitlines()
+        lines = _of_stdin().splitlines()
     elif source is not None and not _is_json_lines(Path(source)):
         lines = read_text(source).splitlines()
     else:
         lines = []
         yield from _of_json(Path(source), kind) if source else ()
     yield from ((line, kind) for line in lines if line.strip())
+
+
+def _of_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from None
 
 
 def _is_json_lines(path: Path) -> bool:
