@@ -91,5 +91,5 @@ def _tell(collected: Collected) -> None:
     least = "at least " if collected.unpriced else ""
     out.print(f"cost: {least}${collected.cost:.4f}")
     if collected.stopped:
-        out.print(f"stopped: {collected.stopped}; the same command goes on from here", style="yellow")
+        out.print(f"stopped: {collected.stopped}; the same command goes on from here", style="yellow", soft_wrap=True)
     out.print(f"logged in {collected.path}; next: journeyman dataset planner --logs {collected.path.parent}")
