@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.agents.crew.base import Worker
 from journeyman.agents.orchestrator import Limits
 from journeyman.capture.execution_log import ExecutionLogger, LoggedExecution, read_executions
 from journeyman.errors import PlanError
@@ -70,7 +71,7 @@ def test_where_no_plan_can_be_made_or_nobody_does_a_step_nothing_is_begun_and_no
 
 
 def test_the_planner_is_told_who_there_is() -> None:
-    crew = {"a": says("one"), "m": model("hello")}
+    crew: dict[str, Worker] = {"a": says("one"), "m": model("hello")}
     system = OrchestrationSystem(planner(), crew)
     assert [card.name for card in system.cards("tool")] == ["tool"]
     assert [card.name for card in system.cards("model")] == ["m"]
