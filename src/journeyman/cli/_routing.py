@@ -44,6 +44,7 @@ def train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, 
         alpha=gate.alpha,
         target_stage=Stage(given["target_stage"]),
         force=given["force"],
+        newcomers=given["newcomer"],
     )
     check_writable(given["output"] / policies.POLICY)
     table = _table(_rows(given, quiet=quiet), given)

@@ -15,6 +15,28 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 
 
+class Group(click.Group):
+    """Takes arguments of its own, unless the first word is a sub-command."""
+
+    allow_interspersed_args = True
+    """As any command does: options may come after the arguments."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args and args[0] in self.commands:
+            above = click.Context(self, info_name=info_name, parent=parent)
+            return self.commands[args[0]].make_context(args[0], args[1:], parent=above, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+class Own(click.Argument):
+    """Is told by the group itself, so that its sub-commands do not seem to take it too."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
 def json_option(made: _Made) -> _Made:
     """Gives a command `--json`, as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")(made)

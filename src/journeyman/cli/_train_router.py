@@ -37,6 +37,9 @@ OUTPUT = Path("routers/trained")
     metavar="N",
     help="How long answers are whose length was not recorded.",
 )
+@click.option(
+    "--newcomer", multiple=True, metavar="MODEL", help="Was asked a few only: place it by how hard they are. See route anchors."
+)
 @click.option("--skip-unusable", is_flag=True, help="Leave lines out that cannot be used.")
 @click.option(
     "--output",

@@ -5,30 +5,11 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option, options_named
+from journeyman.cli._shared import Group, Own, emit, json_option, options_named
 
 
-class _FilesOr(click.Group):
-    """Takes files, unless the first word is a sub-command."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if args and args[0] in self.commands:
-            above = click.Context(self, info_name=info_name, parent=parent)
-            return self.commands[args[0]].make_context(args[0], args[1:], parent=above, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-
-class _Files(click.Argument):
-    """Is told by the group itself, so that its sub-commands do not seem to take files too."""
-
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return []
-
-
-@click.group(cls=_FilesOr, invoke_without_command=True, subcommand_metavar="FILES... | executions [OPTIONS]")
-@click.argument("files", cls=_Files, nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="FILES... | executions [OPTIONS]")
+@click.argument("files", cls=Own, nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "format_name", metavar="NAME", help="What the files are.  [default: recognised by what they hold]")
 @click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
 @click.option("--dry-run", is_flag=True, help="Read and count, and store nothing.")

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli._shared import Group, Own, emit, json_option
 from journeyman.cli._train_router import OUTPUT
 
 
-@click.command()
-@click.argument("requests", nargs=-1, metavar="[REQUEST]...")
+@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[REQUEST]... | anchors [OPTIONS]")
+@click.argument("requests", cls=Own, nargs=-1)
 @click.option("--policy", default=str(OUTPUT), show_default=True, metavar="DIR|ID", help="The router: its folder, or its id.")
 @click.option(
     "--input", "source", metavar="FILE", help="Requests, one a line, or JSON lines with request and type; - for stdin."
@@ -45,3 +45,31 @@ def command(as_json: bool, requests: tuple[str, ...], **given: Any) -> None:
 
     result = _routing_requests.run(requests, given, quiet=as_json)
     emit(result, as_json=as_json)
+
+
+@command.command()
+@click.option(
+    "--outcomes", type=click.Path(path_type=Path, dir_okay=False, exists=True), multiple=True, required=True, metavar="FILE",
+    help="What became of requests with the models that are known.",
+)  # fmt: skip
+@click.option("--count", type=click.IntRange(5), default=30, show_default=True, help="How many; 20 to 50 place a model well.")
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write them here, not to stdout."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the split, as for the training.")
+@click.option("--held-out-share", type=click.FloatRange(0, 0.9), default=0.2, show_default=True, help="As for the training.")
+@json_option
+def anchors(as_json: bool, **given: Any) -> None:
+    """Say what to ask a new model: the few requests that tell the most of it.
+
+    How hard each request is, the known models have shown. Ask these of the new one, judge its answers, add model and success to
+    each line, and train with --newcomer: it is then placed on all the others. No request is held out.
+
+    \b
+    Examples:
+      journeyman route anchors --outcomes outcomes.jsonl --count 30 --output anchors.jsonl
+      journeyman train router --outcomes outcomes.jsonl --outcomes answers.jsonl --newcomer openai:gpt-5-nano
+    """
+    from journeyman.cli import _routing_anchors
+
+    emit(_routing_anchors.run(given, quiet=as_json), as_json=as_json)

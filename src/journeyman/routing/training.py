@@ -24,6 +24,7 @@ from journeyman.learn.router.predict import Fitted
 from journeyman.learn.router.table import Table
 from journeyman.release import Release, Stage
 from journeyman.routing import policies as kept
+from journeyman.routing.newcomers import placed
 from journeyman.routing.proving import Proof, Utilities, answered, prove, singles
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import EvaluationRecord, RunRecord, RunState, Store
@@ -55,6 +56,8 @@ class RouterConfig:
     """Where it goes if it passes."""
     force: bool = False
     """Go there even if it does not pass."""
+    newcomers: tuple[str, ...] = ()
+    """Workers that were asked a few requests only, and are placed by these: see `routing.newcomers`."""
 
     @property
     def gate(self) -> BetterOnHeldOut:
@@ -116,6 +119,8 @@ def train(table: Table, embedder: Embedder, config: RouterConfig, places: Places
     """
     split = parts(table, held_out=config.held_out, validation=config.validation, seed=config.seed)
     table = learnable(table, split, config.objective)
+    if config.newcomers:
+        table = placed(table, split.train, config.newcomers)
     vectors = embedded(embedder, table.requests, said)
     run_id = f"router-{app.now():%Y%m%d-%H%M%S-%f}"
     places.store.add_run(RunRecord(id=run_id, kind="train router", config=config.json(), started_at=app.now()))
@@ -225,7 +230,8 @@ def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterCon
         fitted=fitted,
         predictor=kept.digest(folder / kept.PREDICTOR),
         objective=objective,
-        singles=singles(rows, objective),
+        # Who was hardly asked is nobody to fall back on.
+        singles=singles(rows.among([name for name in rows.workers if name not in config.newcomers]), objective),
         dual=tuned_dual(forecasts, objective) if objective.max_cost is not None else 0.0,
         unfamiliar=float((forecasts.familiar < fitted.strange).mean()),
         most=Utilities.of(rows, objective).most,
