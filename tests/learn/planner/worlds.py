@@ -31,25 +31,20 @@ _DISHES = {
     "a cup of tea": ("boil_water", "brew_tea"),
     "a fried egg": ("fry_egg",),
 }
-_SPOKEN = {"a short poem": ("writing", "small"), "a hard proof": ("proving", "large")}
-"""What no tool does: its kind of work, and who does it."""
 _ASKING = ("Make me {}", "Please prepare {}", "{} for breakfast, please", "I would like {} now", "Could I have {}?")
 _GUESTS = ("Ada", "Bert", "Cleo", "Dora", "Emil", "Fay", "Gus", "Hana")
 
 
 def plan_for(dishes: list[str], instruction: str) -> Plan:
-    """Each dish a chain of its own; proofs need care, so the large model does them."""
+    """Each dish a chain of its own; eggs need care, so the large model fries them."""
     subtasks: list[Subtask] = []
     for dish in dishes:
-        for at, tool in enumerate(_DISHES.get(dish, ("",))):
-            kind, worker = _SPOKEN.get(dish, ("frying" if tool == "fry_egg" else "heating", ""))
+        for at, tool in enumerate(_DISHES[dish]):
+            after = (subtasks[-1].id,) if at else ()
+            worker = "large" if tool == "fry_egg" else "small"
+            kind = "frying" if tool == "fry_egg" else "heating"
             made = Subtask(
-                id=str(len(subtasks) + 1),
-                text=f"{tool} for {dish}",
-                tool=tool,
-                after=(subtasks[-1].id,) if at else (),
-                worker=worker,
-                type=kind,
+                id=str(len(subtasks) + 1), text=f"{tool} for {dish}", tool=tool, after=after, worker=worker, type=kind
             )
             subtasks.append(made)
     return Plan(instruction=instruction, subtasks=tuple(subtasks))
@@ -60,10 +55,22 @@ def kitchen(number: int = 60, seed: int = 0) -> TrainingData:
     chance = random.Random(seed)
     examples = []
     for at in range(number):
-        dishes = chance.sample(sorted({**_DISHES, **_SPOKEN}), chance.choice((1, 1, 2)))
+        dishes = chance.sample(sorted(_DISHES), chance.choice((1, 1, 2)))
         said = f"{chance.choice(_ASKING).format(' and '.join(dishes))}, table {at} ({chance.choice(_GUESTS)})"
         examples.append(Example(plan=plan_for(dishes, said), success=1.0, cost=0.01, seconds=1.0))
     return TrainingData.of(examples, tools=TOOLS, models=MODELS)
+
+
+def office(number: int = 60, seed: int = 0) -> TrainingData:
+    """Work that no tool does: poems are for the small model, proofs for the large one."""
+    chance = random.Random(seed)
+    examples = []
+    for at in range(number):
+        wish, kind, worker = chance.choice((("a short poem", "writing", "small"), ("a hard proof", "proving", "large")))
+        said = f"{chance.choice(_ASKING).format(wish)}, number {at}"
+        step = Subtask(id="1", text=said, type=kind, worker=worker)
+        examples.append(Example(plan=Plan(instruction=said, subtasks=(step,)), success=1.0, cost=0.01, seconds=1.0))
+    return TrainingData.of(examples, models=MODELS)
 
 
 def numbers(seed: int, *shape: int, scale: float = 4.0) -> NDArray[np.float64]:
