@@ -150,16 +150,16 @@ def killed(arguments: list[str], there: Path, *, after: float) -> None:
 def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
     letters(400)
     data.write(bakery(120), Path("set.json"))
-    first = [*FIRST, "--epochs", "12", "--patience", "0"]
+    first = [*FIRST, "--epochs", "6", "--patience", "0"]
     run(*first, "--output-dir", "whole")
     killed([*first, "--output-dir", "cut"], Path("cut/phase1_last.safetensors"), after=0.3)
     run(*first, "--output-dir", "cut", "--resume")
     for name in ("phase1_best", "phase1_last"):
         assert Path(f"cut/{name}.safetensors").read_bytes() == Path(f"whole/{name}.safetensors").read_bytes()
 
-    second = [*SECOND, "--episodes", "20000", "--checkpoint", "whole/phase1_best", "--json"]
+    second = [*SECOND, "--episodes", "4000", "--checkpoint", "whole/phase1_best", "--json"]
     whole = run(*second, "--output-dir", "whole")
-    killed([*second, "--output-dir", "cut"], Path("cut/phase2/ppo.safetensors"), after=0.3)
+    killed([*second, "--output-dir", "cut"], Path("cut/phase2/ppo.safetensors"), after=0.1)
     assert not Path("cut/phase2_best.safetensors").exists()
     cut = run(*second, "--output-dir", "cut", "--resume")
     assert Path("cut/phase2_best.safetensors").read_bytes() == Path("whole/phase2_best.safetensors").read_bytes()
