@@ -15,7 +15,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,21 @@ class TrainingData:
         return cls(
             examples=kept,
             tools=_with(tools, (s.tool for s in subtasks), lambda name: Card(name=name, kind="tool")),
-            task_types=_with(task_types, (s.type for s in subtasks), type_card),
+            task_types=_with(task_types, (s.type for s in subtasks), lambda name: _kind(name, subtasks)),
             models=_with(models, (s.worker for s in subtasks), lambda name: Card(name=name)),
         )
+
+
+def _kind(name: str, subtasks: Sequence[Subtask]) -> Card:
+    """A kind of work: it takes and gives what every step of it does that a model did without a tool."""
+    steps = [subtask for subtask in subtasks if subtask.type == name and not subtask.tool]
+    takes, gives = (_common(step.takes for step in steps), _common(step.gives for step in steps))
+    return replace(type_card(name), takes=takes, gives=gives)
+
+
+def _common(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    found = [set(each) for each in lists]
+    return tuple(sorted(set.intersection(*found))) if found else ()
 
 
 def _with(cards: Sequence[Card], names: Iterable[str], make: Callable[[str], Card]) -> tuple[Card, ...]:

@@ -30,6 +30,8 @@ class StepScores:
     """(k, k)"""
     dependencies: Array
     """(k, k): whether the row must be done before the column."""
+    edges: Array | None = None
+    """(k, k): whether the column is handed what the row gives; `None` where that is taken to follow from the dependencies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,23 +76,22 @@ class Needs:
         return ~done
 
 
-def choose_steps(nodes: Array, repeats: Array, lengths: Array, most: int = LONGEST) -> list[int]:
+def choose_steps(chances: Array, lengths: Array, most: int = LONGEST) -> list[int]:
     """Which candidates: those for which the expected F1 with the right set is largest.
 
     Expected under the probabilities of the cards and of the number of steps, taken as independent; a card may come
     more than once.
 
     Args:
-        nodes: (c,), probabilities of being a step.
-        repeats: (c,), of being one again where it is one.
+        chances: (t, c), probabilities of being a step more than 0, 1, … t - 1 times.
         lengths: (n + 1,), of the number of steps.
 
     Returns:
         At least one candidate, the likeliest first.
     """
-    if not len(nodes):
+    cards = chances.shape[1]
+    if not cards:
         raise PlanError("there is nothing to plan with; name at least one tool or kind of work")
-    chances = np.stack([nodes, nodes * repeats, nodes * repeats**2])
     likely = np.argsort(-chances, axis=None, kind="stable")[:most]
     chance = chances.ravel()[likely]
     number = lengths[1:] / max(float(lengths[1:].sum()), 1e-9)
@@ -100,7 +101,7 @@ def choose_steps(nodes: Array, repeats: Array, lengths: Array, most: int = LONGE
     right = np.minimum(found[:, None], sizes[None])
     expected = (number * 2 * right / (np.arange(1, len(found) + 1)[:, None] + sizes[None])).sum(1)
     best = int(np.argmax(expected)) + 1
-    return [int(at) % len(nodes) for at in likely[:best]]
+    return [int(at) % cards for at in likely[:best]]
 
 
 def complete(chosen: Sequence[int], cards: Sequence[Card], likely: Array, given: frozenset[str] | None) -> list[int]:
@@ -191,23 +192,27 @@ def _beam(first: Array, follow: Array, before: Array, needs: Needs) -> list[int]
     return max(beam, key=lambda path: path[0])[1]
 
 
-def forward_edges(dependencies: Array, cards: Sequence[Card], given: frozenset[str] | None = None) -> list[list[int]]:
+def forward_edges(
+    dependencies: Array, cards: Sequence[Card], given: frozenset[str] | None = None, edges: Array | None = None
+) -> list[list[int]]:
     """Of each step in order those that it follows: all that it likely depends on, the likeliest giver of what it needs and has
     from none of these, less what follows from the rest (the transitive reduction), as long as a step keeps what it needs.
 
     Args:
         dependencies: (k, k), logits, steps in their order. What points backwards is not looked at.
+        edges: The same of what is handed on. Where they are known, they say what a step follows, and nothing is left out.
     """
+    follows = dependencies if edges is None else edges
     parents: list[list[int]] = []
     for at, card in enumerate(cards):
-        kept = [above for above in range(at) if dependencies[above, at] >= 0]
+        kept = [above for above in range(at) if follows[above, at] >= 0]
         for kind in () if given is None else sorted(set(card.takes) - given):
             if any(kind in cards[above].gives for above in kept):
                 continue
             givers = [above for above in range(at) if kind in cards[above].gives]
-            kept += [max(givers, key=lambda above: (float(dependencies[above, at]), above))] if givers else []
+            kept += [max(givers, key=lambda above: (float(follows[above, at]), above))] if givers else []
         parents.append(sorted(set(kept)))
-    return _reduced(parents, cards)
+    return _reduced(parents, cards) if edges is None else parents
 
 
 def _reduced(parents: list[list[int]], cards: Sequence[Card]) -> list[list[int]]:
@@ -237,7 +242,8 @@ def decode(chosen: Sequence[int], scores: StepScores, cards: Sequence[Card], giv
     needs = Needs.of([cards[at] for at in chosen], given)
     order = best_order(scores.start, scores.successors, scores.dependencies, needs)
     steps = [chosen[at] for at in order]
-    parents = forward_edges(scores.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given)
+    edges = None if scores.edges is None else scores.edges[np.ix_(order, order)]
+    parents = forward_edges(scores.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given, edges)
     return Decoded(steps=tuple(steps), parents=tuple(tuple(above) for above in parents))
 
 

@@ -13,6 +13,7 @@ from journeyman.embed.base import Embedder, Vectors
 from journeyman.errors import InputError
 from journeyman.learn.planner.cards import Deck, words
 from journeyman.learn.planner.memory import Floats, Memory, Neighbours, Step
+from journeyman.learn.planner.spoken import clause_features
 
 FEATURES = 12
 """Of one candidate step."""
@@ -36,7 +37,7 @@ _CUT = re.compile(
 _WORD = re.compile(r"[a-z0-9]+")
 
 
-def clauses(instruction: str, most: int = 8) -> list[str]:
+def clauses(instruction: str, most: int = 16) -> list[str]:
     """What seem to be the wishes in an instruction; none when it is one."""
     found = [part.strip(" ,.;") for part in _CUT.split(instruction)]
     found = [part for part in found if len(part.split()) >= 2]
@@ -58,6 +59,8 @@ class Request:
     """(c,): places in the deck of steps, the most promising cards."""
     features: Floats
     """(c, FEATURES)"""
+    spoken: Floats
+    """(number of clauses, c, CLAUSE_FEATURES)"""
     lengths: Floats
     """(LONGEST + 1,): the neighbours' votes on the number of steps."""
     near: Neighbours
@@ -118,7 +121,7 @@ class Encoder:
         for at, text in enumerate(instructions):
             cut = vectors[ends[at] - len(parts[at]) : ends[at]]
             near = self.memory.nearest(queries[at], group=groups[at] if groups else "")
-            candidates, features = self._look((text, queries[at], cut), near, among[at] if among else ())
+            candidates, features, spoken = self._look((text, queries[at], cut, parts[at]), near, among[at] if among else ())
             made.append(
                 Request(
                     instruction=text,
@@ -127,6 +130,7 @@ class Encoder:
                     clause_vectors=cut,
                     candidates=candidates,
                     features=features,
+                    spoken=spoken,
                     lengths=self.memory.lengths(near, LONGEST),
                     near=near,
                 )
@@ -134,9 +138,9 @@ class Encoder:
         return made
 
     def _look(
-        self, said: tuple[str, Floats, Vectors], near: Neighbours, among: Sequence[int]
-    ) -> tuple[NDArray[np.int64], Floats]:
-        text, query, cut = said
+        self, said: tuple[str, Floats, Vectors, Sequence[str]], near: Neighbours, among: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
+        text, query, cut, parted = said
         whole = self.steps.vectors @ query
         parts = self.steps.vectors @ cut.T
         best = parts.max(1)
@@ -164,7 +168,8 @@ class Encoder:
             np.array([self._own[at] is not None for at in found], np.float32),
             (hard > 0)[found] * near.cosines[:1].sum(),
         ]
-        return found, np.stack(columns, 1).astype(np.float32)
+        heard = clause_features(parted, [self._name_words[at] for at in found], np.asarray(parts.T[:, found], np.float32))
+        return found, np.stack(columns, 1).astype(np.float32), heard
 
     def steps_of(self, places: Sequence[int]) -> list[Step]:
         return [(self.steps.cards[at].kind, self.steps.cards[at].name) for at in places]

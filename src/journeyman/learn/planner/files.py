@@ -18,7 +18,7 @@ from journeyman.learn.planner.memory import Memory
 from journeyman.learn.planner.network import NetworkConfig, PlannerModel
 from journeyman.learn.planner.predict import LearnedPlanner, steps_of
 
-FORMAT = "journeyman-planner-1"
+FORMAT = "journeyman-planner-2"
 
 
 def build(training: TrainingData, embedder: Embedder, config: NetworkConfig | None = None, seed: int = 0) -> PlannerModel:
@@ -53,7 +53,7 @@ def contents(model: PlannerModel, training: TrainingData) -> tuple[dict[str, Ten
         "format": FORMAT,
         "embedder": encoder.embedder.name,
         "network": asdict(model.config),
-        "blend": model.blend,
+        **{name: getattr(model, name) for name in PlannerModel.TUNED},
         "training": data.dumps(kept),
     }
     return {**checkpoints.model_tensors(model), **tensors}, said
@@ -74,7 +74,8 @@ def restore(tensors: Mapping[str, Tensor], said: Mapping[str, Any], embedder: Em
     decks = [Deck(cards=found, vectors=tensors[name].numpy()) for name, found in cards.items()]
     model = _assembled(training, embedder, (tensors["memory"].numpy(), *decks), NetworkConfig(**said["network"]))
     checkpoints.load_model(model, tensors)
-    model.blend = float(said["blend"])
+    for name in PlannerModel.TUNED:
+        setattr(model, name, said[name])
     model.eval()
     return model
 

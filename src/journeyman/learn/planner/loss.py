@@ -61,6 +61,7 @@ def compute_supervised_loss(
         outputs: As the model gives them.
         targets: Any of `task_types` and `model_selections` (b, k), padded with -100; `nodes` (b, c), how often a candidate
             is a step; `lengths` (b,); `dependencies` (b, k, k), 1 where the row must be done before the column;
+            `edges` (b, k, k), 1 where the column follows the row;
             `success` (b,), NaN where unknown; and `weights` (b,), of each plan.
         lambda_dag: Weight of the acyclicity of the soft graph.
 
@@ -76,11 +77,14 @@ def compute_supervised_loss(
             terms[name] = _choice(outputs[name], targets[name], weights)
     if "nodes" in targets:
         terms |= _nodes(outputs, targets["nodes"], weights)
+        terms["times"] = _times(outputs["times"], outputs["there"], targets["nodes"], weights)
     if "lengths" in targets:
         each = F.cross_entropy(outputs["lengths"], targets["lengths"], reduction="none", label_smoothing=SMOOTHING)
         terms["lengths"] = _mean(each, weights)
     if "dependencies" in targets:
         terms |= _order(outputs, targets["dependencies"], weights)
+    if "edges" in targets:
+        terms["edges"] = _pairwise(outputs["edges"], outputs["real"], targets["edges"], weights)
     if "success" in targets:
         known = torch.isfinite(targets["success"]).float()
         each = F.binary_cross_entropy_with_logits(outputs["value"], targets["success"].nan_to_num(), reduction="none")
@@ -122,6 +126,13 @@ def _nodes(outputs: Mapping[str, Tensor], times: Tensor, weights: Tensor) -> dic
     }
 
 
+def _times(likely: Tensor, there: Tensor, times: Tensor, weights: Tensor) -> Tensor:
+    """How often each card is a step: minus the log of the probability that the clauses ask for it so often."""
+    often = times.long().clamp(max=likely.shape[-1] - 1)
+    each = -torch.log(likely.gather(-1, often[..., None])[..., 0].clamp(min=1e-6)) * there
+    return _mean(each.sum(1) / (times > 0).sum(1).clamp(min=1), weights)
+
+
 def _order(outputs: Mapping[str, Tensor], before: Tensor, weights: Tensor) -> dict[str, Tensor]:
     """Steps come in the order of the plan: the first is the start, each next the successor of the one before it."""
     real = outputs["real"]
@@ -131,10 +142,15 @@ def _order(outputs: Mapping[str, Tensor], before: Tensor, weights: Tensor) -> di
     # A step cannot be followed by one that was done already.
     later = torch.ones(k, k, dtype=torch.bool).triu(1)
     follows = F.log_softmax(outputs["successors"].masked_fill(~later, -30.0), -1).diagonal(1, 1, 2)
-    pairs = real[:, :, None] & real[:, None] & ~torch.eye(k, dtype=torch.bool)
-    needs = F.binary_cross_entropy_with_logits(outputs["dependencies"], before, reduction="none") * pairs
     return {
         "start": 0.5 * _mean(start, several),
         "successors": 0.5 * _mean(-(follows * real[:, 1:]).sum(1) / real[:, 1:].sum(1).clamp(min=1), several),
-        "dependencies": _mean(needs.sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1), several),
+        "dependencies": _pairwise(outputs["dependencies"], real, before, weights),
     }
+
+
+def _pairwise(logits: Tensor, real: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """Over the ordered pairs of different steps of plans of several."""
+    pairs = real[:, :, None] & real[:, None] & ~torch.eye(real.shape[1], dtype=torch.bool)
+    each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none") * pairs
+    return _mean(each.sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1), weights * (real.sum(1) > 1))

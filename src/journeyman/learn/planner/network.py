@@ -14,24 +14,25 @@ from journeyman.errors import InputError
 from journeyman.learn.planner.cards import Deck
 from journeyman.learn.planner.decode import Decoded, StepScores, choose_steps, complete, decode
 from journeyman.learn.planner.encode import FEATURES, LIKE_VOTE, LONGEST, PAIR_FEATURES, VOTE, Encoder, Request
+from journeyman.learn.planner.layers import CLAUSE_PRIOR, NODE_PRIOR, PAIR_PRIOR, Judge, tower
 from journeyman.learn.planner.loss import compute_supervised_loss
 from journeyman.learn.planner.memory import Floats, step_of
+from journeyman.learn.planner.spoken import (
+    ANCHOR_FEATURES,
+    CLAUSE_FEATURES,
+    NAMED,
+    TIMES,
+    anchor_features,
+    anchors,
+    times,
+    totals,
+)
 from journeyman.plan import Plan
 from journeyman.policy import Card
 
 MODEL_FEATURES = 6
-
-NODE_PRIOR = (
-    (2.0, 4.0, 3.0, 6.0, 1.0, 3.0, 1.5, 0.5, 1.0, 0.0, 0.0, 1.0, -3.0),
-    (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0),
-)
-"""Weights of the features of a candidate, the last one the constant, before anything is learned: whether it is a step, and one
-again. A planner with hardly any examples is a retrieval of cards with a memory."""
-PAIR_PRIOR = (
-    (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0),
-    (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.5, 3.0, 2.0, 1.0, 3.0, 1.0, -4.5),
-)
-"""The same of a pair of steps: whether the second comes next, and whether it needs the first."""
+LOUD = 4.0
+"""Times which a clause's vector is taken, so that a few hundred plans suffice to learn from its few words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,12 @@ class Batch:
     """(b, c, FEATURES)"""
     there: Tensor
     """(b, c), bool: a candidate, no padding."""
+    clauses: Tensor
+    """(b, q, d)"""
+    spoken: Tensor
+    """(b, q, c, CLAUSE_FEATURES)"""
+    said: Tensor
+    """(b, q), bool: a clause, no padding."""
     lengths: Tensor
     """(b, LONGEST + 1): votes."""
     places: tuple[tuple[int, ...], ...]
@@ -63,11 +70,13 @@ class Batch:
     steps: Tensor
     """(b, k, d)"""
     wish: Tensor
-    """(b, k, d): the clause of the instruction that a step is nearest to."""
+    """(b, k, d): the clause of the instruction that a step comes from."""
     pairs: Tensor
-    """(b, k, k, PAIR_FEATURES)"""
+    """(b, k, k, PAIR_FEATURES + ANCHOR_FEATURES)"""
     real: Tensor
     """(b, k), bool: a step, no padding."""
+    where: tuple[tuple[int, ...], ...]
+    """Of each plan's steps, the clause that it comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,26 +91,6 @@ class WorkerScores:
     """(b,): what the plan is expected to be worth, a logit of success after phase 1."""
 
 
-class _Judge(nn.Module):  # type: ignore[misc]
-    """Logits of features: at first as a prior weighs them, then as it learned."""
-
-    def __init__(self, prior: Sequence[Sequence[float]], more: int = 0) -> None:
-        super().__init__()
-        weights = torch.tensor(prior)
-        inside, outside = weights.shape[1] - 1 + more, len(weights)
-        self.linear = nn.Linear(inside, outside)
-        self.deep = nn.Sequential(nn.Linear(inside, 64), nn.GELU(), nn.Linear(64, outside))
-        with torch.no_grad():
-            self.linear.weight.zero_()
-            self.linear.weight[:, : weights.shape[1] - 1] = weights[:, :-1]
-            self.linear.bias.copy_(weights[:, -1])
-            self.deep[2].weight.zero_()
-            self.deep[2].bias.zero_()
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.linear(features) + self.deep(features)
-
-
 class PlannerModel(nn.Module):  # type: ignore[misc]
     """Instructions, or batches of them with plans, to logits.
 
@@ -111,20 +100,26 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         models: Who can do it.
     """
 
+    TUNED = ("blend", "by_clause", "direct")
+    """What is set on validation, and not trained."""
+
     def __init__(self, encoder: Encoder, types: Deck, models: Deck, config: NetworkConfig | None = None) -> None:
         super().__init__()
         self.encoder, self.types, self.models = encoder, types, models
         self.config = config = config or NetworkConfig()
         d, width, rank, drop = encoder.steps.vectors.shape[1], config.width, config.rank, config.dropout
-        self.read = _tower(d, 3 * width, width, drop)
+        self.read = tower(d, 3 * width, width, drop)
         self.ask, self.offer = nn.Linear(width, rank), nn.Linear(d, rank)
-        self.judge = _Judge(NODE_PRIOR, 1)
+        self.judge = Judge(NODE_PRIOR, 1)
         self.count = nn.Sequential(nn.Linear(width + LONGEST + 3, 64), nn.GELU(), nn.Dropout(drop), nn.Linear(64, LONGEST + 1))
-        self.know = _tower(2 * d + width, 2 * width, width, drop)
+        self.hear = Judge(CLAUSE_PRIOR, FEATURES, d)
+        self.wants, self.granted = nn.Linear(d, rank), nn.Linear(d, rank)
+        self.know = tower(2 * d + width, 2 * width, width, drop)
         self.start = nn.Linear(width, 1)
         self.leave, self.enter = nn.Linear(width, rank), nn.Linear(width, rank)
         self.need, self.serve = nn.Linear(width, rank), nn.Linear(width, rank)
-        self.relate = _Judge(PAIR_PRIOR)
+        self.receive, self.hand = nn.Linear(width, rank), nn.Linear(width, rank)
+        self.relate = Judge(PAIR_PRIOR)
         self.kind, self.kind_card = nn.Linear(width, rank), nn.Linear(d, rank)
         self.hire, self.hire_card = nn.Linear(width + rank, rank), nn.Linear(d + MODEL_FEATURES, rank)
         self.worth = nn.Sequential(nn.Linear(2 * width, 64), nn.GELU(), nn.Linear(64, 1))
@@ -132,45 +127,62 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         self.register_buffer("model_cards", torch.from_numpy(_model_inputs(models)), persistent=False)
         self.blend = 0.0
         """How much of the choice of steps is the memory's alone."""
+        self.by_clause = 0.0
+        """How much of the rest goes by what each clause asks for, not by the instruction as a whole."""
+        self.direct = False
+        """Whether a step follows those that likely hand it something, or those that it must wait for, less what these imply."""
         self.type_cards: Tensor
         self.model_cards: Tensor
         # Begins as a judge of the features alone: what the towers say is learned on top.
-        for late in (self.offer, self.enter, self.serve, self.start):
+        for late in (self.offer, self.granted, self.enter, self.serve, self.hand, self.start):
             nn.init.zeros_(late.weight)
             nn.init.zeros_(late.bias)
 
     def batch(self, requests: Sequence[Request], places: Sequence[Sequence[int]]) -> Batch:
         """Requests, each with the steps of a plan by their places in the deck (there may be none)."""
         b, d = len(requests), self.encoder.steps.vectors.shape[1]
-        c, k = max(len(r.candidates) for r in requests), max(1, *(len(steps) for steps in places))
-        deck = self.encoder.steps.vectors
-        cards, features = np.zeros((b, c, d), np.float32), np.zeros((b, c, FEATURES), np.float32)
+        k, deck = max(1, *(len(steps) for steps in places)), self.encoder.steps.vectors
+        shown = _shown(requests, deck)
         steps, wish = np.zeros((b, k, d), np.float32), np.zeros((b, k, d), np.float32)
-        pairs = np.zeros((b, k, k, PAIR_FEATURES), np.float32)
-        there, real = np.zeros((b, c), np.bool_), np.zeros((b, k), np.bool_)
-        for row, (request, plan) in enumerate(zip(requests, places, strict=True)):
-            n, m = len(request.candidates), len(plan)
-            cards[row, :n], features[row, :n], there[row, :n] = deck[request.candidates], request.features, True
-            if m:
-                steps[row, :m], real[row, :m] = deck[list(plan)], True
-                wish[row, :m] = request.clause_vectors[np.argmax(deck[list(plan)] @ request.clause_vectors.T, 1)]
-                pairs[row, :m, :m] = self.encoder.pairs(request, plan)
-        arrays = {
-            "cards": cards,
-            "features": features,
-            "there": there,
-            "steps": steps,
-            "wish": wish,
-            "pairs": pairs,
-            "real": real,
-        }
+        pairs = np.zeros((b, k, k, PAIR_FEATURES + ANCHOR_FEATURES), np.float32)
+        real = np.zeros((b, k), np.bool_)
+        where = self._where(requests, places, shown)
+        for row, (request, plan, at) in enumerate(zip(requests, places, where, strict=True)):
+            if m := len(plan):
+                steps[row, :m], real[row, :m], wish[row, :m] = deck[list(plan)], True, request.clause_vectors[at]
+                anchored = anchor_features(at, *_mentions(request, plan, at), len(request.clauses))
+                pairs[row, :m, :m] = np.concatenate([self.encoder.pairs(request, plan), anchored], -1)
+        arrays = {"steps": steps, "wish": wish, "pairs": pairs, "real": real}
         return Batch(
             requests=tuple(requests),
             places=tuple(tuple(plan) for plan in places),
+            where=tuple(tuple(at) for at in where),
             query=torch.from_numpy(np.stack([r.query for r in requests])),
             lengths=torch.from_numpy(np.stack([r.lengths for r in requests])),
+            **shown,
             **{name: torch.from_numpy(array) for name, array in arrays.items()},
         )
+
+    def _where(
+        self, requests: Sequence[Request], places: Sequence[Sequence[int]], shown: Mapping[str, Tensor]
+    ) -> list[list[int]]:
+        """The clauses that steps come from, as far as is known by now."""
+        if not any(places):
+            return [[] for _ in places]
+        with torch.no_grad():
+            chances = self._asked(shown).numpy()
+        return [
+            anchors(chances[row, : len(request.clauses)], _columns(request, plan))
+            for row, (request, plan) in enumerate(zip(requests, places, strict=True))
+        ]
+
+    def _asked(self, shown: Mapping[str, Tensor]) -> Tensor:
+        """(b, q, c): how likely a clause asks for a card."""
+        q = shown["clauses"].shape[1]
+        features = torch.cat([shown["spoken"], shown["features"][:, None].expand(-1, q, -1, -1)], -1)
+        match = torch.einsum("bqr,bcr->bqc", self.wants(shown["clauses"]), self.granted(shown["cards"]))
+        logits = self.hear(features, LOUD * shown["clauses"][:, :, None])[..., 0] + LOUD * match
+        return torch.sigmoid(logits) * shown["said"][:, :, None] * shown["there"][:, None]
 
     def places(self, plan: Plan) -> list[int]:
         """Where the cards of a plan's steps stand in the deck.
@@ -193,11 +205,13 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         """Logits for instructions, on the steps that it chooses itself, or for a batch, on the steps given there.
 
         Returns:
-            By name: `nodes` (b, c) and `repeats` (b, c), whether a candidate card is a step, and more than one; `lengths`
-            (b, LONGEST + 1); and of the steps `subtask_embeddings` (b, k, width), `task_types` (b, k, types),
-            `model_selections` (b, k, models), `start` (b, k), `successors` (b, k, k), `dependencies` (b, k, k) and
-            `workflow_graph` (b, k, k), the last as probabilities that the row must be done before the column; `value` (b,).
-            `there` (b, c) and `real` (b, k) say what is no padding.
+            By name: `asked` (b, q, c), how likely a clause asks for a card; `times` (b, c, TIMES + 1), how likely all of them
+            ask for it so often, as probabilities; `nodes` (b, c) and `repeats` (b, c), whether a candidate card is a step, and
+            more than one; `lengths` (b, LONGEST + 1); and of the steps `subtask_embeddings` (b, k, width), `task_types`
+            (b, k, types), `model_selections` (b, k, models), `start` (b, k), `successors` (b, k, k), `dependencies` (b, k, k),
+            `edges` (b, k, k), whether the column is handed what the row gives, and `workflow_graph` (b, k, k), the last as
+            probabilities that the row must be done before the column; `value` (b,). `there` (b, c) and `real` (b, k) say what
+            is no padding.
         """
         batch = instructions if isinstance(instructions, Batch) else self._chosen(instructions)
         read = self.read(batch.query)
@@ -220,7 +234,11 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         cut = torch.stack(
             [batch.query.new_tensor([len(r.clauses) / 8, float(r.near.cosines[:1].sum())]) for r in batch.requests]
         )
+        shown = {name: getattr(batch, name) for name in ("cards", "features", "there", "clauses", "spoken", "said")}
+        asked = self._asked(shown)
         return {
+            "asked": asked,
+            "times": times(asked),
             "nodes": (judged[..., 0] + match).masked_fill(~batch.there, -30.0),
             "repeats": judged[..., 1].masked_fill(~batch.there, -30.0),
             "lengths": self.count(torch.cat([read, batch.lengths, cut], -1)) + torch.log(batch.lengths + 0.02),
@@ -234,6 +252,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         both = batch.real[:, :, None] & batch.real[:, None] & ~torch.eye(k, dtype=torch.bool)
         successors = self.leave(known) @ self.enter(known).transpose(1, 2) * scale + related[..., 0]
         dependencies = self.need(known) @ self.serve(known).transpose(1, 2) * scale + related[..., 1]
+        edges = self.receive(known) @ self.hand(known).transpose(1, 2) * scale + related[..., 2]
         kind = self.kind(known)
         hired = self.hire(torch.cat([known, kind], -1))
         weight = batch.real[..., None] / batch.real.sum(1).clamp(min=1)[:, None, None]
@@ -244,6 +263,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             "start": self.start(known)[..., 0].masked_fill(~batch.real, -30.0),
             "successors": successors.masked_fill(~both, -30.0),
             "dependencies": dependencies.masked_fill(~both, -30.0),
+            "edges": edges.masked_fill(~both, -30.0),
             "workflow_graph": torch.sigmoid(dependencies) * both,
             "value": self.worth(torch.cat([read, (known * weight).sum(1)], -1))[:, 0],
         }
@@ -263,7 +283,8 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         chosen = [complete(steps, cards, likely, given) for steps, likely in self._choices(requests)]
         with torch.no_grad():
             batch = self.batch(requests, chosen)
-            found = {name: scores.numpy() for name, scores in self._steps(batch, self.read(batch.query)).items()}
+            # Weights so large that scores overflow still give a plan.
+            found = {name: scores.nan_to_num().numpy() for name, scores in self._steps(batch, self.read(batch.query)).items()}
         drawn = []
         for row, steps in enumerate(chosen):
             k = len(steps)
@@ -271,6 +292,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
                 start=found["start"][row, :k],
                 successors=found["successors"][row, :k, :k],
                 dependencies=found["dependencies"][row, :k, :k],
+                edges=found["edges"][row, :k, :k] if self.direct else None,
             )
             drawn.append(decode(steps, scores, cards, given))
         return drawn
@@ -279,26 +301,58 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         """The chosen steps of each request, and how likely each card of the deck is one."""
         with torch.no_grad():
             batch = self.batch(requests, [[] for _ in requests])
-            found = self._nodes(batch, self.read(batch.query))
+            found = {name: scores.nan_to_num() for name, scores in self._nodes(batch, self.read(batch.query)).items()}
             nodes, repeats = (torch.sigmoid(found[name]).numpy() for name in ("nodes", "repeats"))
             lengths = torch.softmax(found["lengths"], -1).numpy()
+            # (TIMES, b, c): how likely a card is a step more than 0, 1, … times.
+            more = (1 - found["times"].cumsum(-1)[..., :-1]).clamp(0, 1).permute(2, 0, 1).numpy()
+            asked = found["asked"].numpy()
         made = []
         for row, request in enumerate(requests):
             n = len(request.candidates)
             # What the memory alone would do, in the share that served best on validation.
-            chances = (1 - self.blend) * nodes[row, :n] + self.blend * request.features[:, [VOTE, LIKE_VOTE]].max(1)
+            once = (1 - self.blend) * nodes[row, :n] + self.blend * request.features[:, [VOTE, LIKE_VOTE]].max(1)
             number = (1 - self.blend) * lengths[row] + self.blend * request.lengths
-            picked = choose_steps(chances, repeats[row, :n], number)
+            share = self.by_clause
+            whole = np.stack([once * repeats[row, :n] ** again for again in range(TIMES)])
+            chances = (1 - share) * whole + share * more[:, row, :n]
+            number = (1 - share) * number + share * totals(asked[row, : len(request.clauses), :n], LONGEST)
+            picked = choose_steps(chances, number)
+            # In the order in which they were asked for, so that a card's first step is what its first clause asks for.
+            where = anchors(asked[row, : len(request.clauses)], picked)
+            picked = [picked[at] for at in np.argsort(where, kind="stable")]
             likely = np.full(len(self.encoder.steps), -1.0, np.float32)
-            likely[request.candidates] = chances
+            likely[request.candidates] = chances[0]
             made.append(([int(request.candidates[at]) for at in picked], likely))
         return made
 
 
-def _tower(inside: int, hidden: int, outside: int, dropout: float) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(inside, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, outside), nn.LayerNorm(outside)
-    )
+def _shown(requests: Sequence[Request], deck: Floats) -> dict[str, Tensor]:
+    """The parts of a batch that there are without a plan, by their names there."""
+    b, d = len(requests), deck.shape[1]
+    c, q = max(len(r.candidates) for r in requests), max(len(r.clauses) for r in requests)
+    cards, features, there = np.zeros((b, c, d), np.float32), np.zeros((b, c, FEATURES), np.float32), np.zeros((b, c), np.bool_)
+    clauses, said = np.zeros((b, q, d), np.float32), np.zeros((b, q), np.bool_)
+    spoken = np.zeros((b, q, c, CLAUSE_FEATURES), np.float32)
+    for row, request in enumerate(requests):
+        n, m = len(request.candidates), len(request.clauses)
+        cards[row, :n], features[row, :n], there[row, :n] = deck[request.candidates], request.features, True
+        clauses[row, :m], said[row, :m], spoken[row, :m, :n] = request.clause_vectors, True, request.spoken
+    arrays = {"cards": cards, "features": features, "there": there, "clauses": clauses, "said": said, "spoken": spoken}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _columns(request: Request, plan: Sequence[int]) -> list[int]:
+    """Of each step, its card among the request's candidates; -1 where it is none of them."""
+    at = np.searchsorted(request.candidates, plan).clip(max=len(request.candidates) - 1)
+    return [int(column) if request.candidates[column] == place else -1 for column, place in zip(at, plan, strict=True)]
+
+
+def _mentions(request: Request, plan: Sequence[int], where: Sequence[int]) -> "tuple[Floats, np.ndarray]":
+    """(k, k) twice: the share of the row's name that the column's clause has, and whether both are the same card."""
+    columns = np.array(_columns(request, plan))
+    named = request.spoken[np.array(where)][:, columns, NAMED].T * (columns >= 0)[:, None]
+    return named, columns[:, None] == columns[None]
 
 
 def _model_inputs(models: Deck) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":

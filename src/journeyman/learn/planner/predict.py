@@ -92,7 +92,8 @@ class LearnedPlanner:
         encoder = Encoder(embedder, steps, old.encoder.memory)
         new = PlannerModel(encoder, old.types, Deck.of(models, embedder) if models else old.models, old.config)
         new.load_state_dict(old.state_dict())
-        new.blend = old.blend
+        for name in PlannerModel.TUNED:
+            setattr(new, name, getattr(old, name))
         new.eval()
         return new
 
@@ -100,20 +101,33 @@ class LearnedPlanner:
 def assemble(model: PlannerModel, requests: Sequence[Request], drawn: Sequence[Decoded], *, hires: bool = False) -> list[Plan]:
     """Shapes as plans: each step with what it is told, its type, and who does it."""
     with torch.no_grad():
-        found = model(model.batch(requests, [shape.steps for shape in drawn]))
-    types, workers = found["task_types"].argmax(-1).numpy(), None
+        batch = model.batch(requests, [shape.steps for shape in drawn])
+        found = model(batch)
+    types, workers = (found["task_types"] + _tool_kinds(model, batch.places)).argmax(-1).numpy(), None
     if hires and len(model.models):
         workers = found["model_selections"].argmax(-1).numpy()
     return [
-        _assembled(model, request, shape, (types[row], None if workers is None else workers[row]))
+        _assembled(model, request, shape, (batch.where[row], types[row], None if workers is None else workers[row]))
         for row, (request, shape) in enumerate(zip(requests, drawn, strict=True))
     ]
 
 
-def _assembled(model: PlannerModel, request: Request, shape: Decoded, chosen: "tuple[np.ndarray, np.ndarray | None]") -> Plan:
-    types, workers = chosen
+def _tool_kinds(model: PlannerModel, places: Sequence[Sequence[int]]) -> torch.Tensor:
+    """(b, k, types): 0, but far below where a step is a tool's and no tool was ever of that kind, if any was seen."""
+    plans = [example.plan for example in model.encoder.memory.examples]
+    seen = {subtask.type for plan in plans for subtask in plan.subtasks if subtask.tool}
+    strange = torch.tensor([bool(seen) and name not in seen for name in model.types.names])
+    tools = torch.zeros(len(places), max(1, *(len(steps) for steps in places)), dtype=torch.bool)
+    for row, steps in enumerate(places):
+        tools[row, : len(steps)] = torch.tensor([model.encoder.steps.cards[at].kind != TYPE for at in steps], dtype=torch.bool)
+    return -1e6 * (tools[..., None] & strange)
+
+
+def _assembled(
+    model: PlannerModel, request: Request, shape: Decoded, chosen: "tuple[tuple[int, ...], np.ndarray, np.ndarray | None]"
+) -> Plan:
+    where, types, workers = chosen
     steps = model.encoder.steps
-    nearest = np.argmax(steps.vectors[list(shape.steps)] @ request.clause_vectors.T, 1)
     subtasks = []
     for at, (place, parents) in enumerate(zip(shape.steps, shape.parents, strict=True)):
         card = steps.cards[place]
@@ -121,7 +135,7 @@ def _assembled(model: PlannerModel, request: Request, shape: Decoded, chosen: "t
         subtasks.append(
             Subtask(
                 id=str(at + 1),
-                text=request.clauses[nearest[at]],
+                text=request.clauses[where[at]],
                 type=model.types.names[types[at]] if is_tool else card.name,
                 tool=card.name if is_tool else "",
                 worker="" if is_tool or workers is None else model.models.names[workers[at]],
