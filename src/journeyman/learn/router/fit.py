@@ -38,15 +38,15 @@ class FitConfig:
     """Parts of the rows by which weights and calibration are chosen, each predicted by what the others taught."""
     axes: int = 64
     """Principal components of the requests that clusters, neighbours and network see."""
-    clusters: tuple[int, ...] = (24, 48, 96)
+    clusters: tuple[int, ...] = (32, 64)
     """Sizes of the clusterings; fewer where there are few rows."""
-    repeats: int = 3
+    repeats: int = 8
     """Clusterings of each size."""
     neighbours: int = 60
     remembered: int = 3_000
     """Requests of the past that are kept to find neighbours among: drawn at random where there are more."""
     hidden: int = 64
-    nets: int = 4
+    nets: int = 8
     epochs: int = 15
     members: tuple[str, ...] = MEMBERS
     """Those that may have a say, to see what each is worth."""
@@ -214,5 +214,6 @@ class _Teaching:
 def _weights(said: Floats, targets: Floats, use: Sequence[bool], part: slice) -> Floats:
     found = np.zeros(len(use))
     if (at := np.flatnonzero(use)).size:
-        found[at] = weights(said[:, at, part], targets)
+        # A type is told, not read from the text as the others are.
+        found[at] = weights(said[:, at, part], targets, alike=not use[-1])
     return found

@@ -5,13 +5,14 @@ import numpy as np
 from journeyman.learn.router.table import Floats
 
 
-def weights(said: Floats, targets: Floats) -> Floats:
-    """Weights (k,) of k members, none negative: least squares (Breiman, Stacked Regressions, 1996), shrunk by what is left of
+def weights(said: Floats, targets: Floats, *, alike: bool = True) -> Floats:
+    """Weights (k,) of k members, none negative: least squares (Breiman, Stacked Regressions, 1996) shrunk by what is left of
     chance.
 
     Args:
         said: (n, k, c), what each member predicts of rows that it did not see.
         targets: (n, c), NaN where unknown.
+        alike: The members read the same thing, so that they are worth the same until many rows say otherwise.
     """
     from scipy.optimize import nnls  # Heavy, and needed to fit only.
 
@@ -19,16 +20,21 @@ def weights(said: Floats, targets: Floats) -> Floats:
     if not known.any():
         return np.zeros(said.shape[1])
     a, b = np.moveaxis(said, 1, 2)[known], targets[known]
-    square = a.T @ a
-    square += (_RIDGE * np.trace(square) / len(square) + 1e-12) * np.eye(len(square))
+    square, product = a.T @ a, a.T @ b
+    total = float(square.sum())
+    common = max(0.0, float(product.sum()) / total) if alike and total > 0 else 0.0
+    pull = (_PRIOR / known.any(1).sum() if alike else _RIDGE) * np.trace(square) / len(square) + 1e-12
+    square += pull * np.eye(len(square))
     # The same least squares on k rows instead of all of them.
     root = np.linalg.cholesky(square)
-    found, _ = nnls(root.T, np.linalg.solve(root, a.T @ b))
+    found, _ = nnls(root.T, np.linalg.solve(root, product + pull * common))
     return np.asarray(found * _beyond_chance(said, targets, found))
 
 
 _RIDGE = 0.02
 """Members that say nearly the same share the weight."""
+_PRIOR = 1_000
+"""As many rows would weigh as much as the prior: from fewer, who of them is better is mostly chance. See LOG.md."""
 
 
 def _beyond_chance(said: Floats, targets: Floats, found: Floats) -> float:
