@@ -59,6 +59,7 @@ def test_descent_on_the_measure_removes_a_cycle_and_leaves_what_is_in_none() -> 
 
 def outputs(b: int = 2, k: int = 3) -> dict[str, torch.Tensor]:
     made = {"nodes": torch.zeros(b, 4), "repeats": torch.zeros(b, 4), "there": torch.ones(b, 4, dtype=torch.bool)}
+    made |= {"times": torch.full((b, 4, 5), 0.2)}
     made |= {"task_types": torch.zeros(b, k, 5), "model_selections": torch.zeros(b, k, 2), "lengths": torch.zeros(b, 13)}
     made |= {"start": torch.zeros(b, k), "successors": torch.zeros(b, k, k), "dependencies": torch.zeros(b, k, k)}
     made |= {"workflow_graph": torch.full((b, k, k), 0.5), "value": torch.zeros(b), "real": torch.ones(b, k, dtype=torch.bool)}
