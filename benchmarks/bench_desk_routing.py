@@ -88,7 +88,8 @@ class Way:
         chance = np.random.default_rng(0)
         rows = chance.integers(len(self.success), size=(RESAMPLES, len(self.success)))
         ratio = self.success[rows].mean(1) / np.maximum(other.success[rows].mean(1), 1e-9)
-        return float(self.success.mean() / other.success.mean()), *map(float, np.quantile(ratio, (0.025, 0.975)))
+        low, high = np.quantile(ratio, (0.025, 0.975))
+        return float(self.success.mean() / other.success.mean()), float(low), float(high)
 
 
 def told(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -280,7 +281,8 @@ def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> b
 
 
 def _always(worker: int, state: State) -> np.ndarray:
-    return np.eye(len(state.prior))[worker]
+    chances: np.ndarray = np.eye(len(state.prior))[worker]
+    return chances
 
 
 def main() -> int:

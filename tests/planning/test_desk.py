@@ -69,7 +69,9 @@ def test_one_wrong_call_makes_its_step_and_the_whole_wrong_even_where_the_answer
 def test_a_plan_that_leaves_a_step_out_is_no_success() -> None:
     note = next(note for note in NOTES if len(note.plan.ends) == 1 and len(note.plan.subtasks) > 2)
     short = replace(note.plan, subtasks=note.plan.subtasks[:-1])
-    result = desk.judged(note, carried_out(note, short.with_workers(["" if step.tool else desk.MODELS[0] for step in short.subtasks])))
+    result = desk.judged(
+        note, carried_out(note, short.with_workers(["" if step.tool else desk.MODELS[0] for step in short.subtasks]))
+    )
     assert result.success is False
 
 
@@ -79,7 +81,9 @@ def test_steps_are_judged_by_what_they_are_also_under_other_names() -> None:
     renamed = Plan(
         instruction=note.text,
         subtasks=tuple(
-            replace(step, id=names[step.id], after=tuple(names[id] for id in step.after), worker="" if step.tool else desk.MODELS[0])
+            replace(
+                step, id=names[step.id], after=tuple(names[id] for id in step.after), worker="" if step.tool else desk.MODELS[0]
+            )
             for step in note.plan.subtasks
         ),
     )
