@@ -38,15 +38,15 @@ class FitConfig:
     """Parts of the rows by which weights and calibration are chosen, each predicted by what the others taught."""
     axes: int = 64
     """Principal components of the requests that clusters, neighbours and network see."""
-    clusters: tuple[int, ...] = (32, 64)
+    clusters: tuple[int, ...] = (24, 48, 96)
     """Sizes of the clusterings; fewer where there are few rows."""
-    repeats: int = 8
+    repeats: int = 3
     """Clusterings of each size."""
     neighbours: int = 60
     remembered: int = 3_000
     """Requests of the past that are kept to find neighbours among: drawn at random where there are more."""
     hidden: int = 64
-    nets: int = 8
+    nets: int = 4
     epochs: int = 15
     members: tuple[str, ...] = MEMBERS
     """Those that may have a say, to see what each is worth."""
