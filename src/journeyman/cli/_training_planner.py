@@ -50,6 +50,8 @@ def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     found, chosen, folder = data.read(told["data"]), settings.supervised(told), told["output_dir"]
     embedder = Cached(embed.load(told.get("embedder", EMBEDDER)))
     out = console()
+    if not found.examples:
+        raise InputError(f"{told['data']} holds no examples; `journeyman dataset planner` makes them of execution logs")
     if told.get("dry_run"):
         if not quiet:
             out.print(f"{len(found.examples)} examples can be read; with --dry-run nothing was trained")
