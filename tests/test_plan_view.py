@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import State, SubtaskResult
-from journeyman.plan_view import money, seconds, tree
+from journeyman.plan_view import tree
+from journeyman.quantities import money, seconds
 
 DIAMOND = Plan(
     instruction="do it all",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import State, SubtaskResult
+from journeyman.quantities import money, seconds
 
 MARKS: Mapping[State, str] = {State.DONE: "✓", State.FAILED: "✗", State.SKIPPED: "–", State.CANCELLED: "◌"}
 _LEAST = 24
@@ -72,25 +73,6 @@ def _ended(subtask: Subtask, result: SubtaskResult | None) -> str:
     by = f"  by {result.worker}" if result.worker != (subtask.worker or subtask.tool) else ""
     said = f"{MARKS[result.state]} {result.state:<9} {seconds(outcome.seconds):>8}  {money(outcome.cost)}{by}{tries}"
     return said if result.tries else f"{MARKS[result.state]} {result.state}"
-
-
-def seconds(value: float | None) -> str:
-    """80 ms, 4.1 s, 3 min 20 s; or `?`."""
-    if value is None:
-        return "?"
-    if value < 0.9995:
-        return f"{value * 1000:.0f} ms"
-    if value < 59.95:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes:,} min {rest} s"
-
-
-def money(value: float | None) -> str:
-    """US dollars with as many digits as tell something; or `?`."""
-    if value is None:
-        return "?"
-    return "$0" if value == 0 else f"${value:.2f}" if value >= 0.1 else f"${value:.2g}" if value >= 1e-4 else f"${value:.1e}"
 
 
 def _short(text: str, most: int) -> str:

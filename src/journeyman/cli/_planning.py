@@ -18,6 +18,7 @@ from journeyman.plan_result import ExecutionResult
 from journeyman.planning import crews, policies
 from journeyman.planning.policies import Kept
 from journeyman.planning.system import OrchestrationSystem
+from journeyman.quantities import money, seconds
 
 LOGS = "execution_logs"
 
@@ -82,8 +83,7 @@ def _show(result: ExecutionResult, logs: Path | str) -> None:
             text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
             data().print(f"\n{id}: {text}", markup=False, soft_wrap=True)
     verdict = {True: "it was right", False: "it failed", None: "nobody judged whether it was right"}[result.success]
-    cost = plan_view.money(result.total_cost)
-    console().print(f"\n{verdict}; {plan_view.seconds(result.total_latency_ms / 1000)}, {cost}; logged in {logs}")
+    console().print(f"\n{verdict}; {seconds(result.total_latency_ms / 1000)}, {money(result.total_cost)}; logged in {logs}")
 
 
 def _told(result: ExecutionResult) -> dict[str, Any]:

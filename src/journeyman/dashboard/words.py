@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from journeyman.quantities import money as money
+from journeyman.quantities import seconds as seconds
+
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -34,32 +37,6 @@ def short(value: int | None) -> str:
         if value >= size:
             return f"{value / size:.3g}{unit}" if value < 999.5 * size else f"{value / size:.0f}{unit}"
     return str(value)
-
-
-def money(value: float | None) -> str:
-    """US dollars, with as many digits as tell something; or `?`."""
-    if value is None:
-        return "?"
-    if value == 0:
-        return "$0"
-    if abs(value) >= 0.01:
-        return f"${value:,.2f}" if abs(value) >= 0.1 else f"${value:.3f}"
-    return f"${value:.2g}" if abs(value) >= 0.0001 else f"${value:.1e}"
-
-
-def seconds(value: float | None) -> str:
-    """820 ms, 4.1 s, 3 min 20 s, 2 h 5 min; or `?`."""
-    if value is None:
-        return "?"
-    if value < 0.9995:
-        return f"{value * 1000:.0f} ms"
-    if value < 59.95:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min"
 
 
 def share(value: float | None) -> str:

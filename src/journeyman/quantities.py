@@ -1,0 +1,27 @@
+"""Amounts of money and time as a reader sees them. What is unknown is said so, and is never 0."""
+
+
+def money(value: float | None) -> str:
+    """US dollars, with as many digits as tell something; or `?`."""
+    if value is None:
+        return "?"
+    if value == 0:
+        return "$0"
+    if abs(value) >= 0.01:
+        return f"${value:,.2f}" if abs(value) >= 0.1 else f"${value:.3f}"
+    return f"${value:.2g}" if abs(value) >= 0.0001 else f"${value:.1e}"
+
+
+def seconds(value: float | None) -> str:
+    """820 ms, 4.1 s, 3 min 20 s, 2 h 5 min; or `?`."""
+    if value is None:
+        return "?"
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms"
+    if value < 59.95:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
