@@ -96,6 +96,14 @@ def test_a_run_that_goes_on_ends_in_the_same_bytes_and_does_no_episode_twice(tmp
     assert again.candidate.id == whole.candidate.id
 
 
+def test_a_run_does_not_go_on_with_other_outcomes(tmp_path: Path) -> None:
+    reinforce(tmp_path, outcomes(), evaluate=False)
+    other = outcomes()
+    other.success[:, 0] = 1 - other.success[:, 0]
+    with pytest.raises(InputError, match="begun from another planner or on other outcomes"):
+        reinforce(tmp_path, other, ppo=replace(SHORT, episodes=2 * SHORT.episodes))
+
+
 def test_a_run_that_fails_is_on_record_as_stopped(tmp_path: Path) -> None:
     store = MemoryStore()
     reinforce(tmp_path, outcomes(), evaluate=False)

@@ -1,6 +1,8 @@
 """Where phase 2 practises and is examined: live, with real workers, or on recorded outcomes."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -50,6 +52,10 @@ class Arena(Protocol):
         """Phase 1, with those workers in its hand that there are to choose from."""
 
     @property
+    def source(self) -> str:
+        """A name for what there is to practise on: another one is another run."""
+
+    @property
     def runs(self) -> Runs:
         """What is known already, for the references of the utility; nothing of it is held out."""
 
@@ -83,6 +89,10 @@ class Live:
     heard: Callable[[ExecutionResult], None] = lambda _: None
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner, repr=False)
     """One loop for all of it: clients keep their connections in the loop that they were opened in."""
+
+    @property
+    def source(self) -> str:
+        return "live"
 
     @property
     def runs(self) -> Runs:
@@ -151,6 +161,11 @@ class Replay:
         if strange := next((kind for kind in complete.types if kind not in known), None):
             raise InputError(f"there are requests of the kind {strange!r}, unknown to the planner; train phase 1 on it")
         return cls(planner=dealt, train=complete.take(split.train), examined=complete.take(split.held_out))
+
+    @property
+    def source(self) -> str:
+        rows = zip(self.train.requests, self.train.types, self.train.success.tolist(), self.train.cost.tolist(), strict=True)
+        return hashlib.sha256(json.dumps([self.train.workers, *rows]).encode(errors="surrogatepass")).hexdigest()
 
     @property
     def runs(self) -> Runs:

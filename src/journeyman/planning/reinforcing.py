@@ -142,7 +142,8 @@ class Reinforcement:
         if not len(environment):
             raise InputError("there is no instruction to practise on; collect some, or give more of them")
         selector = selector_for(self.arena.planner.model, seed=self.config.ppo.seed)
-        updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", heard=heard)
+        source = f"{checkpoints.digest(checkpoints.resolve(self.start))} {self.arena.source}"
+        updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
         path = self.folder / f"phase2_best{checkpoints.SUFFIX}"
         reinforced.save(path, self.start, selector, {"episodes": updates[-1].episodes, "config": self.config.json()})
         return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)

@@ -97,6 +97,7 @@ def train(
     config: PPOConfig,
     *,
     folder: Path | None = None,
+    source: str = "",
     heard: Callable[[Update], None] = lambda _: None,
 ) -> tuple[Update, ...]:
     """Learn in place. With a folder every update is kept there, and one that was begun before goes on where it was.
@@ -104,18 +105,21 @@ def train(
     Chance is drawn by seed, update, episode and decision, and by nothing else. So a run that was killed and goes on ends with
     the same bytes as one that was not, and decisions may be made in any order.
 
+    Args:
+        source: A name for what the environment is made of: a run is gone on with in the same one alone.
+
     Raises:
-        InputError: The folder holds a run with another configuration, or a file that cannot be read.
+        InputError: The folder holds a run with another configuration or source, or a file that cannot be read.
     """
     optimizer = torch.optim.Adam(selector.parameters(), lr=config.learning_rate, eps=1e-5)
-    history = list(_resume(folder / _FILE, selector, optimizer, config)) if folder else []
+    history = list(_resume(folder / _FILE, selector, optimizer, (config, source))) if folder else []
     for index in range(len(history), config.updates):
         which = _batch(len(environment), config, index)
         episodes = environment.episodes(which, _sampler(selector, config.seed, index))
         played = (history[-1].episodes if history else 0) + len(which)
         history.append(_learn(selector, optimizer, episodes, config, update=index + 1, played=played))
         if folder:
-            _keep(folder / _FILE, selector, optimizer, config, history)
+            _keep(folder / _FILE, selector, optimizer, (config, source), history)
         heard(history[-1])
     return tuple(history)
 
@@ -218,21 +222,33 @@ def _flatten(episodes: Sequence[Episode], config: PPOConfig) -> tuple[States, Te
 
 
 def _keep(
-    path: Path, selector: ModelSelector, optimizer: torch.optim.Optimizer, config: PPOConfig, history: Sequence[Update]
+    path: Path,
+    selector: ModelSelector,
+    optimizer: torch.optim.Optimizer,
+    run: tuple[PPOConfig, str],
+    history: Sequence[Update],
 ) -> None:
+    config, source = run
     tensors = {f"selector.{name}": value.contiguous() for name, value in selector.state_dict().items()}
     for place, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{place}.{name}": value.contiguous() for name, value in state.items()}
     # One key: the order of several is not the same in each process.
-    told = json.dumps({"config": asdict(config), "history": [asdict(update) for update in history]}, sort_keys=True)
+    told = json.dumps(
+        {"config": asdict(config), "source": source, "history": [asdict(update) for update in history]}, sort_keys=True
+    )
     with whole(path) as part:
         part.write_bytes(save(tensors, {"ppo": told}))
 
 
-def _resume(path: Path, selector: ModelSelector, optimizer: torch.optim.Optimizer, config: PPOConfig) -> Sequence[Update]:
+def _resume(
+    path: Path, selector: ModelSelector, optimizer: torch.optim.Optimizer, run: tuple[PPOConfig, str]
+) -> Sequence[Update]:
     if not path.exists():
         return ()
+    config, source = run
     tensors, told = _read(path)
+    if told.get("source", "") != source:
+        raise InputError(f"{path} was begun from another planner or on other outcomes; name another folder, or give the same")
     before, now = told["config"], asdict(config)
     # More episodes of the same run are no other run.
     if differs := sorted(name for name in now if name != "episodes" and before.get(name) != now[name]):
