@@ -92,7 +92,7 @@ class Live:
 
     @property
     def source(self) -> str:
-        return "live"
+        return "live, on phase 1's own steps" if self.make is None else "live"
 
     @property
     def runs(self) -> Runs:
