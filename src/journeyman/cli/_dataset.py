@@ -18,6 +18,7 @@ from journeyman.learn.weights.data import DatasetConfig, Sheet, files, sheet
 from journeyman.learn.weights.data.forms import SPREAD, is_plain
 from journeyman.learn.weights.rows import Group, Labelled, Row, Said
 from journeyman.weights.datasets import Source, from_source
+from journeyman.whole import sha256
 
 _SETTINGS = (
     "method", "form", "context", "reasoning", "threshold", "auto_labels", "balance", "max_characters", "max_tokens", "seed",
@@ -184,7 +185,7 @@ def _faults(path: Path, counts: Counter[str]) -> Iterator[str]:
     elif not counts["labelled"] and counts["flat"] == counts["rows"]:
         yield "no group has any spread in its rewards: GRPO learns nothing from it"
     beside = sheet.json_path(path)
-    if beside.is_file() and _sha256(beside) != sheet.digest(path):
+    if beside.is_file() and _sha256(beside) != sha256(path):
         yield f"it is not the file that {beside.name} speaks of: it was changed, or the sheet was"
 
 

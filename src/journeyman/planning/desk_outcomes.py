@@ -9,7 +9,6 @@ from typing import Any
 
 from journeyman.agents.answer import Answer
 from journeyman.app import now
-from journeyman.learn.weights.data.whole import whole
 from journeyman.models.base import Model
 from journeyman.planning.desk import MODELS, Clerk, told, workers
 from journeyman.policy import Card, Ending, Outcome
@@ -18,6 +17,7 @@ from journeyman.task import Split, Task
 from journeyman.tasks import desk
 from journeyman.tasks.desk.verify import Desk
 from journeyman.tasks.desk.world import SHOPS
+from journeyman.whole import whole
 
 SIZES: Mapping[Split, int] = {Split.TRAIN: 100, Split.VALIDATION: 25, Split.HELD_OUT: 100}
 """Sentences of each shop."""

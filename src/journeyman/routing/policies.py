@@ -6,7 +6,6 @@ DIR/verdict.json           what the gate said, where it was asked
 DIR/online.json            what was learned beyond that while serving, where it was asked for
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -22,6 +21,7 @@ from journeyman.learn.router.predict import Fitted
 from journeyman.release import Stage
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
+from journeyman.whole import sha256
 
 FORMAT = "journeyman-router-1"
 POLICY, PREDICTOR, VERDICT, ONLINE = "policy.json", "predictor.safetensors", "verdict.json", "online.json"
@@ -134,12 +134,6 @@ def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Verdic
     return policy, Verdict(serves=serves, reason=said)
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file, as artifacts are named."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _read(text: str, where: str, predictor: Path) -> Policy:
     try:
         told: Mapping[str, Any] = json.loads(text)
@@ -160,7 +154,7 @@ def _read(text: str, where: str, predictor: Path) -> Policy:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is no router's policy ({error}); train one with `journeyman train router`") from None
-    if digest(predictor) != policy.predictor:
+    if sha256(predictor) != policy.predictor:
         raise InputError(f"{predictor} is not the file that {where} was written for; put the original back, or train again")
     if not policy.singles or not set(policy.singles) <= set(policy.fitted.workers):
         raise InputError(f"{where} names other workers than its predictors know; train again")

@@ -29,6 +29,7 @@ from journeyman.routing.proving import Proof, Utilities, answered, prove, single
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
+from journeyman.whole import sha256
 
 _BLOCK = 256
 """Requests that are embedded between two words about the progress."""
@@ -228,7 +229,7 @@ def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterCon
     kept.write_predictor(fitted, folder)
     return kept.Policy(
         fitted=fitted,
-        predictor=kept.digest(folder / kept.PREDICTOR),
+        predictor=sha256(folder / kept.PREDICTOR),
         objective=objective,
         # Who was hardly asked is nobody to fall back on.
         singles=singles(rows.among([name for name in rows.workers if name not in config.newcomers]), objective),

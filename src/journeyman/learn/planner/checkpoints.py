@@ -1,6 +1,5 @@
 """Arrays and what is said of them in one file, which is there whole or as it was: safetensors with JSON in its header."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn, optim
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.data.whole import whole
+from journeyman.whole import sha256, whole
 
 _SAID = "journeyman"
 SUFFIX = ".safetensors"
@@ -82,7 +81,6 @@ def digest(path: Path) -> str:
         InputError: It cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None

@@ -23,9 +23,9 @@ from journeyman.errors import InputError, PlanError
 from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.cards import type_card
 from journeyman.learn.planner.memory import group_of
-from journeyman.learn.weights.data.whole import whole
 from journeyman.plan import Plan, Subtask
 from journeyman.policy import Card
+from journeyman.whole import whole
 
 
 @dataclass(frozen=True, kw_only=True)

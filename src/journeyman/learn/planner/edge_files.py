@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from journeyman.errors import InputError
 from journeyman.learn.planner.edge_features import Draft
 from journeyman.learn.planner.edges import Edges
-from journeyman.learn.weights.data.whole import whole
+from journeyman.whole import whole
 
 FORMAT = "journeyman-edges-1"
 _SAID = "journeyman"

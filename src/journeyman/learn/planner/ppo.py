@@ -16,7 +16,7 @@ from journeyman.errors import InputError
 from journeyman.learn.planner.gae import compute_gae
 from journeyman.learn.planner.replay import Chosen, Environment, Episode
 from journeyman.learn.planner.selector import ModelSelector, State, States
-from journeyman.learn.weights.data.whole import whole
+from journeyman.whole import whole
 
 _FILE = "ppo.safetensors"
 _MEANS = ("policy_loss", "value_loss", "entropy", "kl_to_prior", "approx_kl", "clip_fraction")

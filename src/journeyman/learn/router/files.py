@@ -14,8 +14,8 @@ from journeyman.learn.router.calibrate import Calibration
 from journeyman.learn.router.features import COUNTED, Space
 from journeyman.learn.router.members import Clusters, Linear, Neighbours, Network
 from journeyman.learn.router.predict import Amount, Fitted, Mixture
-from journeyman.learn.weights.data.whole import whole
 from journeyman.policy import Card
+from journeyman.whole import whole
 
 VERSION = 1
 _KEY = "journeyman.router"

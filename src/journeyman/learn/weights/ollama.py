@@ -1,6 +1,5 @@
 """A GGUF file becomes a model of Ollama, by its REST API: https://docs.ollama.com/api."""
 
-import hashlib
 import os
 import re
 import time
@@ -19,6 +18,7 @@ from journeyman.learn.weights.modelfile import Modelfile, Value, check_name
 from journeyman.learn.weights.ollama_host import wire_of
 from journeyman.learn.weights.wire import Refused, Unreachable
 from journeyman.listening import is_loopback
+from journeyman.whole import sha256
 
 OLDEST = (0, 5, 5)
 """The first version that makes a model of blobs, as it is done today."""
@@ -163,7 +163,7 @@ class OllamaDeployer:
             url=self.url,
             gguf=path,
             size=header.size,
-            digest=digest_of(path),
+            digest=sha256(path),
             modelfile=modelfile,
             profile=profile,
             notes=notes,
@@ -298,12 +298,6 @@ class OllamaDeployer:
             ) from None
         except Refused as error:
             raise ModelRefused(f"the Ollama at {self.url} refused {doing}: {_advised(error, deployment)}") from None
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:

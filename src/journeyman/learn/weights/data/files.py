@@ -7,8 +7,8 @@ from typing import Any
 
 from journeyman.errors import InputError, MissingExtra
 from journeyman.learn.weights.data.forms import is_plain, json_of, loads, row_of
-from journeyman.learn.weights.data.whole import whole
 from journeyman.learn.weights.rows import Labelled, Row
+from journeyman.whole import whole
 
 PARQUET = ".parquet"
 _BOM = b"\xef\xbb\xbf"

@@ -1,7 +1,6 @@
 """The datasheet of a set: what is in it, where that came from, and what was left out and why. Neither time nor machine is in
 it: the same set has the same sheet."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from journeyman.capture.finetuning import Losses
 from journeyman.learn.weights import balance
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.gather import Found
-from journeyman.learn.weights.data.whole import whole
+from journeyman.whole import sha256, whole
 
 _BINS = 10
 _LISTED = 20
@@ -94,7 +93,7 @@ def of(told: Told, config: DatasetConfig, losses: Losses, path: Path | None) -> 
         sources=_most(one.source for one in found),
         left_out=dict(sorted(losses.counts.items())),
         config=config.json(),
-        sha256=None if path is None else digest(path),
+        sha256=None if path is None else sha256(path),
     )
 
 
@@ -111,12 +110,6 @@ def save(sheet: Sheet, path: Path) -> None:
 def json_path(path: Path) -> Path:
     """Where the sheet of a set stands."""
     return path.with_name(f"{path.name}.sheet.json")
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def markdown(sheet: Sheet, name: str) -> str:

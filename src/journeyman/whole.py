@@ -1,5 +1,6 @@
-"""A file that is there whole, or as it was before."""
+"""A file that is there whole, or as it was before; and what is in it, in a word."""
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -32,3 +33,13 @@ def whole(path: Path) -> Iterator[Path]:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, in hexadecimal, as artifacts are named.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
