@@ -88,9 +88,10 @@ def _candidate(id: str, store: Store) -> Candidate:
 
 
 def _opened(path: Path, digest: str, where: str) -> Kept:
-    embedder = Cached(embed.load(files.embedder_of(path)))
+    tensors, said = checkpoints.load(path)
+    embedder = Cached(embed.load(files.embedder_in(said)))
     told = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
-    return Kept(planner=reinforced.load(path, embedder), id=told.id, where=where, path=path)
+    return Kept(planner=reinforced.restore(tensors, said, embedder, str(path)), id=told.id, where=where, path=path)
 
 
 def _file(candidate: Candidate) -> str:

@@ -87,17 +87,30 @@ def load(path: Path, embedder: Embedder) -> LearnedPlanner:
         InputError: It is not there, is none, or learned with another embedder.
     """
     file = checkpoints.resolve(path)
-    tensors, said = checkpoints.load(file)
+    return planner_of(*checkpoints.load(file), embedder, str(file))
+
+
+def planner_of(tensors: Mapping[str, Tensor], said: Mapping[str, Any], embedder: Embedder, where: str) -> LearnedPlanner:
+    """The planner in a file that is read already, as `checkpoints.load` gives it.
+
+    Raises:
+        InputError: It is none, or learned with another embedder.
+    """
     try:
-        model = restore(tensors, said, embedder, str(file))
+        model = restore(tensors, said, embedder, where)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise InputError(f"{file} is no planner that can be used ({type(error).__name__}: {error}); train it again") from None
+        raise InputError(f"{where} is no planner that can be used ({type(error).__name__}: {error}); train it again") from None
     return LearnedPlanner(model, hires=hires(model.encoder.memory))
 
 
 def embedder_of(path: Path) -> str:
     """The name of the embedder that a planner was trained with."""
-    return str(checkpoints.load(checkpoints.resolve(path))[1].get("embedder", ""))
+    return embedder_in(checkpoints.load(checkpoints.resolve(path))[1])
+
+
+def embedder_in(said: Mapping[str, Any]) -> str:
+    """The same of a file that is read already."""
+    return str(said.get("embedder", ""))
 
 
 def hires(memory: Memory) -> bool:

@@ -1,6 +1,5 @@
 """Reinforcement of the choice of workers: PPO from the supervised policy, on what was really chosen and what came of it."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -8,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from journeyman.errors import InputError
+from journeyman.learn.planner import checkpoints
 from journeyman.learn.planner.gae import compute_gae
 from journeyman.learn.planner.replay import Chosen, Environment, Episode
 from journeyman.learn.planner.selector import ModelSelector, State, States
-from journeyman.whole import whole
 
 _FILE = "ppo.safetensors"
 _MEANS = ("policy_loss", "value_loss", "entropy", "kl_to_prior", "approx_kl", "clip_fraction")
@@ -229,15 +226,11 @@ def _keep(
     history: Sequence[Update],
 ) -> None:
     config, source = run
-    tensors = {f"selector.{name}": value.contiguous() for name, value in selector.state_dict().items()}
+    tensors = {f"selector.{name}": value for name, value in selector.state_dict().items()}
     for place, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{place}.{name}": value.contiguous() for name, value in state.items()}
-    # One key: the order of several is not the same in each process.
-    told = json.dumps(
-        {"config": asdict(config), "source": source, "history": [asdict(update) for update in history]}, sort_keys=True
-    )
-    with whole(path) as part:
-        part.write_bytes(save(tensors, {"ppo": told}))
+        tensors |= {f"optimizer.{place}.{name}": value for name, value in state.items()}
+    told = {"config": asdict(config), "source": source, "history": [asdict(update) for update in history]}
+    checkpoints.save(path, tensors, told)
 
 
 def _resume(
@@ -270,7 +263,6 @@ def _resume(
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["ppo"])  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        return checkpoints.load(path)
+    except InputError as error:
         raise InputError(f"{path} cannot be read as a policy in training; name another folder") from error

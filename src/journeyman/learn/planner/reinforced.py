@@ -53,12 +53,10 @@ def see_all(model: PlannerModel, plans: Sequence[Plan]) -> list[Seen]:
         block = plans[start : start + _BLOCK]
         batch = model.batch(model.encoder.encode([each.instruction for each in block]), [model.places(each) for each in block])
         with torch.no_grad():
-            found = model(batch)
-        priors = torch.log_softmax(found["model_selections"], -1).numpy()
-        for row, plan in enumerate(block):
-            k = len(plan.subtasks)
-            prior = priors[row, :k] if hires else np.zeros_like(priors[row, :k])
-            made.append(Seen(nodes=_SCALE * model.encoder.steps.vectors[model.places(plan)], prior=prior))
+            priors = torch.log_softmax(model.score_workers(batch).logits, -1).numpy()
+        for row, places in enumerate(batch.places):
+            prior = priors[row, : len(places)] if hires else np.zeros_like(priors[row, : len(places)])
+            made.append(Seen(nodes=_SCALE * model.encoder.steps.vectors[list(places)], prior=prior))
     return made
 
 
@@ -127,10 +125,21 @@ def load(path: Path, embedder: Embedder) -> LearnedPlanner | ReinforcedPlanner:
     Raises:
         InputError: It is not there, is none, or learned with another embedder.
     """
-    planner = files.load(path, embedder)
-    tensors, _ = checkpoints.load(checkpoints.resolve(path))
+    file = checkpoints.resolve(path)
+    return restore(*checkpoints.load(file), embedder, str(file))
+
+
+def restore(
+    tensors: Mapping[str, Tensor], said: Mapping[str, Any], embedder: Embedder, where: str
+) -> LearnedPlanner | ReinforcedPlanner:
+    """The planner of a file that is read already, as `checkpoints.load` gives it.
+
+    Raises:
+        InputError: It is none, or learned with another embedder.
+    """
+    planner = files.planner_of(tensors, said, embedder, where)
     learned = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
-    return ReinforcedPlanner(planner, _selector(learned, str(path))) if learned else planner
+    return ReinforcedPlanner(planner, _selector(learned, where)) if learned else planner
 
 
 def _selector(weights: Mapping[str, Tensor], where: str) -> ModelSelector:
