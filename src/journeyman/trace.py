@@ -309,3 +309,9 @@ def total(parts: Iterable[_Amount | None]) -> _Amount | None:
     found = list(parts)
     known = [part for part in found if part is not None]
     return sum(known) if len(known) == len(found) else None
+
+
+def average(parts: Sequence[float | None]) -> float | None:
+    """The mean, or `None` as soon as one part is unknown, and where there are none."""
+    whole = total(parts) if parts else None
+    return None if whole is None else whole / len(parts)

@@ -1,7 +1,6 @@
 """The work behind `journeyman evaluate planner`, apart from its options."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from journeyman import app, config
@@ -56,6 +55,7 @@ def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     from journeyman.planning import collecting, crews, policies
     from journeyman.planning.arenas import known_runs
     from journeyman.planning.examining import LiveExamination
+    from journeyman.planning.live import scored
 
     kept = policies.find(given["planner"])
     rival = policies.find(given["against"]) if given["against"] else None
@@ -76,7 +76,7 @@ def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             asked=collecting.at_the_desk(given["held_out"], given["seed"], Split.HELD_OUT),
             orchestrator=Orchestrator(crew=crew, limits=Limits(together=settings.CONCURRENCY)),
             utility=utility,
-            gate=_gate(utility, given["least_gain"]),
+            gate=scored(BetterOnHeldOut(least_gain=given["least_gain"]), utility),
             heard=heard,
         )
         with open_store(config.load().store_url) as store:
@@ -87,12 +87,6 @@ def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
                 id=f"evaluate-planner-{app.now():%Y%m%d-%H%M%S-%f}",
             )
     return {**made.json(), "planner": kept.id, "against": rival.id if rival else "expert"}
-
-
-def _gate(utility: Any, least_gain: float) -> BetterOnHeldOut:
-    """For scores from 0 to 1; the gain that is asked for is in successes."""
-    low, high = utility.bounds
-    return replace(BetterOnHeldOut(), least_gain=least_gain / (high - low))
 
 
 def _said(key: str, value: float | None) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -15,9 +15,9 @@ from journeyman.errors import InputError
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import see_all
 from journeyman.learn.planner.replay import Choose, Environment, TableReplay
-from journeyman.learn.planner.utility import Reward, Runs, Utility
+from journeyman.learn.planner.utility import Reward, Runs, Utility, measured
 from journeyman.learn.router.parts import parts
-from journeyman.learn.router.table import Floats, Table
+from journeyman.learn.router.table import Table
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning.collecting import Asked
@@ -25,6 +25,7 @@ from journeyman.planning.courses import courses
 from journeyman.planning.crews import Make
 from journeyman.planning.live import LiveEnvironment
 from journeyman.routing.proving import answered
+from journeyman.trace import average
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +111,8 @@ class Live:
         return Side(
             utilities=tuple(utilities),
             success=float(np.mean([result.success is True for result in results])),
-            cost=mean_known([result.total_cost for result in results]),
-            seconds=mean_known([result.critical_path_seconds for result in results]),
+            cost=average([result.total_cost for result in results]),
+            seconds=average([result.critical_path_seconds for result in results]),
         )
 
     def _environment(self, asked: Sequence[Asked], reward: Reward) -> LiveEnvironment:
@@ -208,18 +209,8 @@ def known_runs(planner: LearnedPlanner, *, timed: bool = True) -> Runs:
     examples = planner.model.encoder.memory.examples
     return Runs(
         workers=("",) * len(examples),
-        success=_known(each.success for each in examples),
-        cost=_known(each.cost for each in examples),
-        seconds=_known(each.seconds if timed else None for each in examples),
-        subtasks=_known(float(len(each.plan.subtasks)) for each in examples),
+        success=measured(each.success for each in examples),
+        cost=measured(each.cost for each in examples),
+        seconds=measured(each.seconds if timed else None for each in examples),
+        subtasks=measured(float(len(each.plan.subtasks)) for each in examples),
     )
-
-
-def _known(values: Iterable[float | None]) -> Floats:
-    return np.asarray([np.nan if value is None else value for value in values], np.float64)
-
-
-def mean_known(values: Sequence[float | None]) -> float | None:
-    """The mean, or `None` as soon as one is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

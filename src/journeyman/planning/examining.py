@@ -17,13 +17,14 @@ from journeyman.learn.planner.metrics import Agreement, agreement, mean
 from journeyman.learn.planner.utility import Utility
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
-from journeyman.planning.arenas import Side, mean_known
+from journeyman.planning.arenas import Side
 from journeyman.planning.collecting import Asked
 from journeyman.planning.crews import Make
 from journeyman.planning.live import compared, worth
 from journeyman.stores import EvaluationRecord, Store
 from journeyman.task import Task
 from journeyman.tasks.base import digest
+from journeyman.trace import average
 
 NOTHING = Agreement(node_f1=0.0, edge_f1=0.0, exact=0.0)
 """Of a plan that could not be made."""
@@ -142,8 +143,8 @@ class LiveExamination:
         side = Side(
             utilities=tuple(utilities),
             success=sum(result.success is True for result in done) / max(1, len(results)),
-            cost=mean_known([result.total_cost for result in done]),
-            seconds=mean_known([result.critical_path_seconds for result in done]),
+            cost=average([result.total_cost for result in done]),
+            seconds=average([result.critical_path_seconds for result in done]),
         )
         return side, len(results) - len(done)
 

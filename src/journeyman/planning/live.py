@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.evaluation import Evaluation, Pair
+from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, Step
 from journeyman.learn.planner.selector import State
 from journeyman.learn.planner.utility import Reward, Runs, Utility, total
@@ -121,14 +122,7 @@ class LiveEnvironment:
 
     def _of_one(self, *, success: float = 0.0, cost: float | None = 0.0) -> float:
         """What a run is worth that took no time."""
-        one = Runs(
-            workers=("",),
-            success=np.asarray([success]),
-            cost=np.asarray([np.nan if cost is None else cost]),
-            seconds=np.zeros(1),
-            subtasks=np.zeros(1),
-        )
-        return float(total(self.reward, one)[0])
+        return float(total(self.reward, Runs.one(success=success, cost=cost))[0])
 
 
 def _blamed(result: ExecutionResult, chosen: Sequence[str]) -> Mapping[str, float]:
@@ -148,14 +142,13 @@ def _blamed(result: ExecutionResult, chosen: Sequence[str]) -> Mapping[str, floa
 
 def worth(reward: Reward, result: ExecutionResult) -> float:
     """The utility of one execution; what nobody judged counts as no success."""
-    runs = Runs(
-        workers=("",),
-        success=np.asarray([float(result.success is True)]),
-        cost=np.asarray([np.nan if result.total_cost is None else result.total_cost]),
-        seconds=np.asarray([np.nan if result.critical_path_seconds is None else result.critical_path_seconds]),
-        subtasks=np.asarray([float(len(result.outputs))]),
+    run = Runs.one(
+        success=float(result.success is True),
+        cost=result.total_cost,
+        seconds=result.critical_path_seconds,
+        subtasks=len(result.outputs),
     )
-    return float(total(reward, runs)[0])
+    return float(total(reward, run)[0])
 
 
 def greedy(logits: Callable[[State], NDArray[np.float64]]) -> Choose:
@@ -165,6 +158,11 @@ def greedy(logits: Callable[[State], NDArray[np.float64]]) -> Choose:
         return Chosen(action=int(np.argmax(np.where(state.allowed, logits(state), -np.inf))), log_prob=0.0)
 
     return choose
+
+
+def scored(gate: BetterOnHeldOut, utility: Utility) -> BetterOnHeldOut:
+    """The gate for utilities as scores of 0 to 1; the gain that it asks for was said in successes."""
+    return replace(gate, least_gain=gate.least_gain / utility.span)
 
 
 def compared(ids: Sequence[str], baseline: Sequence[float], candidate: Sequence[float], reward: Utility) -> Evaluation:

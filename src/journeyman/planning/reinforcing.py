@@ -20,7 +20,7 @@ from journeyman.learn.planner.replay import Choose, Chosen
 from journeyman.learn.planner.selector import ModelSelector
 from journeyman.learn.planner.utility import Reward, Utility
 from journeyman.planning.arenas import Arena, Side
-from journeyman.planning.live import compared, greedy
+from journeyman.planning.live import compared, greedy, scored
 from journeyman.release import Release, Stage
 from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
@@ -168,7 +168,7 @@ class Reinforcement:
         for rival in ("supervised", best):
             pairs = compared([task.id for task in tasks], sides[rival].utilities, sides["reinforced"].utilities, made.utility)
             evaluation = replace(pairs, looks=look - 1)
-            reports[rival] = Report(evaluation=evaluation, decision=self._gate(made.utility).decide(evaluation))
+            reports[rival] = Report(evaluation=evaluation, decision=scored(self.config.gate, made.utility).decide(evaluation))
         for rival, report in reports.items():
             store.add_evaluation(
                 EvaluationRecord(
@@ -191,11 +191,6 @@ class Reinforcement:
         forced = self.config.force and bool(refused)
         stage = Stage.SHADOW if refused and not forced else self.config.target_stage
         return replace(made, passed=not refused, forced=forced, reason=reason, stage=stage)
-
-    def _gate(self, utility: Utility) -> BetterOnHeldOut:
-        """The gate for scores of 0 to 1; the gain it asks for is in successes."""
-        low, high = utility.bounds
-        return replace(self.config.gate, least_gain=self.config.gate.least_gain / (high - low))
 
     def _release(self, made: Reinforced, store: Store, run_id: str) -> None:
         if (made.passed or made.forced) and store.release(made.candidate.id) is None:

@@ -9,7 +9,7 @@ so there the utility is what was saved, and quality has a gate of its own.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.policies import ranked_singles
 from journeyman.learn.router.table import Floats, Table
 from journeyman.stats import bootstrap_interval
+from journeyman.trace import average
 
 _GATE = BetterOnHeldOut()
 _COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -222,10 +223,10 @@ def _sides(table: Table, utilities: Utilities, chosen: NDArray[np.int64], object
     oracle = np.asarray(able)[among.argmax(axis=1)] if able else chosen
     parts = [_side(table, utilities, np.full(len(table), column)) for column in able]
     found["random"] = Side(
-        accuracy=_average([side.accuracy for side in parts]),
-        cost=_average([side.cost for side in parts]),
-        seconds=_average([side.seconds for side in parts]),
-        utility=_average([side.utility for side in parts]),
+        accuracy=average([side.accuracy for side in parts]),
+        cost=average([side.cost for side in parts]),
+        seconds=average([side.seconds for side in parts]),
+        utility=average([side.utility for side in parts]),
     )
     found["oracle"] = _side(table, utilities, oracle)
     return found
@@ -270,11 +271,6 @@ def _known(measure: Any, confidence: Floats, outcomes: Floats) -> float | None:
 def _mean(values: Floats) -> float:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _none(value: float) -> float | None:

@@ -207,14 +207,7 @@ class PlanReplay:
         return float(seconds) if np.isfinite(seconds) else self.reward.seconds_reference or 0.0
 
     def _spent(self, cost: float, seconds: float) -> float:
-        one = Runs(
-            workers=("",),
-            success=np.zeros(1),
-            cost=np.asarray([cost]),
-            seconds=np.asarray([seconds]),
-            subtasks=np.zeros(1),
-        )
-        return float(total(self.reward, one)[0])
+        return float(total(self.reward, Runs.one(cost=cost, seconds=seconds))[0])
 
 
 def compare_policies(

@@ -55,15 +55,26 @@ class Runs:
         return replace(self, cost=_filled(self.cost), seconds=_filled(self.seconds))
 
     @classmethod
+    def one(cls, *, success: float = 0.0, cost: float | None = 0.0, seconds: float | None = 0.0, subtasks: int = 0) -> "Runs":
+        """A single run, of nobody in particular."""
+        return cls(
+            workers=("",),
+            success=measured([success]),
+            cost=measured([cost]),
+            seconds=measured([seconds]),
+            subtasks=measured([subtasks]),
+        )
+
+    @classmethod
     def of(cls, outcomes: Iterable[tuple[str, Outcome]]) -> "Runs":
         """Single calls: a worker's name, and what became of asking it."""
         pairs = list(outcomes)
         return cls(
             workers=tuple(worker for worker, _ in pairs),
-            success=_array(outcome.success for _, outcome in pairs),
-            cost=_array(outcome.cost for _, outcome in pairs),
-            seconds=_array(outcome.seconds for _, outcome in pairs),
-            subtasks=_array(outcome.success is not None for _, outcome in pairs),
+            success=measured(outcome.success for _, outcome in pairs),
+            cost=measured(outcome.cost for _, outcome in pairs),
+            seconds=measured(outcome.seconds for _, outcome in pairs),
+            subtasks=measured(outcome.success is not None for _, outcome in pairs),
         )
 
     @classmethod
@@ -72,10 +83,10 @@ class Runs:
         pairs = list(results)
         return cls(
             workers=tuple(worker for worker, _ in pairs),
-            success=_array(result.success for _, result in pairs),
-            cost=_array(result.total_cost for _, result in pairs),
-            seconds=_array(result.total_latency_ms for _, result in pairs) / 1000,
-            subtasks=_array(_done(result) for _, result in pairs),
+            success=measured(result.success for _, result in pairs),
+            cost=measured(result.total_cost for _, result in pairs),
+            seconds=measured(result.total_latency_ms for _, result in pairs) / 1000,
+            subtasks=measured(_done(result) for _, result in pairs),
         )
 
     @classmethod
@@ -210,10 +221,15 @@ class Utility:
             "latency": int(np.isnan(runs.seconds).sum()) if self.seconds_reference is not None else 0,
         }
 
+    @property
+    def span(self) -> float:
+        """What a score of 1 is above one of 0: a gain in scores times this is one in successes."""
+        low, high = self.bounds
+        return high - low
+
     def unit(self, worth: Floats) -> Floats:
         """Utilities as scores from 0 to 1, which a gate compares."""
-        low, high = self.bounds
-        return np.clip((worth - low) / (high - low), 0.0, 1.0)
+        return np.clip((worth - self.bounds[0]) / self.span, 0.0, 1.0)
 
     def _share(self, spent: Floats, reference: float | None) -> Floats:
         if reference is None:
@@ -247,6 +263,7 @@ def _done(result: Executed) -> int:
     return sum(bool(output) for output in result.outputs.values())
 
 
-def _array(values: Iterable[float | None]) -> Floats:
+def measured(values: Iterable[float | None]) -> Floats:
+    """Shape (n,); NaN where nothing is known."""
     found: Sequence[float] = [float("nan") if value is None else float(value) for value in values]
     return np.asarray(found, np.float64)
