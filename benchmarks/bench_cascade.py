@@ -38,7 +38,7 @@ from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.table import Floats, Table
 from journeyman.models.base import Message, Request
 from journeyman.models.recorded import Recorded as Replay
-from journeyman.policy import Card, Ending
+from journeyman.policy import Ending
 from journeyman.stats import bootstrap_interval
 from journeyman.tasks.answers import final_number, first_number, same_number, truth
 
@@ -85,18 +85,13 @@ class Pool:
 
     def table(self, rows: Places) -> Table:
         """Rows to fit predictors to."""
-        n, m = len(rows), len(self.recorded.workers)
-        nothing = np.zeros((n, m), np.bool_)
-        return Table(
+        return Table.judged(
+            [self.questions[row] for row in rows],
+            self.recorded.success[rows],
+            self.recorded.workers,
             ids=tuple(map(str, rows)),
-            requests=tuple(self.questions[row] for row in rows),
-            types=("gsm8k",) * n,
-            cards=tuple(Card(name=name) for name in self.recorded.workers),
-            success=self.recorded.success[rows],
+            types=("gsm8k",) * len(rows),
             cost=self.recorded.cost[rows],
-            seconds=np.full((n, m), np.nan),
-            errors=nothing,
-            malformed=nothing,
         )
 
 

@@ -36,7 +36,6 @@ from journeyman.learn.planner.selector import ModelSelector
 from journeyman.learn.planner.thompson import Thompson, ThompsonConfig
 from journeyman.learn.planner.utility import Utility
 from journeyman.learn.router.table import Floats, Table
-from journeyman.policy import Card
 from journeyman.stats import bootstrap_interval
 
 UTILITY = Utility()
@@ -66,29 +65,15 @@ def llmrouter(data: Path) -> Table:
     workers = sorted(rows[0]["scores"])  # type: ignore[call-overload]
     success = np.asarray([[float(row["scores"][worker]) for worker in workers] for row in rows])  # type: ignore[index]
     splits = tuple("held_out" if row["split"] == "test" else "train" for row in rows)
-    return table([str(row["question"]) for row in rows], [str(row["task_name"]) for row in rows], workers, success, splits)
+    types = tuple(str(row["task_name"]) for row in rows)
+    return Table.judged([str(row["question"]) for row in rows], success, workers, types=types, splits=splits)
 
 
 def routellm(data: Path, name: str) -> Table:
     rows = [row for row in lines(data / "routellm" / f"{name}.jsonl.gz") if not row["contaminated"]]
     success = np.asarray([[float(str(row["weak_correct"])), float(str(row["strong_correct"]))] for row in rows])
-    return table([str(row["prompt"]) for row in rows], [str(row["domain"]) for row in rows], ["weak", "strong"], success, ())
-
-
-def table(requests: list[str], types: list[str], workers: list[str], success: Floats, splits: tuple[str, ...]) -> Table:
-    unknown, no = np.full(success.shape, np.nan), np.zeros(success.shape, bool)
-    return Table(
-        ids=tuple(str(at) for at in range(len(requests))),
-        requests=tuple(requests),
-        types=tuple(types),
-        cards=tuple(Card(name=worker) for worker in workers),
-        success=success,
-        cost=unknown,
-        seconds=unknown,
-        errors=no,
-        malformed=no,
-        splits=splits,
-    )
+    types = tuple(str(row["domain"]) for row in rows)
+    return Table.judged([str(row["prompt"]) for row in rows], success, ("weak", "strong"), types=types)
 
 
 def split(whole: Table, vectors: Mapping[str, Floats], labels: int, seed: int) -> Split:

@@ -38,7 +38,6 @@ from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.fit import FitConfig, fit
 from journeyman.learn.router.metrics import aiq, apgr, cpt, ece, saving
 from journeyman.learn.router.table import Floats, Table
-from journeyman.policy import Card
 
 Places = NDArray[np.int64]
 ALONE = ("linear", "clusters", "neighbours", "network")
@@ -80,30 +79,16 @@ def rows(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def table(requests: list[str], success: Floats, workers: Sequence[str], types: list[str], cost: Floats | None = None) -> Table:
-    nothing, no = np.full(success.shape, np.nan), np.zeros(success.shape, bool)
-    return Table(
-        ids=tuple(str(at) for at in range(len(requests))),
-        requests=tuple(requests),
-        types=tuple(types),
-        cards=tuple(Card(name=worker) for worker in workers),
-        success=success,
-        cost=nothing if cost is None else cost,
-        seconds=nothing,
-        errors=no,
-        malformed=no,
-    )
-
-
 def two_models(path: Path) -> Table:
     found = [row for row in rows(path) if not row["contaminated"]]
     success = np.array([[row["weak_correct"], row["strong_correct"]] for row in found], np.float64)
-    return table([row["prompt"] for row in found], success, ("weak", "strong"), [row["domain"] for row in found])
+    types = tuple(row["domain"] for row in found)
+    return Table.judged([row["prompt"] for row in found], success, ("weak", "strong"), types=types)
 
 
 def untyped(known: Table) -> Table:
     """The text is all that is known."""
-    return table(list(known.requests), known.success, known.workers, ["general"] * len(known), known.cost)
+    return Table.judged(known.requests, known.success, known.workers, cost=known.cost)
 
 
 # --- two models ------------------------------------------------------------
@@ -195,7 +180,8 @@ def nine_models(folder: Path) -> tuple[Table, Split]:
     letters = np.array([len(row["question"]) for row in found])
     into, out = (np.array([prices[worker][name] for worker in workers]) for name in ("input_price", "output_price"))
     cost = (letters[:, None] / 4 * into + WORDS_OUT * out) / 1e6
-    known = table([row["question"] for row in found], success, workers, [row["task_name"] for row in found], cost)
+    types = tuple(row["task_name"] for row in found)
+    known = Table.judged([row["question"] for row in found], success, workers, types=types, cost=cost)
     train = np.array([row["split"] == "train" for row in found])
     return known, Split(np.flatnonzero(train), np.flatnonzero(~train), 0)
 

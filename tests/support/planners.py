@@ -63,15 +63,14 @@ def outcomes(number: int = 160, *, same: bool = False) -> Table:
     easy = np.arange(number) % 2 == 0
     success: Floats = np.stack([easy | same, np.ones(number, bool)], 1).astype(float)
     cost: Floats = np.tile([0.01, 0.01 if same else 0.4], (number, 1))
-    return Table(
+    return Table.judged(
+        [f"please, {KINDS[at % 2]} number {at}" for at in range(number)],
+        success,
+        (),
         ids=tuple(f"r{at}" for at in range(number)),
-        requests=tuple(f"please, {KINDS[at % 2]} number {at}" for at in range(number)),
         types=tuple(KINDS[at % 2] for at in range(number)),
         cards=MODELS,
-        success=success,
         cost=cost,
         seconds=np.ones((number, 2)),
-        errors=np.zeros((number, 2), bool),
-        malformed=np.zeros((number, 2), bool),
         splits=tuple("held_out" if at % 4 > 1 else "train" for at in range(number)),
     )

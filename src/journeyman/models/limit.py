@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from journeyman.errors import ModelBusy, ModelError
 from journeyman.models import OVER_HTTP, load, parse
-from journeyman.models.base import Dialect, Model, Reply, Request
+from journeyman.models.around import Around
+from journeyman.models.base import Model, Reply, Request
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Patience:
         return most * rng.uniform(0.5, 1.0)
 
 
-class Limited:
+class Limited(Around):
     """A model client with at most `concurrency` calls under way, that waits for a busy server and counts what is used.
 
     Belongs to no event loop: it may be used in one after the other, though not in two at once.
@@ -93,7 +94,7 @@ class Limited:
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}, and must be at least 1")
-        self.model = model
+        super().__init__(model)
         self.most = concurrency
         self.limit = concurrency
         """Calls allowed together just now."""
@@ -108,21 +109,6 @@ class Limited:
         self._halvings = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.model.dialect
-
-    @property
-    def deterministic(self) -> bool:
-        return self.model.deterministic
-
-    async def close(self) -> None:
-        await self.model.close()
 
     async def complete(self, request: Request) -> Reply:
         try:

@@ -8,14 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from journeyman.models.base import Dialect, Model, Reply, Request
+from journeyman.models.around import Around
+from journeyman.models.base import Model, Reply, Request
 
 log = logging.getLogger(__name__)
 
 _KEPT = ("text", "model", "input_tokens", "output_tokens", "cached_tokens", "cost", "seconds", "finish")
 
 
-class Remembered:
+class Remembered(Around):
     """A model and what it once replied, with the tokens and seconds that it really took.
 
     Replies of a model that is not deterministic, and sampled ones without a seed, are not kept. The file is added to line by
@@ -23,7 +24,7 @@ class Remembered:
     """
 
     def __init__(self, model: Model, path: Path) -> None:
-        self.model = model
+        super().__init__(model)
         self.asked = 0
         """Requests that the model itself answered."""
         self._path = path
@@ -31,21 +32,6 @@ class Remembered:
         self._waiting: dict[str, asyncio.Task[Reply]] = {}
         if path.exists():
             self._load()
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def dialect(self) -> Dialect:
-        return self.model.dialect
-
-    @property
-    def deterministic(self) -> bool:
-        return self.model.deterministic
-
-    async def close(self) -> None:
-        await self.model.close()
 
     async def complete(self, request: Request) -> Reply:
         if not self.model.deterministic or (request.temperature and request.seed is None):

@@ -17,25 +17,13 @@ from journeyman.learn.planner.selector import ModelSelector, State
 from journeyman.learn.planner.utility import Utility
 from journeyman.learn.router.table import Floats, Table
 from journeyman.plan import Plan, Subtask
-from journeyman.policy import Card
 
 QUICK = PPOConfig(episodes=2048, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, entropy_coef=0.003, target_kl=0.1, batch=64)
 
 
 def table(success: Floats) -> Table:
     n, m = success.shape
-    unknown, no = np.full((n, m), np.nan), np.zeros((n, m), bool)
-    return Table(
-        ids=tuple(map(str, range(n))),
-        requests=tuple(f"request {at}" for at in range(n)),
-        types=("general",) * n,
-        cards=tuple(Card(name=f"worker-{at}") for at in range(m)),
-        success=success,
-        cost=unknown,
-        seconds=unknown,
-        errors=no,
-        malformed=no,
-    )
+    return Table.judged([f"request {at}" for at in range(n)], success, [f"worker-{at}" for at in range(m)])
 
 
 def bandit(seed: int) -> TableReplay:

@@ -18,23 +18,13 @@ from journeyman.learn.planner.replay import (
 from journeyman.learn.planner.utility import Utility
 from journeyman.learn.router.table import Floats, Table
 from journeyman.plan import Plan, Subtask
-from journeyman.policy import Card
 
 
 def table(success: Floats, cost: Floats | None = None) -> Table:
     n, m = success.shape
-    unknown, no = np.full((n, m), np.nan), np.zeros((n, m), bool)
-    return Table(
-        ids=tuple(f"r{at}" for at in range(n)),
-        requests=tuple(f"request {at}" for at in range(n)),
-        types=("general",) * n,
-        cards=tuple(Card(name=f"worker-{at}") for at in range(m)),
-        success=success,
-        cost=unknown if cost is None else cost,
-        seconds=unknown,
-        errors=no,
-        malformed=no,
-    )
+    names = [f"worker-{at}" for at in range(m)]
+    known = {} if cost is None else {"cost": cost}
+    return Table.judged([f"request {at}" for at in range(n)], success, names, ids=tuple(f"r{at}" for at in range(n)), **known)
 
 
 def test_a_replay_gives_what_was_recorded_and_lets_nobody_choose_what_was_not() -> None:

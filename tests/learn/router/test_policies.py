@@ -8,23 +8,11 @@ from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.objective import parse
 from journeyman.learn.router.policies import LEARNED, compare, ranked_singles, single_utility
 from journeyman.learn.router.table import Floats, Table
-from journeyman.policy import Card
 
 
 def table(success: Floats, cost: Floats) -> Table:
     n, m = success.shape
-    nothing = np.zeros((n, m), np.bool_)
-    return Table(
-        ids=tuple(map(str, range(n))),
-        requests=("",) * n,
-        types=("general",) * n,
-        cards=tuple(Card(name=name) for name in ("a", "b", "c")[:m]),
-        success=success,
-        cost=cost,
-        seconds=np.full((n, m), np.nan),
-        errors=nothing,
-        malformed=nothing,
-    )
+    return Table.judged([""] * n, success, ("a", "b", "c")[:m], cost=cost)
 
 
 def recorded(n: int = 400) -> tuple[Table, Floats]:

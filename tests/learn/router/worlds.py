@@ -10,7 +10,6 @@ from journeyman.embed.base import Vectors
 from journeyman.embed.hashing import HashingEmbedder
 from journeyman.learn.router.fit import FitConfig
 from journeyman.learn.router.table import Floats, Table
-from journeyman.policy import Card
 
 QUICK = FitConfig(nets=1, hidden=16, clusters=(4, 8), repeats=1, axes=16, neighbours=20)
 
@@ -18,17 +17,13 @@ QUICK = FitConfig(nets=1, hidden=16, clusters=(4, 8), repeats=1, axes=16, neighb
 def table(
     success: Floats, *, requests: list[str] | None = None, types: list[str] | None = None, cost: Floats | None = None
 ) -> Table:
-    unknown, none = np.full(success.shape, np.nan), np.zeros(success.shape, bool)
-    return Table(
-        ids=tuple(str(at) for at in range(len(success))),
-        requests=tuple(requests or [f"request {at}" for at in range(len(success))]),
+    known = {} if cost is None else {"cost": cost, "seconds": cost * 1_000}
+    return Table.judged(
+        requests or [f"request {at}" for at in range(len(success))],
+        success,
+        [f"model-{at}" for at in range(success.shape[1])],
         types=tuple(types or ["general"] * len(success)),
-        cards=tuple(Card(name=f"model-{at}") for at in range(success.shape[1])),
-        success=success,
-        cost=unknown if cost is None else cost,
-        seconds=unknown if cost is None else cost * 1_000,
-        errors=none,
-        malformed=none,
+        **known,
     )
 
 

@@ -49,6 +49,24 @@ class Table:
     """(n, m): an answer that could not be read. Counts as a wrong one in `success`, and is told apart here."""
     splits: tuple[str, ...] = ()
 
+    @classmethod
+    def judged(cls, requests: Sequence[str], success: Floats, workers: Sequence[str], **known: Any) -> "Table":
+        """Answers that all came and could be read.
+
+        Args:
+            success: (n, m); NaN where a worker was not asked.
+            known: Other fields. Without them rows are numbered, their type is general, and costs and seconds are unknown.
+        """
+        unknown, none = np.full(success.shape, np.nan), np.zeros(success.shape, np.bool_)
+        fields = {
+            "ids": tuple(str(at) for at in range(len(requests))),
+            "types": ("general",) * len(requests),
+            "cards": tuple(Card(name=worker) for worker in workers),
+            "cost": unknown,
+            "seconds": unknown,
+        }
+        return cls(requests=tuple(requests), success=success, errors=none, malformed=none, **{**fields, **known})
+
     def __len__(self) -> int:
         return len(self.requests)
 
