@@ -20,7 +20,7 @@ LLAMA_WHEELS := $(WHEELS)/$(subst ==,-,$(LLAMA))-$(shell { uname -sm; grep -m1 ^
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo demo-weights test check lint bench docs clean
+.PHONY: demo demo-weights test check lint bench figures docs clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
@@ -44,6 +44,9 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+figures: $(VENV)/.dev
+	$(BIN)/python benchmarks/figures.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make_commands.py > docs/commands.md.new
