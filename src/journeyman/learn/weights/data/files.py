@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra
+from journeyman.io.atomic import atomic_write
 from journeyman.learn.weights.data.forms import is_plain, json_of, loads, row_of
 from journeyman.learn.weights.rows import Labelled, Row
-from journeyman.whole import whole
 
 PARQUET = ".parquet"
 _BOM = b"\xef\xbb\xbf"
@@ -41,7 +41,7 @@ def write(path: Path | str, rows: Iterable[Row]) -> int:
         InputError: The file cannot be written, the rows are of several kinds, or one of them holds what no file can keep.
     """
     path = Path(path)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         told = _told(rows)
         if path.suffix == PARQUET:
             return int(_parquet().write(part, (row for row, _ in told)))
