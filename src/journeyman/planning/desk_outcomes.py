@@ -10,6 +10,7 @@ from typing import Any
 from journeyman.agents.answer import Answer
 from journeyman.app import now
 from journeyman.io.atomic import atomic_write
+from journeyman.io.jsonl import iter_jsonl
 from journeyman.models.base import Model
 from journeyman.planning.desk import MODELS, Clerk, told, workers
 from journeyman.policy import Card, Ending, Outcome
@@ -119,5 +120,4 @@ def _readable(reply: str) -> bool:
 
 def rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """What `write` wrote."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        yield json.loads(line)
+    return (line.value for line in iter_jsonl(path))
