@@ -17,7 +17,7 @@ def test_values_come_in_order_each_with_where_it_stands(tmp_path: Path, packed: 
     content = b'\xef\xbb\xbf{"a": 1}\r\n\n"\xe2\x80\xa8"\n[3]'
     path = tmp_path / "rows"
     path.write_bytes(gzip.compress(content) if packed else content)
-    found = [(line.where, line.number, line.value) for line in iter_jsonl(path)]
+    found = [(line.where, line.number, line.value) for line in iter_jsonl(path, json.loads)]
     assert found == [(f"{path}:1", 1, {"a": 1}), (f"{path}:3", 3, "\u2028"), (f"{path}:4", 4, [3])]
 
 
@@ -47,8 +47,8 @@ def test_a_line_that_cannot_be_used_is_named_or_left_out(tmp_path: Path, line: b
 def test_what_its_writer_did_not_finish_can_be_left_out(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("1\n2")
-    assert [line.value for line in iter_jsonl(path)] == [1, 2]
-    assert [line.value for line in iter_jsonl(path, unfinished=False)] == [1]
+    assert [line.value for line in iter_jsonl(path, json.loads)] == [1, 2]
+    assert [line.value for line in iter_jsonl(path, json.loads, unfinished=False)] == [1]
 
 
 def test_a_line_that_is_no_line_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,16 +56,16 @@ def test_a_line_that_is_no_line_is_not_read_into_memory(tmp_path: Path, monkeypa
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"1\n" + json.dumps("x" * 2**20).encode())
     with pytest.raises(InputError, match=r"rows.jsonl:2: a line of more than 1 MB"):
-        list(iter_jsonl(path))
+        list(iter_jsonl(path, json.loads))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rows is not there; make one"):
-        list(iter_jsonl(tmp_path / "rows", missing="make one"))
+        list(iter_jsonl(tmp_path / "rows", json.loads, missing="make one"))
     with pytest.raises(InputError, match="could not be read: Is a directory"):
-        list(iter_jsonl(tmp_path))
+        list(iter_jsonl(tmp_path, json.loads))
     whole = gzip.compress(b"1\n" * 1000)
     for name, content in (("cut", whole[:20]), ("broken", whole[:12] + b"\xff" * 20)):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=f"{name} could not be read"):
-            list(iter_jsonl(tmp_path / name))
+            list(iter_jsonl(tmp_path / name, json.loads))

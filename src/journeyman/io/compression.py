@@ -4,8 +4,8 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from journeyman.errors import InputError
 
@@ -13,7 +13,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def open_maybe_compressed(path: Path | str, *, missing: str = "check the path") -> Iterator[IO[bytes]]:
+def open_maybe_compressed(path: Path | str, *, missing: str = "check the path") -> Iterator[BufferedIOBase]:
     """A file's bytes, unpacked where it is gzipped. Failures to read in the block are told as those to open are.
 
     Args:

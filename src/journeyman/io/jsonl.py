@@ -32,7 +32,7 @@ class Line(Generic[T]):
 
 def iter_jsonl(
     path: Path | str,
-    loads: Callable[[str], T] = json.loads,
+    loads: Callable[[str], T],
     *,
     what: str = "no JSON",
     missing: str = "check the path",
@@ -42,8 +42,8 @@ def iter_jsonl(
     """The values in a file, in order. Empty lines are left out.
 
     Args:
-        loads: Makes the value of a line. What it raises says what is wrong with that line: an `Unusable` alone; a `ValueError`,
-            `TypeError`, `KeyError` or `RecursionError` behind `what`.
+        loads: Makes a value of a line: `json.loads`, `json_object`, or stricter. What it raises says what is wrong: an `Unusable`
+            alone; a `ValueError`, `TypeError`, `KeyError` or `RecursionError` behind `what`.
         what: What a line is that `loads` does not take: "no JSON".
         missing: What to do where there is no such file.
         bad: Told where and what of each line that cannot be used, which is then left out. Without it the first one is raised.

@@ -120,4 +120,4 @@ def _readable(reply: str) -> bool:
 
 def rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """What `write` wrote."""
-    return (line.value for line in iter_jsonl(path))
+    return (line.value for line in iter_jsonl(path, json.loads))

@@ -148,7 +148,7 @@ def _row(where: str) -> Iterator[None]:
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    return (line.value for line in iter_jsonl(path, missing=_MISSING))
+    return (line.value for line in iter_jsonl(path, json.loads, missing=_MISSING))
 
 
 def _json(path: Path) -> Any:

@@ -102,10 +102,11 @@ def read(path: Path) -> tuple[Decision, ...]:
         InputError: The file is not there, or a whole line is no decision.
     """
     found: dict[str, Decision] = {}
-    lines = iter_jsonl(
-        path, missing="name a log of decisions", bad=lambda where, _: log.warning("%s is half a line, and left out", where)
-    )
-    for line in lines:
+
+    def half(where: str, _: str) -> None:
+        log.warning("%s is half a line, and left out", where)
+
+    for line in iter_jsonl(path, json.loads, missing="name a log of decisions", bad=half):
         try:
             _take(found, line.value)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
