@@ -85,7 +85,7 @@ def test_lines_that_are_no_log_are_named(tmp_path: Path, capsys: pytest.CaptureF
     with path.open("a") as file:
         file.write('{"decision": ' + "[" * 100_000 + "\n" + json.dumps({"outcome_of": id, "success": "much"}) + "\n")
     assert main(["evaluate", "decisions", "--log", str(path), "--always", "weak"]) == 2
-    assert f"{path}:{len(path.read_text().splitlines())} is no decision" in capsys.readouterr().err
+    assert f"{path}:{len(path.read_text().splitlines())}: no decision" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", [[], ["--always", "weak", "--policy", "x"], ["--policy", "x", "--objective", "quality"]])

@@ -191,7 +191,7 @@ def test_export_for_fine_tuning_is_a_whole_conversation(run: Told) -> None:
 
 def test_export_that_cannot_be_written_says_so_before_the_work(run: Told) -> None:
     run("export", "--out", "nowhere/out.jsonl", code=2)
-    assert "nowhere/out.jsonl cannot be written" in run.err
+    assert "nowhere/out.jsonl could not be written" in run.err
 
 
 def test_a_word_on_one_trace_is_kept_with_who_said_it(run: Told) -> None:

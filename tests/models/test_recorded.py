@@ -68,8 +68,8 @@ async def test_an_unknown_question_is_an_error_that_quotes_it(tmp_path: Path) ->
     ("text", "says"),
     [
         ("", "it is empty"),
-        ("nonsense\n", "o.jsonl:1: this is no JSON"),
-        ("[1]\n", "o.jsonl:1: this is no JSON object"),
+        ("nonsense\n", "o.jsonl:1: no JSON"),
+        ("[1]\n", "o.jsonl:1: not a JSON object"),
         ('{"question": "a"}\n', "o.jsonl:1: no outputs here"),
         ('{"question": "a", "output": "b"}\n{"question": "", "output": "b"}\n', "o.jsonl:2: no question"),
         ('{"question": "a", "output": "b"}\n{"question": "c", "output": 1}\n', "o.jsonl:2: no text under 'output'"),

@@ -13,12 +13,12 @@ from journeyman.cli import _traces
 from journeyman.cli._bar import bar
 from journeyman.cli._shared import options_named
 from journeyman.errors import InputError
+from journeyman.io.files import sha256
 from journeyman.learn.playbook.files import check_writable
 from journeyman.learn.weights.data import DatasetConfig, Sheet, files, sheet
 from journeyman.learn.weights.data.forms import SPREAD, is_plain
 from journeyman.learn.weights.rows import Group, Labelled, Row, Said
 from journeyman.weights.datasets import Source, from_source
-from journeyman.whole import sha256
 
 _SETTINGS = (
     "method", "form", "context", "reasoning", "threshold", "auto_labels", "balance", "max_characters", "max_tokens", "seed",

@@ -1,8 +1,6 @@
 """`journeyman traces export`."""
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -13,6 +11,7 @@ from journeyman.capture import jsonl
 from journeyman.capture.finetuning import Losses, lines
 from journeyman.cli import _traces
 from journeyman.errors import InputError
+from journeyman.io.atomic import atomic_write
 
 
 def export(
@@ -45,16 +44,7 @@ def _written(out: Path | None) -> Iterator[IO[str]]:
     if out is None:
         yield sys.stdout
         return
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}") from error
-    half = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            yield file
-        half.replace(out)
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror}") from error
-    finally:
-        half.unlink(missing_ok=True)
+    if not out.parent.is_dir():
+        raise InputError(f"{out} could not be written: {out.parent} is no folder; make it, or name another place")
+    with atomic_write(out) as part, part.open("w", encoding="utf-8") as file:
+        yield file

@@ -2,8 +2,6 @@
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.embed.base import Embedder, Vectors
+from journeyman.io.atomic import atomic_write
 
 log = logging.getLogger(__name__)
 
@@ -54,15 +53,9 @@ class Cached:
         """Write everything to the file, whole or not at all. Without a path this does nothing."""
         if self.path is None or not self._rows:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, written = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                keys = np.frombuffer(b"".join(self._rows), np.uint8).reshape(-1, 16)
-                np.savez(file, embedder=np.array(self.name), keys=keys, rows=np.stack(list(self._rows.values())))
-            Path(written).replace(self.path)
-        finally:
-            Path(written).unlink(missing_ok=True)
+        with atomic_write(self.path) as part, part.open("wb") as file:
+            keys = np.frombuffer(b"".join(self._rows), np.uint8).reshape(-1, 16)
+            np.savez(file, embedder=np.array(self.name), keys=keys, rows=np.stack(list(self._rows.values())))
 
     def _load(self, path: Path) -> None:
         try:

@@ -10,14 +10,13 @@ The name is `recorded:PATH`, or `recorded:PATH#COLUMN` where the rows hold sever
 questions: `recorded:PATH#QUESTIONS`, or else `test.jsonl[.gz]` is looked for beside the file and in `../gsm8k`.
 """
 
-import gzip
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, ModelError
+from journeyman.io.jsonl import iter_jsonl, json_object
 from journeyman.models.base import Dialect, Reply, Request
 
 log = logging.getLogger(__name__)
@@ -121,22 +120,5 @@ def _questions(path: Path, named: str) -> tuple[str, ...]:
 
 
 def _rows(path: Path) -> Iterator[Row]:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield f"{path}:{number}", _object(line, f"{path}:{number}")
-    except FileNotFoundError:
-        raise InputError(f"{path} is not there: recorded:PATH names a JSON-lines file, gzipped or not") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} could not be read: {error}") from None
-
-
-def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where}: this is no JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{where}: this is no JSON object")
-    return row
+    missing = "recorded:PATH names a JSON-lines file, gzipped or not"
+    return ((line.where, line.value) for line in iter_jsonl(path, json_object, missing=missing))

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from journeyman.io.jsonl import iter_jsonl
 from journeyman.models.around import Around
 from journeyman.models.base import Model, Reply, Request
 
@@ -64,12 +65,13 @@ class Remembered(Around):
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
 
     def _load(self) -> None:
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        for line in lines:
-            try:
-                told = json.loads(line)
-                self._known[told["key"]] = Reply(**{name: told[name] for name in _KEPT})
-            except (ValueError, TypeError, KeyError):
-                continue
-        if (bad := len(lines) - len(self._known)) > 0:
-            log.warning("%s: %d of %d kept replies cannot be read or came twice", self._path, bad, len(lines))
+        bad = list[str]()
+        lines = [line.value for line in iter_jsonl(self._path, _entry, bad=lambda where, _: bad.append(where))]
+        self._known = dict(lines)
+        if worse := len(bad) + len(lines) - len(self._known):
+            log.warning("%s: %d of %d kept replies cannot be read or came twice", self._path, worse, len(bad) + len(lines))
+
+
+def _entry(line: str) -> tuple[str, Reply]:
+    told = json.loads(line)
+    return told["key"], Reply(**{name: told[name] for name in _KEPT})

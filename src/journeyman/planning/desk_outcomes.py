@@ -9,6 +9,8 @@ from typing import Any
 
 from journeyman.agents.answer import Answer
 from journeyman.app import now
+from journeyman.io.atomic import atomic_write
+from journeyman.io.jsonl import iter_jsonl
 from journeyman.models.base import Model
 from journeyman.planning.desk import MODELS, Clerk, told, workers
 from journeyman.policy import Card, Ending, Outcome
@@ -17,7 +19,6 @@ from journeyman.task import Split, Task
 from journeyman.tasks import desk
 from journeyman.tasks.desk.verify import Desk
 from journeyman.tasks.desk.world import SHOPS
-from journeyman.whole import whole
 
 SIZES: Mapping[Split, int] = {Split.TRAIN: 100, Split.VALIDATION: 25, Split.HELD_OUT: 100}
 """Sentences of each shop."""
@@ -70,7 +71,7 @@ def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     Raises:
         InputError: It cannot be written.
     """
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
 
 
@@ -119,5 +120,4 @@ def _readable(reply: str) -> bool:
 
 def rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """What `write` wrote."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        yield json.loads(line)
+    return (line.value for line in iter_jsonl(path, json.loads))

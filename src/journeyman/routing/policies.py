@@ -14,6 +14,7 @@ from typing import Any
 
 from journeyman.candidate import Candidate, Kind
 from journeyman.errors import InputError, StoreError
+from journeyman.io.files import sha256
 from journeyman.learn.playbook.files import read_text, write_text
 from journeyman.learn.router import files
 from journeyman.learn.router.objective import Objective
@@ -21,7 +22,6 @@ from journeyman.learn.router.predict import Fitted
 from journeyman.release import Stage
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
-from journeyman.whole import sha256
 
 FORMAT = "journeyman-router-1"
 POLICY, PREDICTOR, VERDICT, ONLINE = "policy.json", "predictor.safetensors", "verdict.json", "online.json"

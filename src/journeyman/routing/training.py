@@ -14,6 +14,7 @@ from journeyman.bench import landmarks
 from journeyman.embed.base import Embedder, Vectors
 from journeyman.errors import InputError
 from journeyman.gate import BetterOnHeldOut
+from journeyman.io.files import sha256
 from journeyman.learn.playbook.files import write_text
 from journeyman.learn.router import fit, policies
 from journeyman.learn.router.base import Forecasts
@@ -29,7 +30,6 @@ from journeyman.routing.proving import Proof, Utilities, answered, prove, single
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
-from journeyman.whole import sha256
 
 _BLOCK = 256
 """Requests that are embedded between two words about the progress."""

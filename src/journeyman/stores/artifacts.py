@@ -1,16 +1,15 @@
 """Files by digest: playbooks, policies and weights, under a name that says what is in them."""
 
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from journeyman.errors import StoreError
-from journeyman.whole import sha256
+from journeyman.io.atomic import commit, temporary_file
+from journeyman.io.files import sha256
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20
@@ -57,14 +56,10 @@ class Artifacts:
     def _keep(self, chunks: Iterator[bytes] | list[bytes]) -> str:
         with _named(f"nothing can be kept in {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".new-", delete=False) as file:
-                try:
-                    digest = _copy(chunks, file)
-                    # Over a file that is there already as well: the content is the same, unless somebody spoilt it.
-                    Path(file.name).replace(self._at(digest))
-                except BaseException:
-                    Path(file.name).unlink()
-                    raise
+            with temporary_file(self.folder, ".new-") as part:
+                digest = _copy(chunks, part)
+                # Over a file that is there already as well: the content is the same, unless somebody spoilt it.
+                commit(part, self._at(digest))
         return digest
 
     def _at(self, digest: str) -> Path:
@@ -73,13 +68,12 @@ class Artifacts:
         return self.folder / digest
 
 
-def _copy(chunks: Iterator[bytes] | list[bytes], file: IO[bytes]) -> str:
+def _copy(chunks: Iterator[bytes] | list[bytes], part: Path) -> str:
     hashed = hashlib.sha256()
-    for chunk in chunks:
-        hashed.update(chunk)
-        file.write(chunk)
-    file.flush()
-    os.fsync(file.fileno())
+    with part.open("wb") as file:
+        for chunk in chunks:
+            hashed.update(chunk)
+            file.write(chunk)
     return hashed.hexdigest()
 
 

@@ -1,9 +1,7 @@
 """Rows from a file that somebody else wrote: JSON lines or one JSON list, gzipped or not, each with the line it stands at."""
 
-import gzip
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.io.compression import open_maybe_compressed
+from journeyman.io.jsonl import Unusable, as_object, iter_jsonl, json_object
 
 _GAP = re.compile(r"[\s,]*")
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-"""Two in a row are one character."""
+_START = 512
+"""Bytes in which a file has begun."""
 _ALIKE, _NAMED = 5, 10
 """Faults that are named with their line: of one kind, and in all."""
 
@@ -59,47 +59,32 @@ def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
     Raises:
         InputError: The file cannot be read at all.
     """
-    text = _text(Path(path))
-    halves = _HALF.search(text) is not None
-    items = _listed(text) if text.lstrip().startswith("[") else _lines(text)
-    for line, value in items:
-        where = f"{path}:{line}"
-        if isinstance(value, dict) and halves and not _is_unicode(value):
-            bad.add(where, "text in it is not valid Unicode: half of a surrogate pair (\\ud800 to \\udfff) stands alone")
-        elif isinstance(value, dict):
-            yield Row(where, value)
-        elif isinstance(value, _NoJson):
+    if not _is_list(path):
+        for line in iter_jsonl(path, json_object, bad=bad.add):
+            yield Row(line.where, line.value)
+        return
+    with open_maybe_compressed(path) as file:
+        text = file.read().decode("utf-8-sig")
+    for number, value in _listed(text):
+        where = f"{path}:{number}"
+        if isinstance(value, _NoJson):
             bad.add(where, f"no JSON ({value})")
-        else:
-            bad.add(where, "not a JSON object")
+            continue
+        try:
+            yield Row(where, as_object(value, text))
+        except Unusable as error:
+            bad.add(where, str(error))
 
 
-def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path} is not there; check the path") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path} could not be read: {error}") from None
+def _is_list(path: Path | str) -> bool:
+    with open_maybe_compressed(path) as file:
+        return file.read(_START).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
 class _NoJson(str):
     """Why a piece of text is not JSON."""
 
     __slots__ = ()
-
-
-def _lines(text: str) -> Iterator[tuple[int, object]]:
-    # Not splitlines: JSON strings may hold other line separators than these.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield number, _NoJson(error)
 
 
 def _listed(text: str) -> Iterator[tuple[int, object]]:
@@ -122,14 +107,6 @@ def _listed(text: str) -> Iterator[tuple[int, object]]:
             yield line, _NoJson(error)
             return
         yield line, value
-
-
-def _is_unicode(value: dict[str, Any]) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        return False
-    return True
 
 
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from journeyman.errors import InputError, PlaybookError
+from journeyman.io.locks import locked
 from journeyman.learn.playbook import edit, files
 from journeyman.learn.playbook.journal import Journal, read, replay
-from journeyman.learn.playbook.lock import locked
 from journeyman.playbook import Add, Batch, Bullet, Playbook, Vote
 
 COMMON = Bullet(id="b-common", content="Read the whole question first.")
@@ -44,7 +44,7 @@ for number in range(count):
 HOLD = """
 import sys
 from pathlib import Path
-from journeyman.learn.playbook.lock import locked
+from journeyman.io.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -97,12 +97,14 @@ def test_a_whole_line_that_is_no_decision_is_named(tmp_path: Path, change: dict[
     log.decided(CHOICE, "Add.")
     line = {**json.loads(log.path.read_text()), **change}
     log.path.write_text(f"{json.dumps(line)}\n")
-    with pytest.raises(InputError, match=r"log\.jsonl:1 is no decision"):
+    with pytest.raises(InputError, match=r"log\.jsonl:1: no decision"):
         decisions.read(log.path)
 
 
 def test_a_log_that_cannot_be_written_or_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         DecisionLog(tmp_path).decided(CHOICE, "Add.")
-    with pytest.raises(InputError, match="could not be read"):
+    with pytest.raises(InputError, match="is not there; name a log of decisions"):
         decisions.read(tmp_path / "missing.jsonl")
+    with pytest.raises(InputError, match="could not be read"):
+        decisions.read(tmp_path)

@@ -55,7 +55,7 @@ def test_a_field_of_a_later_version_is_left_out(tmp_path: Path) -> None:
 )
 def test_a_line_that_was_not_written_so_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "m").write_text(Update(step=1, of=2).line() + line + "\n")
-    with pytest.raises(InputError, match=r"m:2 is not an update as it was written"):
+    with pytest.raises(InputError, match=r"m:2: not an update as it was written"):
         read(tmp_path / "m")
 
 

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn, optim
 
 from journeyman.errors import InputError
-from journeyman.whole import sha256, whole
+from journeyman.io.atomic import atomic_write
+from journeyman.io.files import sha256
 
 _SAID = "journeyman"
 SUFFIX = ".safetensors"
@@ -18,7 +19,7 @@ SUFFIX = ".safetensors"
 
 def save(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> None:
     """Write it, on the disk when this returns. The same content makes the same bytes."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         # One entry only: the library writes the header's entries in no particular order.
         header = {_SAID: json.dumps(said, sort_keys=True, ensure_ascii=False)}
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part, header)

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, PlanError
+from journeyman.io.atomic import atomic_write
 from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.cards import type_card
 from journeyman.learn.planner.memory import group_of
 from journeyman.plan import Plan, Subtask
 from journeyman.policy import Card
-from journeyman.whole import whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ def dumps(data: TrainingData) -> str:
 
 def write(data: TrainingData, path: Path) -> None:
     """Write the documented JSON, whole or not at all."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text(dumps(data), "utf-8")
 
 

@@ -8,9 +8,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from journeyman.errors import InputError
+from journeyman.io.atomic import atomic_write
 from journeyman.learn.planner.edge_features import Draft
 from journeyman.learn.planner.edges import Edges
-from journeyman.whole import whole
 
 FORMAT = "journeyman-edges-1"
 _SAID = "journeyman"
@@ -38,7 +38,7 @@ def save(edges: Edges, path: Path) -> None:
         InputError: It cannot be written.
     """
     said = json.dumps({"format": FORMAT, "embedder": edges.embedder}, sort_keys=True, ensure_ascii=False)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         save_file({name: np.ascontiguousarray(array) for name, array in edges.arrays.items()}, part, {_SAID: said})
 
 

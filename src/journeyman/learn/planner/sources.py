@@ -3,7 +3,6 @@
 Each reads the files as they were released, gzipped or not. What a set does not say is left open: no plan here was carried out.
 """
 
-import gzip
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, PlanError
+from journeyman.io.compression import open_maybe_compressed
+from journeyman.io.jsonl import iter_jsonl
 from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.data import TrainingData
 from journeyman.plan import Plan, Subtask
 from journeyman.policy import Card
+
+_MISSING = "see the set's own page for where it is published"
 
 
 def sealtools(rows: Path, tools: Path | None = None) -> TrainingData:
@@ -144,26 +147,13 @@ def _row(where: str) -> Iterator[None]:
         raise InputError(f"{where}: not a row as the set was published ({type(error).__name__}: {error})") from None
 
 
-def _text(path: Path) -> str:
-    try:
-        packed = path.read_bytes()
-        return (gzip.decompress(packed) if path.suffix == ".gz" else packed).decode()
-    except FileNotFoundError:
-        raise InputError(f"{path} is not there; see the set's own page for where it is published") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} could not be read: {error}") from None
-
-
 def _lines(path: Path) -> Iterator[Any]:
-    for at, line in enumerate(_text(path).splitlines(), 1):
-        try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{at}: no JSON ({error.msg})") from None
+    return (line.value for line in iter_jsonl(path, json.loads, missing=_MISSING))
 
 
 def _json(path: Path) -> Any:
-    try:
-        return json.loads(_text(path))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
+    with open_maybe_compressed(path, missing=_MISSING) as file:
+        try:
+            return json.loads(file.read().decode())
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None

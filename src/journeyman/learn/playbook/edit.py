@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from journeyman.errors import InputError, PlaybookError
+from journeyman.io.locks import locked
 from journeyman.learn.playbook import files, formats
 from journeyman.learn.playbook.formats.base import json_of
 from journeyman.learn.playbook.journal import Entry, Journal, read, replay
-from journeyman.learn.playbook.lock import locked
 from journeyman.playbook import Batch, Delta, Playbook
 
 

@@ -14,7 +14,6 @@ acknowledged (a crash came first): it is ignored, and cut off before the next li
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from journeyman.errors import PlaybookError, boundary
+from journeyman.io.atomic import atomic_write
 from journeyman.playbook import Add, Batch, Bullet, Delta, Lock, Merge, MoveTo, Playbook, Retire, Support, Update, Vote
 
 
@@ -66,20 +66,9 @@ class Journal:
         """Begin a journal with a playbook, an empty one by default. There must be none at the path yet."""
         if path.exists():
             raise PlaybookError(f"{path} is there already; open it, or begin the journal elsewhere")
-        path.parent.mkdir(parents=True, exist_ok=True)
         line, _ = _line(0, "", initial or Playbook())
-        handle, written = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _write(file.fileno(), line)
-            Path(written).replace(path)
-        finally:
-            Path(written).unlink(missing_ok=True)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        with atomic_write(path) as part:
+            part.write_bytes(line)
         return cls(path)
 
     @property

@@ -19,9 +19,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from journeyman.errors import PlaybookError, boundary
+from journeyman.io.locks import locked
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.journal import Entry, Journal, read, replay
-from journeyman.learn.playbook.lock import locked
 from journeyman.learn.playbook.progress import Progress
 from journeyman.playbook import Batch, MoveTo, Playbook
 from journeyman.release import Stage

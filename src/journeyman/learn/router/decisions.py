@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.io.jsonl import iter_jsonl
 from journeyman.learn.router.table import Row
 from journeyman.policy import Choice, Ending, Forecast, Outcome
 
@@ -100,23 +101,16 @@ def read(path: Path) -> tuple[Decision, ...]:
     Raises:
         InputError: The file is not there, or a whole line is no decision.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path} could not be read: {error.strerror}; name a log of decisions") from None
     found: dict[str, Decision] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+
+    def half(where: str, _: str) -> None:
+        log.warning("%s is half a line, and left out", where)
+
+    for line in iter_jsonl(path, json.loads, missing="name a log of decisions", bad=half):
         try:
-            told = json.loads(line)
-        except (ValueError, RecursionError):
-            log.warning("%s:%d is half a line, and left out", path, number)
-            continue
-        try:
-            _take(found, told)
+            _take(found, line.value)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path}:{number} is no decision ({error}); name a log of decisions, or mend the line") from None
+            raise InputError(f"{line.where}: no decision ({error}); name a log of decisions, or mend the line") from None
     return tuple(found.values())
 
 

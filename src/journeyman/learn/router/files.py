@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.errors import InputError
+from journeyman.io.atomic import atomic_write
 from journeyman.learn.router.calibrate import Calibration
 from journeyman.learn.router.features import COUNTED, Space
 from journeyman.learn.router.members import Clusters, Linear, Neighbours, Network
 from journeyman.learn.router.predict import Amount, Fitted, Mixture
 from journeyman.policy import Card
-from journeyman.whole import whole
 
 VERSION = 1
 _KEY = "journeyman.router"
@@ -46,7 +46,7 @@ def save(fitted: Fitted, path: Path) -> None:
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(fitted).items()}
     content = packed(arrays, {_KEY: json.dumps(header, ensure_ascii=False, sort_keys=True)})
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_bytes(content)
 
 

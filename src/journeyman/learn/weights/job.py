@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.io.jsonl import iter_jsonl
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.task import Split, Task
 
@@ -140,10 +141,9 @@ def task_lines(tasks: Iterable[Task]) -> Iterator[str]:
 
 
 def _tasks(path: Path) -> Iterator[Task]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                found = json.loads(line)
-                yield Task(**{**found, "split": Split(found["split"])})
-            except (ValueError, TypeError, KeyError) as error:
-                raise InputError(f"{path}:{number} is not a task as it was written: {error}") from None
+    return (line.value for line in iter_jsonl(path, _task, what="not a task as it was written"))
+
+
+def _task(line: str) -> Task:
+    found = json.loads(line)
+    return Task(**{**found, "split": Split(found["split"])})

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from journeyman.errors import InputError
+from journeyman.io.jsonl import iter_jsonl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +84,6 @@ def read(path: Path) -> list[Update]:
     Raises:
         InputError: A line is not what was written.
     """
-    return list(_read(path)) if path.is_file() else []
-
-
-def _read(path: Path) -> Iterator[Update]:
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        try:
-            yield parse(line.decode())
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{path}:{number} is not an update as it was written: {error}") from None
+    if not path.is_file():
+        return []
+    return [line.value for line in iter_jsonl(path, parse, what="not an update as it was written", unfinished=False)]

@@ -171,7 +171,7 @@ def test_what_stood_there_stays_when_a_row_cannot_be_written(tmp_path: Path) -> 
 def test_half_a_surrogate_pair_is_named_where_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"prompt": "\\ud800", "completion": "y", "label": true}\n')
-    with pytest.raises(InputError, match=r"rows\.jsonl:1 holds half a surrogate pair"):
+    with pytest.raises(InputError, match=r"rows\.jsonl:1: text in it is not valid Unicode"):
         list(read(path))
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra
+from journeyman.io.atomic import atomic_write
+from journeyman.io.jsonl import check_unicode, iter_jsonl
 from journeyman.learn.weights.data.forms import is_plain, json_of, loads, row_of
 from journeyman.learn.weights.rows import Labelled, Row
-from journeyman.whole import whole
 
 PARQUET = ".parquet"
-_BOM = b"\xef\xbb\xbf"
+_NO_ROW = "no line of JSON; a file of rows has an object in each"
 
 
 def read(path: Path | str) -> Iterator[Row]:
@@ -41,7 +42,7 @@ def write(path: Path | str, rows: Iterable[Row]) -> int:
         InputError: The file cannot be written, the rows are of several kinds, or one of them holds what no file can keep.
     """
     path = Path(path)
-    with whole(path) as part:
+    with atomic_write(path) as part:
         told = _told(rows)
         if path.suffix == PARQUET:
             return int(_parquet().write(part, (row for row, _ in told)))
@@ -91,27 +92,13 @@ def _write_lines(path: Path, lines: Iterable[bytes]) -> int:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if text := (line.removeprefix(_BOM) if number == 1 else line).strip():
-                    yield number, _value(text, f"{path}:{number}")
-    except FileNotFoundError:
-        raise InputError(f"{path} is not there; journeyman dataset build makes one") from None
-    except OSError as error:
-        raise InputError(f"{path} could not be read: {error.strerror}") from None
+    missing = "journeyman dataset build makes one"
+    return ((line.number, line.value) for line in iter_jsonl(path, _value, what=_NO_ROW, missing=missing))
 
 
-def _value(text: bytes, where: str) -> Any:
-    try:
-        value = loads(text)
-        if b"\\ud" in text.lower():
-            # Half a surrogate pair can be escaped in JSON, and no tokenizer takes it.
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{where} holds half a surrogate pair, which is no text; mend or remove the row") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{where} is no line of JSON; a file of rows has an object in each") from None
+def _value(text: str) -> Any:
+    value = loads(text)
+    check_unicode(value, text)
     return value
 
 

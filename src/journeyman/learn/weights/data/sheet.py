@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.capture.finetuning import Losses
+from journeyman.io.atomic import atomic_write
+from journeyman.io.files import sha256
 from journeyman.learn.weights import balance
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.gather import Found
-from journeyman.whole import sha256, whole
 
 _BINS = 10
 _LISTED = 20
@@ -103,7 +104,7 @@ def save(sheet: Sheet, path: Path) -> None:
         (json_path(path), _dumped(sheet)),
         (path.with_name(f"{path.name}.sheet.md"), markdown(sheet, path.name)),
     ):
-        with whole(beside) as part:
+        with atomic_write(beside) as part:
             part.write_text(text, encoding="utf-8")
 
 

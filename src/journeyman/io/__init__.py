@@ -1,0 +1,1 @@
+"""Files and the network, once for all rooms: whole files, JSON Lines, locks, HTTP, metrics."""

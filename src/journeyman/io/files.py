@@ -1,0 +1,44 @@
+"""Files of the user's: read as text, checked before they are written, and named by their content."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from journeyman.errors import InputError
+
+
+def read_text(path: Path | str) -> str:
+    """A whole file as text, its line ends as they are."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there; check the name") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); check that it is the right file") from None
+    except OSError as error:
+        raise InputError(f"{path} could not be read: {error.strerror}") from None
+
+
+def check_writable(path: Path) -> None:
+    """Find out whether a file could be written there, before work is spent on what it will hold. Nothing is made.
+
+    Raises:
+        InputError: It could not.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} could not be written: it is a folder; name a file in it")
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    if not folder.is_dir():
+        raise InputError(f"{path} could not be written: {folder} is a file and not a folder; name another place")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path} could not be written: {folder} is not yours to write to; name another place")
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, in hexadecimal, as artifacts are named.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
