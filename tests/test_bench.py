@@ -14,7 +14,7 @@ from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.playbook import Batch, Bullet, MoveTo, Playbook, Vote
 from journeyman.release import Stage
-from journeyman.stores import MemoryStore, RunRecord
+from journeyman.stores import RunRecord, Store, open_store
 from journeyman.task import Split
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Dataset
@@ -25,15 +25,15 @@ BLANK = Playbook(bullets=(Bullet(id="b-2", content="Be brief.", domain="fruit"),
 DATA = Dataset(name="sums", tasks=(*sums(5), *sums(40, start=100, split=Split.HELD_OUT)), verifier=Exact())
 
 
-def examination(pupil: Pupil, store: MemoryStore, **more: Any) -> Examination:
+def examination(pupil: Pupil, store: Store, **more: Any) -> Examination:
     tools: dict[str, Any] = {"dataset": DATA, "embedder": embedder("hashing"), "gate": BetterOnHeldOut()}
     return Examination(model=pupil, store=store, **{**tools, **more})
 
 
 def sat(
-    playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: MemoryStore | None = None, **more: Any
+    playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any
 ) -> Report:
-    exam = examination(pupil or Pupil(), store or MemoryStore(), **more)
+    exam = examination(pupil or Pupil(), store or open_store("memory:"), **more)
     return asyncio.run(exam.sit(playbook, against, id="run-1"))
 
 
@@ -45,7 +45,7 @@ def test_only_held_out_tasks_are_examined() -> None:
 
 
 def test_both_sides_are_told_apart_in_the_store() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     sat(TAUGHT, BLANK, store=store)
     (found,) = store.evaluations()
     new, old = candidate_of(TAUGHT), candidate_of(BLANK)
@@ -57,7 +57,7 @@ def test_both_sides_are_told_apart_in_the_store() -> None:
 
 
 def test_a_look_is_counted_also_when_nothing_comes_of_it() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     sat(TAUGHT, Playbook(), store=store)
     assert sat(TAUGHT, Playbook(), store=store).evaluation.looks == 0, "the same candidate has looked before"
     with pytest.raises(ModelRefused):
@@ -67,7 +67,7 @@ def test_a_look_is_counted_also_when_nothing_comes_of_it() -> None:
 
 
 def test_leaving_out_some_tasks_is_no_way_to_look_anew() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     sat(TAUGHT, Playbook(), store=store)
     fewer = replace(DATA, tasks=DATA.split(Split.HELD_OUT)[3:])
     assert sat(BLANK, Playbook(), store=store, dataset=fewer).evaluation.looks == 1
@@ -76,12 +76,12 @@ def test_leaving_out_some_tasks_is_no_way_to_look_anew() -> None:
 
 
 def test_another_baseline_is_another_chance_and_counts() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     assert [sat(TAUGHT, against, store=store).evaluation.looks for against in (Playbook(), BLANK, Playbook())] == [0, 1, 0]
 
 
 def test_on_a_model_that_varies_the_same_candidate_looks_again_each_time_and_each_is_kept() -> None:
-    store, pupil = MemoryStore(), Pupil()
+    store, pupil = open_store("memory:"), Pupil()
     pupil.deterministic = False
     assert [sat(TAUGHT, Playbook(), pupil, store).evaluation.looks for _ in range(3)] == [0, 1, 2]
     assert len(list(store.evaluations())) == 3
@@ -95,14 +95,14 @@ def test_a_refusal_of_every_attempt_is_an_error_and_one_of_some_is_not() -> None
 
 
 def test_a_server_that_answers_nothing_is_an_error_and_no_verdict() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     with pytest.raises(ModelError, match="no attempt at the held-out tasks was answered: ModelBusy: it is down"):
         sat(TAUGHT, Playbook(), Pupil(lambda _: ModelBusy("it is down")), store)
     assert not list(store.evaluations())
 
 
 def test_another_model_may_stand_on_the_other_side() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     report = sat(TAUGHT, TAUGHT, Pupil(name="new"), store, rival=Pupil(lambda _: "Answer: 1", name="old"))
     assert report.gain == 1.0
     (found,) = store.evaluations()
@@ -111,7 +111,7 @@ def test_another_model_may_stand_on_the_other_side() -> None:
 
 def test_several_trials_are_told_to_whoever_watches() -> None:
     seen: list[tuple[int, int]] = []
-    exam = examination(Pupil(), MemoryStore(), trials=2)
+    exam = examination(Pupil(), open_store("memory:"), trials=2)
     asyncio.run(exam.sit(TAUGHT, Playbook(), id="run-1", done=lambda done, of: seen.append((done, of))))
     assert seen == [(number, 160) for number in range(1, 161)]
 
@@ -138,7 +138,7 @@ def test_held_out_tasks_are_known_by_what_they_are() -> None:
 
 
 def test_attempts_are_kept_once() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     store.add_run(RunRecord(id="run-1", kind="evaluate", config={}, started_at=now()))
     report = sat(TAUGHT, Playbook())
     for _ in range(2):

@@ -20,9 +20,9 @@ from journeyman.release import Stage
 from journeyman.route import Router
 from journeyman.routing import policies, reading, training
 from journeyman.routing.training import Places, RouterConfig, Trained
+from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
-from journeyman.stores.memory import MemoryStore
 from tests.support import routing
 
 SUM = "How many are 12 apples plus 30 coins? Compute the sum."
@@ -41,7 +41,7 @@ class World:
 
 def trained_in(folder: Path, config: RouterConfig, count: int = 600) -> World:
     rows = reading.rows_of_files([routing.write(folder / "outcomes.jsonl", count)])
-    store, artifacts = MemoryStore(), Artifacts(folder / "artifacts")
+    store, artifacts = open_store("memory:"), Artifacts(folder / "artifacts")
     places = Places(folder=folder / "router", store=store, artifacts=artifacts)
     return World(folder / "router", store, artifacts, training.train(outcomes.table(rows, CARDS), embed.load(), config, places))
 
@@ -231,7 +231,7 @@ def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(worl
             Outcome(ending=Ending.RIGHT if told["success"] else Ending.WRONG, success=told["success"], cost=told["cost"]),
         )
     table = outcomes.table(reading.rows_of_files([tmp_path / "log.jsonl"]), CARDS)
-    places = Places(folder=tmp_path / "router", store=MemoryStore(), artifacts=Artifacts(tmp_path / "artifacts"))
+    places = Places(folder=tmp_path / "router", store=open_store("memory:"), artifacts=Artifacts(tmp_path / "artifacts"))
     trained = training.train(table, embed.load(), RouterConfig(objective=CHEAP), places)
     assert not trained.passed
     assert "could not be compared" in trained.reason
@@ -250,7 +250,7 @@ def test_a_worker_that_never_answered_leaves_the_others_to_choose_from(tmp_path:
         "".join(f"{json.dumps({**line, 'outcomes': {**down, **line['outcomes']}})}\n" for line in routing.lines(300))
     )
     table = outcomes.table(reading.rows_of_files([path]), CARDS)
-    places = Places(folder=tmp_path / "router", store=MemoryStore(), artifacts=Artifacts(tmp_path / "artifacts"))
+    places = Places(folder=tmp_path / "router", store=open_store("memory:"), artifacts=Artifacts(tmp_path / "artifacts"))
     trained = training.train(table, embed.load(), RouterConfig(objective=CHEAP), places)
     assert trained.policy.fitted.workers == ("counter", "poet", "sage")
     assert trained.proof is not None

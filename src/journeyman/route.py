@@ -278,7 +278,7 @@ def find(where: Path | str) -> tuple[Policy, Verdict]:
     if Path(where).is_dir():
         return policies.read(Path(where))
     project = config.load()
-    with open_store(project.store_url) as store:
+    with open_store(project.store_url, make=False) as store:
         return policies.restore(str(where), store, Artifacts(project.artifacts))
 
 

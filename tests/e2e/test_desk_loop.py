@@ -15,7 +15,7 @@ from journeyman.models import load
 from journeyman.offline import OfflineTrainer
 from journeyman.playbook import Bullet, Playbook
 from journeyman.release import Stage
-from journeyman.stores import MemoryStore
+from journeyman.stores import open_store
 from journeyman.task import Split
 from journeyman.tasks import desk
 from journeyman.tasks.desk.world import SHOPS, rules
@@ -48,7 +48,7 @@ def examine(playbook: Playbook, against: Playbook | None = None, *, shop: str = 
     examination = Examination(
         model=load("embedded"),
         dataset=desk.load(shop, sizes={Split.HELD_OUT: HELD_OUT}),
-        store=MemoryStore(),
+        store=open_store("memory:"),
         embedder=embed.load("hashing"),
         gate=BetterOnHeldOut(),
     )

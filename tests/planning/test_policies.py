@@ -13,7 +13,7 @@ from journeyman.learn.planner import reinforced
 from journeyman.learn.planner.reinforced import ReinforcedPlanner, selector_for
 from journeyman.planning import policies
 from journeyman.release import Release, Stage
-from journeyman.stores import MemoryStore, open_store
+from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from tests.support.planners import opened, shake, written
 
@@ -111,7 +111,7 @@ def test_a_file_that_was_spoilt_is_not_opened() -> None:
 
 
 def test_in_production_is_the_newest_planner_and_never_a_policy_of_another_kind() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     assert policies.in_production(store) is None
     others = (Candidate(kind=Kind.POLICY, body='{"format": "router"}'), Candidate(kind=Kind.POLICY, body="?"))
     planners = [policies.keep(second(Path("checkpoints"), seed), Artifacts(Path("artifacts"))) for seed in range(2)]

@@ -19,7 +19,7 @@ from journeyman.planning import policies
 from journeyman.planning.arenas import Replay
 from journeyman.planning.reinforcing import ReinforceConfig, Reinforced, Reinforcement
 from journeyman.release import Stage
-from journeyman.stores import MemoryStore
+from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from tests.support.planners import bakery, opened, outcomes, shake, written
 
@@ -28,7 +28,7 @@ SHORT = PPOConfig.measured(episodes=64)
 
 
 def reinforce(
-    folder: Path, table: Table, store: MemoryStore | None = None, heard: list[Update] | None = None, **given: Any
+    folder: Path, table: Table, store: Store | None = None, heard: list[Update] | None = None, **given: Any
 ) -> Reinforced:
     start = folder / "phase1_best.safetensors"
     start = start if start.exists() else written(folder)
@@ -36,11 +36,11 @@ def reinforce(
     config = ReinforceConfig(**{"ppo": SHORT, **given})
     phase = Reinforcement(start=start, arena=Replay.of(opened(start), table), folder=folder, config=config)
     hear = (lambda _: None) if heard is None else heard.append
-    return phase.run(store or MemoryStore(), lambda path: policies.keep(path, artifacts), heard=hear)
+    return phase.run(store or open_store("memory:"), lambda path: policies.keep(path, artifacts), heard=hear)
 
 
 def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_released(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     made = reinforce(tmp_path, outcomes(), store, ppo=QUICK, dollars_per_success=1.0, target_stage=Stage.PRODUCTION)
     assert made.passed, made.reason
     assert set(made.reports) == {"supervised", *({"small", "large"} & set(made.reports))}
@@ -52,7 +52,7 @@ def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_release
 
 
 def test_where_everybody_is_alike_nothing_passes_and_nothing_is_released(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     made = reinforce(tmp_path, outcomes(same=True), store)
     assert not made.passed
     assert "against supervised" in made.reason
@@ -61,7 +61,7 @@ def test_where_everybody_is_alike_nothing_passes_and_nothing_is_released(tmp_pat
 
 
 def test_force_releases_what_did_not_pass_and_says_so(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     made = reinforce(tmp_path, outcomes(same=True), store, force=True)
     assert (made.passed, made.forced) == (False, True)
     release = store.release(made.candidate.id)
@@ -70,7 +70,7 @@ def test_force_releases_what_did_not_pass_and_says_so(tmp_path: Path) -> None:
 
 
 def test_what_is_not_examined_is_kept_and_not_released(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     made = reinforce(tmp_path, outcomes(), store, evaluate=False)
     assert (made.passed, made.reason) == (False, "not examined, so not proven")
     assert store.candidate(made.candidate.id) is not None
@@ -105,7 +105,7 @@ def test_a_run_does_not_go_on_with_other_outcomes(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_is_on_record_as_stopped(tmp_path: Path) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     reinforce(tmp_path, outcomes(), evaluate=False)
     with pytest.raises(InputError, match="begun with another learning_rate"):
         reinforce(tmp_path, outcomes(), store, ppo=replace(SHORT, learning_rate=0.5))
@@ -165,7 +165,7 @@ def test_a_planner_whose_weights_are_wild_is_examined_all_the_same(tmp_path: Pat
     shake(planner.model, 50.0, 3)
     arena = Replay.of(LearnedPlanner(planner.model, hires=True), outcomes())
     phase = Reinforcement(start=tmp_path / "phase1_best", arena=arena, folder=tmp_path, config=ReinforceConfig(ppo=SHORT))
-    made = phase.run(MemoryStore(), lambda path: policies.keep(path, Artifacts(tmp_path / "artifacts")))
+    made = phase.run(open_store("memory:"), lambda path: policies.keep(path, Artifacts(tmp_path / "artifacts")))
     assert np.isfinite([side.utility for side in made.sides.values()]).all()
 
 

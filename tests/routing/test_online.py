@@ -16,8 +16,8 @@ from journeyman.release import Stage
 from journeyman.route import Router
 from journeyman.routing import policies, reading, training
 from journeyman.routing.training import Places, RouterConfig
+from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.memory import MemoryStore
 from tests.support import routing
 
 VERSE = "Write verse number 7 about stars that dream of ships, with a rhyme."
@@ -27,7 +27,7 @@ VERSE = "Write verse number 7 about stars that dream of ships, with a rhyme."
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("online")
     rows = reading.rows_of_files([routing.write(folder / "outcomes.jsonl", 600)])
-    places = Places(folder=folder / "router", store=MemoryStore(), artifacts=Artifacts(folder / "artifacts"))
+    places = Places(folder=folder / "router", store=open_store("memory:"), artifacts=Artifacts(folder / "artifacts"))
     cards = {name: Card(name=name) for name in routing.RIGHT}
     config = RouterConfig(objective=parse("quality - 20*cost"), target_stage=Stage.PRODUCTION)
     training.train(outcomes.table(rows, cards), embed.load(), config, places)

@@ -63,7 +63,7 @@ def _points(source: str | None) -> tuple[str, tuple[Point, ...]]:
     results = _results(folder)
     if results and rows_of(results) != []:
         return f"run {folder.name}", read(results)
-    with open_store(project.store_url) as store:
+    with open_store(project.store_url, make=False) as store:
         points = of_attempts(store.attempts(run_id=folder.name))
     if not points and folder.parent == runs and not _begun(folder):
         raise InputError(

@@ -5,19 +5,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from journeyman import app, config
+from journeyman import config
 from journeyman.capture import jsonl
 from journeyman.cli import _traces_screen as screen
 from journeyman.errors import InputError
-from journeyman.stores import schema
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Line, Query, TraceStore
-from journeyman.stores.urls import MEMORY, as_url, redacted
+from journeyman.stores.urls import as_url, redacted
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST = 10_000
@@ -28,8 +27,7 @@ _MOST = 10_000
 def opened(url: str | None) -> Iterator[TraceStore]:
     """The store that is meant: the project's, or another. Looking for traces where there is no store makes none."""
     where = config.load().store_url if url is None else as_url(url)
-    nothing = where == MEMORY or schema.step_of(where) is None
-    with open_traces(MEMORY if nothing else where) as store:
+    with open_traces(where, make=False) as store:
         if not store.count(Query(), most=1):
             tell(
                 f"There are no traces in {redacted(where)} yet. To record an agent: journeyman serve. "
@@ -50,7 +48,7 @@ def query(filters: Mapping[str, Any]) -> Query:
     if last is not None:
         if since is not None:
             raise InputError("--last and --since both say where to begin; give one of them")
-        since = app.now() - span(last, "--last")
+        since = datetime.now(UTC) - span(last, "--last")
     good = {"good": True, "bad": False}.get(label)
     return Query(since=since, until=until, label=good, labelled={"none": False, "some": True}.get(label or ""), **given)
 
@@ -117,7 +115,7 @@ def whole_id(store: TraceStore, prefix: str) -> str:
 
 
 def pruned(url: str | None, older_than: str, *, keep_labelled: bool, dry_run: bool, yes: bool, quiet: bool) -> dict[str, Any]:
-    before = app.now() - span(older_than, "--older-than")
+    before = datetime.now(UTC) - span(older_than, "--older-than")
     with opened(url) as store:
         found = store.prune(before=before, keep_labelled=keep_labelled, dry_run=True)
         if not dry_run and found.traces:

@@ -13,11 +13,10 @@ from journeyman.learn.planner import checkpoints, files, reinforced
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import ReinforcedPlanner
 from journeyman.release import Stage
-from journeyman.stores import MEMORY, Store, open_store
+from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 
 FORMAT = "journeyman-planner-policy-1"
-_FILE = "sqlite:///"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +63,7 @@ def find(where: str) -> Kept:
 
 def there(project: Project) -> Store:
     """The project's store to look into; an empty one where there is none yet, as to look is no reason to make one."""
-    url = project.store_url
-    file = url.removeprefix(_FILE)
-    return open_store(url if file == url or Path(file.partition("?")[0]).exists() else MEMORY)
+    return open_store(project.store_url, make=False)
 
 
 def in_production(store: Store) -> str | None:

@@ -8,7 +8,6 @@ postgresql://USER:PASSWORD@HOST/DATABASE   a server; needs the extra `postgres`
 from pathlib import Path
 
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
-from journeyman.stores.memory import MemoryStore
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import MEMORY, as_url
@@ -17,7 +16,6 @@ __all__ = [
     "MEMORY",
     "AttemptRecord",
     "EvaluationRecord",
-    "MemoryStore",
     "RunRecord",
     "RunState",
     "Store",
@@ -27,17 +25,20 @@ __all__ = [
 ]
 
 
-def open_store(url: str | Path) -> Store:
+def open_store(url: str | Path, *, make: bool = True) -> Store:
     """The store at a URL or path, made when there is none, and brought up to date. Close it, or use it in a `with`.
+
+    `memory:` is a store of its own each time, and is gone when it is closed.
+
+    Args:
+        make: Without it nothing is made where there is no store yet: what is opened then is empty, and in memory.
 
     Raises:
         InputError: The URL is not one of a store.
         StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
         MissingExtra: The driver is not installed.
     """
-    if url == MEMORY:
-        return MemoryStore()
     # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
     from journeyman.stores.sql import SqlStore
 
-    return SqlStore(as_url(url))
+    return SqlStore(as_url(url), make=make)

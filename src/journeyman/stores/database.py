@@ -8,32 +8,41 @@ import sqlalchemy as sa
 
 from journeyman.errors import StoreError, Unkeepable
 from journeyman.stores import schema
-from journeyman.stores.engine import connect, describe, in_memory
+from journeyman.stores.engine import connect, describe, in_memory, may_be_there
 from journeyman.stores.urls import MEMORY
 
 
 class Database:
     """May be used by several threads and processes at once; of those who write, one at a time."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, make: bool = True) -> None:
         """Open the database, make it when it is new, and bring it up to date.
+
+        Args:
+            make: Without it nothing is made where there is no database yet: what is opened then is empty, and in memory.
 
         Raises:
             StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
             MissingExtra: The driver is not installed.
         """
-        self.name, self._engine = in_memory() if url == MEMORY else connect(url)
-        # In memory there is one connection for all threads, and a transaction is its own.
-        self._turn = RLock() if url == MEMORY else nullcontext()
+        self._open(MEMORY if not make and not may_be_there(url) else url)
         try:
             with self.read() as connection:
                 version = schema.current(connection)
+            if version is None and not make:
+                self.close()
+                self._open(MEMORY)
             if version != schema.HEAD:
                 with self.write() as connection:
-                    schema.migrate(connection, self.name)
+                    schema.update(connection, self.name)
         except BaseException:
             self.close()
             raise
+
+    def _open(self, url: str) -> None:
+        self.name, self._engine = in_memory() if url == MEMORY else connect(url)
+        # In memory there is one connection for all threads, and a transaction is its own.
+        self._turn = RLock() if url == MEMORY else nullcontext()
 
     @property
     def dialect(self) -> str:

@@ -1,11 +1,16 @@
-"""Which step a database is at, and how to bring it to the newest."""
+"""Which step a database is at, and how to bring it to the newest.
+
+A new database is made at once as the tables are now; an older one takes the steps of `migrations`. A test compares the two.
+"""
 
 from pathlib import Path
 
 import sqlalchemy as sa
 
 from journeyman.errors import StoreError
-from journeyman.stores.engine import connect, describe, parse
+from journeyman.stores.engine import connect, describe, may_be_there
+from journeyman.stores.tables import METADATA
+from journeyman.stores.traces.tables import create_search_and_triggers
 
 HEAD = "0002"
 """The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
@@ -16,6 +21,11 @@ _WITHOUT_TRACES = "0001"
 _LOCK = 5_061_726_177
 """Any number, as long as it is the same for all: whoever holds it on PostgreSQL migrates."""
 
+_VERSION = """
+create table alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))
+"""
+"""As Alembic makes it."""
+
 
 def current(connection: sa.Connection) -> str | None:
     """The step that the database is at; `None` when it has none of our tables."""
@@ -25,25 +35,43 @@ def current(connection: sa.Connection) -> str | None:
     return version
 
 
-def migrate(connection: sa.Connection, name: str) -> None:
-    """Take the steps that are missing, in the transaction of the connection, so all of them or none. `name` is for messages.
+def update(connection: sa.Connection, name: str) -> None:
+    """Bring a database to the newest step, in the transaction of the connection, so whole or not at all.
+
+    Args:
+        name: Of the database, for messages.
 
     Raises:
         StoreError: A newer Journeyman has been here.
     """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    # Another process may have been first.
+    at = current(connection)
+    if at is None:
+        _create(connection)
+    elif at != HEAD:
+        _migrate(connection, at, name)
+
+
+def _create(connection: sa.Connection) -> None:
+    METADATA.create_all(connection, checkfirst=False)
+    create_search_and_triggers(connection)
+    connection.execute(sa.text(_VERSION))
+    connection.execute(sa.text("insert into alembic_version (version_num) values (:at)"), {"at": HEAD})
+
+
+def _migrate(connection: sa.Connection, at: str, name: str) -> None:
     # Loading Alembic takes a fifth of a second, and nearly every opening has nothing to migrate.
     from alembic import command
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    at = current(connection)
-    if at is not None and at not in known:
+    if at not in known:
         newer = f"step {at}, and this one knows steps up to {HEAD}"
         raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
     command.upgrade(config, "head")
@@ -60,8 +88,7 @@ def step_of(url: str) -> str | None:
         InputError: The URL is not one of a store.
         StoreError: It cannot be reached, or is not a database.
     """
-    _, parsed = parse(url)
-    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
+    if not may_be_there(url):
         return None
     name, engine = connect(url)
     try:

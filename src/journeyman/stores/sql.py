@@ -46,14 +46,9 @@ Row = sa.Row[Any]
 class SqlStore:
     """Keeps everything in one database. May be used by several threads and processes at once."""
 
-    def __init__(self, url: str) -> None:
-        """Open the database, make it when it is new, and bring it up to date.
-
-        Raises:
-            StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
-            MissingExtra: The driver is not installed.
-        """
-        self._database = Database(url)
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        """As `Database` is opened."""
+        self._database = Database(url, make=make)
         self._read, self._write = self._database.read, self._database.write
 
     def add_run(self, run: RunRecord) -> None:

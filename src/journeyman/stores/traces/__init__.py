@@ -6,10 +6,13 @@ from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import as_url
 
 
-def open_traces(url: str | Path) -> TraceStore:
+def open_traces(url: str | Path, *, make: bool = True) -> TraceStore:
     """The trace store at a URL or path, made when there is none, and brought up to date. Close it, or use it in a `with`.
 
     `memory:` is a store of its own each time, and is gone when it is closed.
+
+    Args:
+        make: Without it nothing is made where there is no store yet: what is opened then is empty, and in memory.
 
     Raises:
         InputError: The URL is not one of a store.
@@ -19,4 +22,4 @@ def open_traces(url: str | Path) -> TraceStore:
     # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
     from journeyman.stores.traces.sql import SqlTraces
 
-    return SqlTraces(as_url(url))
+    return SqlTraces(as_url(url), make=make)

@@ -21,14 +21,9 @@ from journeyman.trace import Trace
 class SqlTraces(Reading):
     """Keeps traces in one database. May be used by several threads and processes at once; writers take turns."""
 
-    def __init__(self, url: str) -> None:
-        """Open the database, make it when it is new, and bring it up to date.
-
-        Raises:
-            StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
-            MissingExtra: The driver is not installed.
-        """
-        self._database = Database(url)
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        """As `Database` is opened."""
+        self._database = Database(url, make=make)
 
     def add(self, traces: Iterable[Trace]) -> int:
         prepared = writing.prepare(traces)

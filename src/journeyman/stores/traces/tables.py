@@ -298,3 +298,38 @@ SPANS = sa.Table(
     sa.UniqueConstraint("trace", "span_id"),
 )
 """`trace` is a `seq` of `span_traces`."""
+
+WORD_INDEXES = ("part_words", "content_words")
+"""The tables of the full-text search, without the texts themselves: these are kept once already, compressed."""
+_FTS5 = "create virtual table {} using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')"
+_FORGET = """
+create trigger forget_digest_{event} after {event} on traces
+begin delete from trace_digests where block = {row}.seq >> 10; end
+"""
+_EVENTS = ("insert", "update", "delete")
+_TSVECTOR = (
+    "create table {} (rowid bigserial primary key, words tsvector not null)",
+    "create index ix_{0}_words on {0} using gin (words)",
+)
+_FORGETS = (
+    """
+create function forget_digest() returns trigger language plpgsql as $$
+begin
+    delete from trace_digests where block = (case when tg_op = 'DELETE' then old.seq else new.seq end) >> 10;
+    return null;
+end $$
+""",
+    "create trigger forget_digest after insert or update or delete on traces for each row execute function forget_digest()",
+)
+
+
+def create_search_and_triggers(connection: sa.Connection) -> None:
+    """Make what SQLAlchemy has no words for: the full-text index, and what throws digests away that are out of date."""
+    if connection.dialect.name == "sqlite":
+        index = [_FTS5.format(name) for name in WORD_INDEXES]
+        triggers = [_FORGET.format(event=event, row="old" if event == "delete" else "new") for event in _EVENTS]
+    else:
+        index = [sql.format(name) for name in WORD_INDEXES for sql in _TSVECTOR]
+        triggers = list(_FORGETS)
+    for statement in (*index, *triggers):
+        connection.exec_driver_sql(statement)
