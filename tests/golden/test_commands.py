@@ -1,6 +1,7 @@
 """Every command, its help and its options, as a user finds them."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
@@ -22,7 +23,7 @@ def commands(
             yield from commands(found, context, below)
 
 
-def taken(kind: click.ParamType) -> str:
+def taken(kind: click.ParamType[Any]) -> str:
     if isinstance(kind, click.Choice):
         return "|".join(map(str, kind.choices))
     if isinstance(kind, click.IntRange | click.FloatRange):
