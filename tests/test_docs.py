@@ -27,12 +27,16 @@ def test_a_program_in_the_documents_runs(program: str, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_within_the_project_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
-        assert target.startswith("https://") or (document.parent / target).exists(), target
+def test_links_within_the_project_lead_somewhere() -> None:
+    lost = [
+        f"{document.name}: {target}"
+        for document in DOCUMENTS
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text())
+        if not target.startswith("https://") and not (document.parent / target).exists()
+    ]
+    assert lost == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_no_document_names_a_path_of_somebodys_machine(document: Path) -> None:
-    assert not re.search(r"(?<![\w.])/(?:root|work|home|tmp)/", document.read_text())
+def test_no_document_names_a_path_of_somebodys_machine() -> None:
+    private = re.compile(r"(?<![\w.])/(?:root|work|home|tmp)/")
+    assert [document.name for document in DOCUMENTS if private.search(document.read_text())] == []

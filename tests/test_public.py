@@ -9,9 +9,8 @@ import journeyman
 from journeyman.release import Stage
 
 
-@pytest.mark.parametrize("name", journeyman.__all__)
-def test_every_public_name_can_be_had_and_says_what_it_is(name: str) -> None:
-    assert getattr(journeyman, name).__doc__
+def test_every_public_name_can_be_had_and_says_what_it_is() -> None:
+    assert [name for name in journeyman.__all__ if not getattr(journeyman, name).__doc__] == []
 
 
 def test_the_module_evaluate_does_not_hide_the_function() -> None:

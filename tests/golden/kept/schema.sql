@@ -1,0 +1,387 @@
+-- forget_digest_delete
+CREATE TRIGGER forget_digest_delete after delete on traces
+begin delete from trace_digests where block = old.seq >> 10; end
+
+-- forget_digest_insert
+CREATE TRIGGER forget_digest_insert after insert on traces
+begin delete from trace_digests where block = new.seq >> 10; end
+
+-- forget_digest_update
+CREATE TRIGGER forget_digest_update after update on traces
+begin delete from trace_digests where block = new.seq >> 10; end
+
+-- alembic_version
+CREATE TABLE alembic_version (
+	version_num VARCHAR(32) NOT NULL, 
+	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+)
+
+-- attempts
+CREATE TABLE attempts (
+	seq INTEGER NOT NULL, 
+	run_id TEXT NOT NULL, 
+	id TEXT NOT NULL, 
+	task_id TEXT NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	domain TEXT NOT NULL, 
+	split TEXT NOT NULL, 
+	total FLOAT, 
+	tokens INTEGER, 
+	cost FLOAT, 
+	started_at DATETIME NOT NULL, 
+	trace JSON NOT NULL, 
+	score JSON NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (run_id, id), 
+	FOREIGN KEY(run_id) REFERENCES runs (id)
+)
+
+-- candidates
+CREATE TABLE candidates (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	kind TEXT NOT NULL, 
+	body TEXT NOT NULL, 
+	parents JSON NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- content_words
+CREATE VIRTUAL TABLE content_words using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')
+
+-- content_words_config
+CREATE TABLE 'content_words_config'(k PRIMARY KEY, v) WITHOUT ROWID
+
+-- content_words_data
+CREATE TABLE 'content_words_data'(id INTEGER PRIMARY KEY, block BLOB)
+
+-- content_words_docsize
+CREATE TABLE 'content_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)
+
+-- content_words_idx
+CREATE TABLE 'content_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID
+
+-- contents
+CREATE TABLE contents (
+	seq INTEGER NOT NULL, 
+	digest TEXT NOT NULL, 
+	size INTEGER NOT NULL, 
+	"indexed" BOOLEAN NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (digest)
+)
+
+-- evaluations
+CREATE TABLE evaluations (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	baseline_id TEXT NOT NULL, 
+	held_out_id TEXT NOT NULL, 
+	passed BOOLEAN NOT NULL, 
+	reason TEXT NOT NULL, 
+	report JSON NOT NULL, 
+	at DATETIME NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- looks
+CREATE TABLE looks (
+	seq INTEGER NOT NULL, 
+	held_out_id TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	evaluation_id TEXT NOT NULL, 
+	at DATETIME NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (held_out_id, number), 
+	UNIQUE (held_out_id, candidate_id, evaluation_id)
+)
+
+-- moves
+CREATE TABLE moves (
+	seq INTEGER NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	stage TEXT NOT NULL, 
+	reason TEXT NOT NULL, 
+	forced BOOLEAN NOT NULL, 
+	at DATETIME NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (candidate_id, number)
+)
+
+-- part_words
+CREATE VIRTUAL TABLE part_words using fts5(words, content = '', tokenize = 'unicode61 remove_diacritics 2')
+
+-- part_words_config
+CREATE TABLE 'part_words_config'(k PRIMARY KEY, v) WITHOUT ROWID
+
+-- part_words_data
+CREATE TABLE 'part_words_data'(id INTEGER PRIMARY KEY, block BLOB)
+
+-- part_words_docsize
+CREATE TABLE 'part_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)
+
+-- part_words_idx
+CREATE TABLE 'part_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID
+
+-- run_marks
+CREATE TABLE run_marks (
+	seq INTEGER NOT NULL, 
+	run_id TEXT NOT NULL, 
+	state TEXT NOT NULL, 
+	at DATETIME NOT NULL, 
+	result JSON, 
+	PRIMARY KEY (seq), 
+	UNIQUE (run_id, at, state), 
+	FOREIGN KEY(run_id) REFERENCES runs (id)
+)
+
+-- runs
+CREATE TABLE runs (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	kind TEXT NOT NULL, 
+	config JSON NOT NULL, 
+	started_at DATETIME NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- scopes
+CREATE TABLE scopes (
+	seq INTEGER NOT NULL, 
+	digest TEXT NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (digest)
+)
+
+-- span_traces
+CREATE TABLE span_traces (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	kept INTEGER NOT NULL, 
+	read INTEGER NOT NULL, 
+	began INTEGER NOT NULL, 
+	since INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- spans
+CREATE TABLE spans (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	span_id TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	scope INTEGER NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, span_id), 
+	FOREIGN KEY(trace) REFERENCES span_traces (seq) ON DELETE CASCADE, 
+	FOREIGN KEY(scope) REFERENCES scopes (seq)
+)
+
+-- trace_candidates
+CREATE TABLE trace_candidates (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, candidate_id), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- trace_contents
+CREATE TABLE trace_contents (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	content INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, content), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE, 
+	FOREIGN KEY(content) REFERENCES contents (seq)
+)
+
+-- trace_digests
+CREATE TABLE trace_digests (
+	block INTEGER NOT NULL, 
+	format INTEGER NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (block)
+)
+
+-- trace_labels
+CREATE TABLE trace_labels (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	good BOOLEAN, 
+	who TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	probability FLOAT, 
+	PRIMARY KEY (seq), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- trace_models
+CREATE TABLE trace_models (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	model TEXT NOT NULL, 
+	calls INTEGER NOT NULL, 
+	input_tokens INTEGER NOT NULL, 
+	output_tokens INTEGER NOT NULL, 
+	uncounted INTEGER NOT NULL, 
+	cost FLOAT NOT NULL, 
+	unpriced INTEGER NOT NULL, 
+	seconds FLOAT, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, model), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- trace_parts
+CREATE TABLE trace_parts (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	position INTEGER NOT NULL, 
+	digest BLOB NOT NULL, 
+	body BLOB NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, position), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- trace_responses
+CREATE TABLE trace_responses (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	response_id TEXT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, response_id), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- trace_rewards
+CREATE TABLE trace_rewards (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	name TEXT NOT NULL, 
+	value FLOAT, 
+	evidence TEXT NOT NULL, 
+	weight FLOAT NOT NULL, 
+	"by" TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- trace_tools
+CREATE TABLE trace_tools (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	tool TEXT NOT NULL, 
+	calls INTEGER NOT NULL, 
+	failures INTEGER NOT NULL, 
+	timed INTEGER NOT NULL, 
+	seconds FLOAT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, tool), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
+-- traces
+CREATE TABLE traces (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	title TEXT NOT NULL, 
+	agent TEXT, 
+	session TEXT, 
+	task_id TEXT NOT NULL, 
+	domain TEXT NOT NULL, 
+	source TEXT NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	models JSON NOT NULL, 
+	started_at INTEGER NOT NULL, 
+	seconds FLOAT, 
+	model_calls INTEGER NOT NULL, 
+	tool_calls INTEGER NOT NULL, 
+	failed_tool_calls INTEGER NOT NULL, 
+	input_tokens INTEGER, 
+	output_tokens INTEGER, 
+	cost FLOAT, 
+	error TEXT, 
+	failed BOOLEAN NOT NULL, 
+	own_label BOOLEAN, 
+	label BOOLEAN, 
+	labelled_by TEXT, 
+	reward FLOAT, 
+	steps INTEGER NOT NULL, 
+	identified INTEGER NOT NULL, 
+	duplicate_of INTEGER, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- ix_attempts_candidate_id
+CREATE INDEX ix_attempts_candidate_id ON attempts (candidate_id)
+
+-- ix_attempts_domain
+CREATE INDEX ix_attempts_domain ON attempts (domain)
+
+-- ix_attempts_started_at
+CREATE INDEX ix_attempts_started_at ON attempts (started_at)
+
+-- ix_attempts_task_id
+CREATE INDEX ix_attempts_task_id ON attempts (task_id)
+
+-- ix_evaluations_candidate_id
+CREATE INDEX ix_evaluations_candidate_id ON evaluations (candidate_id)
+
+-- ix_evaluations_held_out_id
+CREATE INDEX ix_evaluations_held_out_id ON evaluations (held_out_id)
+
+-- ix_span_traces_pending
+CREATE INDEX ix_span_traces_pending ON span_traces (since) WHERE kept > read
+
+-- ix_spans_scope
+CREATE INDEX ix_spans_scope ON spans (scope)
+
+-- ix_trace_candidates_candidate_id
+CREATE INDEX ix_trace_candidates_candidate_id ON trace_candidates (candidate_id, trace)
+
+-- ix_trace_contents_content
+CREATE INDEX ix_trace_contents_content ON trace_contents (content)
+
+-- ix_trace_labels_trace
+CREATE INDEX ix_trace_labels_trace ON trace_labels (trace)
+
+-- ix_trace_models_model
+CREATE INDEX ix_trace_models_model ON trace_models (model, trace)
+
+-- ix_trace_responses_response_id
+CREATE INDEX ix_trace_responses_response_id ON trace_responses (response_id, trace)
+
+-- ix_trace_rewards_trace
+CREATE INDEX ix_trace_rewards_trace ON trace_rewards (trace)
+
+-- ix_trace_tools_tool
+CREATE INDEX ix_trace_tools_tool ON trace_tools (tool, trace)
+
+-- ix_traces_agent
+CREATE INDEX ix_traces_agent ON traces (agent, started_at)
+
+-- ix_traces_list
+CREATE INDEX ix_traces_list ON traces (started_at, seq, duplicate_of, agent, session, task_id, domain, source, candidate_id, failed, label, labelled_by, reward)
+
+-- ix_traces_session
+CREATE INDEX ix_traces_session ON traces (session, started_at, duplicate_of)
+
+-- ix_traces_task_id
+CREATE INDEX ix_traces_task_id ON traces (task_id)
+

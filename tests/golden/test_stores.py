@@ -1,0 +1,102 @@
+"""The store's tables, and what was kept by versions before this one."""
+
+import gzip
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman.stores import Store, TraceStore, open_store, open_traces
+from journeyman.stores.traces.base import Query
+
+KEPT = Path(__file__).parent / "kept"
+BEFORE = sorted(path.name for path in KEPT.glob("store-*.db.gz"))
+"""Stores that earlier versions wrote, by the step of their schema: a training of a playbook with its evaluation, traces that
+came in by themselves with labels, rewards and raw spans. They are never renewed: one of another step joins them."""
+
+
+def test_a_new_store_has_the_tables_that_it_had(golden: Callable[[str, str], None], tmp_path: Path) -> None:
+    open_store(tmp_path / "journeyman.db").close()
+    with closing(sqlite3.connect(tmp_path / "journeyman.db")) as database:
+        found = database.execute("select name, sql from sqlite_master where name not like 'sqlite_%' order by type desc, name")
+        golden("schema.sql", "".join(f"-- {name}\n{sql}\n\n" for name, sql in found))
+
+
+def line(what: str, /, **fields: Any) -> str:
+    return f"{what} {json.dumps(fields, sort_keys=True, default=str, ensure_ascii=False)}"
+
+
+def digest(values: Iterable[object]) -> str:
+    return hashlib.sha256("\n".join(map(repr, values)).encode()).hexdigest()[:16]
+
+
+def kept(store: Store) -> Iterator[str]:
+    """Everything that a store of runs answers."""
+    for run in store.runs():
+        yield line("run", **asdict(run))
+    for attempt in store.attempts():
+        trace, score = attempt.trace, attempt.score
+        yield line(
+            "attempt",
+            run=attempt.run_id,
+            task=trace.task_id,
+            candidate=trace.candidate_id,
+            domain=trace.domain,
+            split=attempt.split,
+            tokens=attempt.tokens,
+            total=score.total,
+            cost=trace.cost,
+            at=trace.started_at,
+            calls=digest((call.prompt, call.reply) for call in trace.calls),
+            rewards=[(reward.name, reward.value, reward.evidence, reward.weight) for reward in score.rewards],
+        )
+    for candidate in store.candidates():
+        yield line("candidate", id=candidate.id, kind=candidate.kind, parents=candidate.parents, body=digest([candidate.body]))
+    for evaluation in store.evaluations():
+        yield line("evaluation", **asdict(evaluation))
+    for release in store.releases():
+        yield line("release", **asdict(release), stage=release.stage)
+
+
+def looks(file: Path) -> Iterator[str]:
+    with closing(sqlite3.connect(file)) as database:
+        rows = database.execute("select held_out_id, number, candidate_id, evaluation_id, at from looks order by seq")
+        names = [column for column, *_ in rows.description]
+        yield from (line("look", **dict(zip(names, row, strict=True))) for row in rows)
+
+
+def watched(store: TraceStore) -> Iterator[str]:
+    """Everything that a store of traces answers."""
+    for trace in store.traces():
+        if trace.source != "run":  # an attempt of a run is told above
+            yield line("trace", **asdict(trace))
+        yield line("line", **asdict(found)) if (found := store.line(trace.id)) else f"{trace.id} has no line"
+        for given in store.rewards(trace.id):
+            yield line("reward", trace=trace.id, **asdict(given))
+        for row in store.spans([trace.id]).get(trace.id, ()):
+            yield line("span", **asdict(row))
+    for label in store.labels():
+        yield line("label", **asdict(label))
+    yield line("found", words=[found.id for found in store.page(Query(text="plums pears"), limit=200).lines])
+    yield line("statistics", **asdict(store.statistics()))
+    yield line("sessions", sessions=[asdict(session) for session in store.sessions()[0]])
+    yield line("pending", ids=store.pending())
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_a_store_of_a_version_before_opens_and_has_lost_nothing(
+    golden: Callable[[str, str], None], tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "journeyman.db"
+    file.write_bytes(gzip.decompress((KEPT / name).read_bytes()))
+    with open_store(file) as store:
+        lines = [*kept(store), *looks(file)]
+    with open_traces(file) as traces:
+        lines += watched(traces)
+    golden(name.replace(".db.gz", ".jsonl"), "\n".join(lines) + "\n")
