@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, L
 from transformers.utils import logging
 
 from journeyman.errors import ModelError, ModelRefused
-from journeyman.models import split_adapter
+from journeyman.models import embedded_weights, split_adapter
 from journeyman.models.base import Dialect, Reply, Request
 
 BATCH = 64
@@ -165,14 +165,7 @@ def load(where: str, adapter: str) -> tuple[Any, Any]:
         ModelRefused: There is no such model here, or it may not be had, or the adapter does not fit it.
     """
     tokenizer, model = pretrained(where, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
-    if adapter:
-        from peft import PeftModel
-
-        try:
-            with peft_as_it_is():
-                model = PeftModel.from_pretrained(model, adapter)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelRefused(why_refused(where, adapter, error)) from error
+    model = with_adapter(model, where, adapter) if adapter else model
     return tokenizer, model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
@@ -195,6 +188,33 @@ def pretrained(where: str, dtype: torch.dtype, attention: str = "eager") -> tupl
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer, model
+
+
+def with_adapter(model: Any, where: str, adapter: str) -> Any:
+    """The model with the adapter of a folder on it (`peft.PeftModel`); `where` is where the model came from.
+
+    Raises:
+        ModelRefused: The adapter cannot be read, or does not fit.
+    """
+    from peft import PeftModel
+
+    try:
+        with peft_as_it_is():
+            return PeftModel.from_pretrained(model, adapter)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelRefused(why_refused(where, adapter, error)) from error
+
+
+def location(base_model: str) -> str:
+    """What `from_pretrained` takes for `embedded:SIZE`, `local:FOLDER`, a folder or a Hugging Face id.
+
+    Raises:
+        ModelRefused: There is no embedded model of that size.
+    """
+    kind, colon, rest = base_model.partition(":")
+    if colon and kind == "embedded":
+        return str(embedded_weights(rest or "base"))
+    return rest if colon and kind == "local" else base_model
 
 
 def _offline() -> bool:

@@ -2,15 +2,14 @@
 
 import multiprocessing
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Self
 
 from journeyman.errors import JourneymanError
-from journeyman.workers.base import In, Out
+from journeyman.workers.base import In, Out, in_order
 
 
 class Here:
@@ -48,21 +47,18 @@ class Processes(Here):
             JourneymanError: A worker was killed, as the system does when memory runs out.
         """
         pool = self._pool = self._pool or ProcessPoolExecutor(self.processes, multiprocessing.get_context("spawn"))
-        under_way: deque[Future[Out]] = deque()
         try:
-            for item in items:
-                under_way.append(pool.submit(function, item))
-                if len(under_way) > 2 * self.processes:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
+            yield from in_order(
+                items,
+                lambda item: pool.submit(function, item),
+                lambda future: future.result(),
+                cancel=lambda future: future.cancel(),
+                most=2 * self.processes,
+            )
         except BrokenProcessPool:
             raise JourneymanError(
                 "a worker process was killed, most likely for its memory; take fewer workers, or look into the system's log"
             ) from None
-        finally:
-            for future in under_way:
-                future.cancel()
 
     def close(self) -> None:
         if self._pool is not None:

@@ -1,17 +1,16 @@
 """Workers of a Ray cluster, or of a small one that is started on this machine."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import ray
 
 from journeyman.errors import JourneymanError
-from journeyman.workers.base import In, Out
+from journeyman.workers.base import In, Out, in_order
+from journeyman.workers.local import Here
 
 
-class RayWorkers:
+class RayWorkers(Here):
     """As many workers as the cluster has cores. Journeyman must be installed on its machines."""
 
     def __init__(self, address: str = "") -> None:
@@ -33,27 +32,11 @@ class RayWorkers:
         run = ray.remote(_call)
         function_there = ray.put(function)
         most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        under_way: deque[Any] = deque()
-        try:
-            for item in items:
-                under_way.append(run.remote(function_there, item))
-                if len(under_way) > most:
-                    yield _result(under_way.popleft())
-            while under_way:
-                yield _result(under_way.popleft())
-        finally:
-            for reference in under_way:
-                ray.cancel(reference)
+        return in_order(items, lambda item: run.remote(function_there, item), _result, cancel=ray.cancel, most=most)
 
     def close(self) -> None:
         if self._ours:
             ray.shutdown()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 def _call(function: Callable[[Any], Any], item: Any) -> Any:

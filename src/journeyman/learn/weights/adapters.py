@@ -9,8 +9,11 @@ adapter.json                 what the words of `journeyman.adapter` say of it
 import hashlib
 import io
 import json
+import shutil
 import tarfile
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,30 @@ CONTENT = ("adapter_config.json", "adapter_model.safetensors")
 """The files that make an adapter what it is."""
 ELSEWHERE = "elsewhere"
 """The method of an adapter that was not trained here."""
+
+
+@contextmanager
+def whole_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Where to write what will be `folder` when all went well, and nothing of it otherwise.
+
+    Args:
+        replace: What lies in `folder` gives way.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    old = folder.with_name(f".{folder.name}.old")
+    try:
+        yield part
+        part.chmod(0o755)
+        if replace:
+            shutil.rmtree(old, ignore_errors=True)
+            if folder.exists():
+                folder.rename(old)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    if replace:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def packed(folder: Path) -> bytes:

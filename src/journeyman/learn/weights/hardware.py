@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from journeyman.errors import InputError
 from journeyman.learn.weights import gpus, machine, memory
+from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.gpus import Gpu
 from journeyman.learn.weights.shapes import LADDER, Shape
 
@@ -126,10 +127,12 @@ class HardwareConfig:
 
     @property
     def recommended_batch_size(self) -> int:
-        """The largest power of two, up to 2 on a processor and 8 on a GPU, that fits with the recommended model."""
+        """The largest power of two, up to 2 on a processor and 8 on a GPU, that fits with the recommended model; at least 1."""
         shape = LADDER.get(self.recommended_model_size or "")
-        most = 2 if self.gpu is None else EFFECTIVE_BATCH
-        return self.batch_for(shape, CONTEXT, most) if shape else 1
+        batch = (2 if self.gpu is None else EFFECTIVE_BATCH) if shape else 1
+        while shape and batch > 1 and not self._fits(shape, batch):
+            batch //= 2
+        return batch
 
     @property
     def gradient_accumulation_steps(self) -> int:
@@ -153,25 +156,17 @@ class HardwareConfig:
 
     @property
     def gradient_checkpointing(self) -> bool:
-        shape = LADDER.get(self.recommended_model_size or "")
-        return shape is None or self.checkpointing_for(shape, CONTEXT, self.recommended_batch_size)
-
-    def batch_for(self, shape: Shape, context: int, most: int) -> int:
-        """The largest power of two up to `most` whose peak with checkpointing is within what may be used; at least 1."""
-        batch = most
-        while batch > 1 and not self._fits(shape, context, batch):
-            batch //= 2
-        return batch
-
-    def checkpointing_for(self, shape: Shape, context: int, batch: int) -> bool:
         """On, unless the training takes at most half of the memory without it: it costs a third forward pass."""
-        return self.device_memory is None or self._peak(shape, context, batch, checkpointing=False) > self.device_memory / 2
+        shape, memory_size = LADDER.get(self.recommended_model_size or ""), self.device_memory
+        if shape is None or memory_size is None:
+            return True
+        return self._estimate(shape, self.recommended_batch_size, checkpointing=False).peak > memory_size / 2
 
     def reasons(self) -> list[Reason]:
         """Each derived setting, with what it follows from."""
         where, most = (self.gpu.name, EFFECTIVE_BATCH) if self.gpu else ("memory", 2)
         checkpointing = self.gradient_checkpointing
-        told = {
+        whys = {
             "recommended_model_size": self._size[1],
             "use_bf16": self._bf16[1],
             "threads": "one for each physical core that this process may keep busy",
@@ -183,7 +178,7 @@ class HardwareConfig:
             "lora_r": "as usual for tasks of this kind",
             "lora_alpha": "twice the rank",
         }
-        return [Reason(name, getattr(self, name), why) for name, why in told.items()]
+        return [Reason(name, getattr(self, name), why) for name, why in whys.items()]
 
     @property
     def _bf16(self) -> tuple[bool, str]:
@@ -202,7 +197,7 @@ class HardwareConfig:
         """The largest of `LADDER` that fits with a batch of 1 and, on a processor, makes an update within `STEP_SECONDS`."""
         if self.device_memory is None:
             return "0.5B", "how much memory there is is not known; a small one is a safe start"
-        fitting = [size for size, shape in LADDER.items() if self._fits(shape, CONTEXT, 1)]
+        fitting = [size for size, shape in LADDER.items() if self._fits(shape, 1)]
         if not fitting:
             return None, "not even the smallest fits: take the embedded model"
         quick = [size for size in fitting if self._seconds(LADDER[size]) <= STEP_SECONDS]
@@ -214,31 +209,24 @@ class HardwareConfig:
         return chosen, why + f"{STEP_SECONDS / 60:.0f} minutes"
 
     def _seconds(self, shape: Shape) -> float:
-        seconds = memory.step_seconds(shape, self._run(CONTEXT, 1, checkpointing=True, passes=EFFECTIVE_BATCH), self)
-        return 0.0 if seconds is None else seconds
+        return self._estimate(shape, 1, checkpointing=True).step_seconds or 0.0
 
-    def _fits(self, shape: Shape, context: int, batch: int) -> bool:
-        return (
-            self.device_memory is None
-            or self._peak(shape, context, batch, checkpointing=True) <= memory.SPARE * self.device_memory
+    def _fits(self, shape: Shape, batch: int) -> bool:
+        return self._estimate(shape, batch, checkpointing=True).fits is not False
+
+    def _estimate(self, shape: Shape, batch: int, *, checkpointing: bool) -> memory.Estimate:
+        """What GRPO with the recommended settings takes for a model of this shape."""
+        config = TrainingConfig(
+            per_device_batch_size=batch,
+            gradient_accumulation_steps=max(1, EFFECTIVE_BATCH // batch),
+            num_generations=self.num_generations,
+            max_prompt_tokens=CONTEXT - COMPLETION,
+            max_completion_tokens=COMPLETION,
+            lora_r=self.lora_r,
+            use_bf16=self.use_bf16,
+            gradient_checkpointing=checkpointing,
         )
-
-    def _peak(self, shape: Shape, context: int, batch: int, *, checkpointing: bool) -> int:
-        run = self._run(context, batch, checkpointing=checkpointing, passes=max(1, EFFECTIVE_BATCH // batch))
-        return memory.peak(shape, run, on_gpu=self.gpu is not None)
-
-    def _run(self, context: int, batch: int, *, checkpointing: bool, passes: int) -> memory.Run:
-        completion = min(COMPLETION, context // 4)
-        return memory.Run(
-            sequences=batch,
-            prompt=context - completion,
-            completion=completion,
-            generated=math.lcm(batch * passes, self.num_generations),
-            passes=passes,
-            rank=self.lora_r,
-            bf16=self.use_bf16,
-            checkpointing=checkpointing,
-        )
+        return memory.estimate(shape, config, self)
 
 
 def detect_hardware(

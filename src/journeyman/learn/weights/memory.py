@@ -113,11 +113,25 @@ def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
     """
     on_gpu = hardware.gpu is not None
     run = _run(config, eager=not on_gpu and shape.parameters <= PLAIN_ATTENTION)
-    found = _parts(shape, run, DRIVER if on_gpu else LIBRARIES)
-    step = step_seconds(shape, run, hardware)
-    steps = _steps(config)
-    return replace(
-        found,
+    width = 2 if run.bf16 else _FP32
+    weights, adapter = shape.parameters * width, shape.adapter(run.rank) * _FP32
+    activations, tile = _activations(shape, run, width), _tile(shape, run)
+    cache, sampling = _cache(shape, run, width), _SAMPLING_COPIES * run.generated * shape.vocabulary * _FP32
+    training, generating = activations + tile, cache + sampling
+    # While it is loaded, the file lies in memory beside what is made of it.
+    loading = shape.file_bytes or 0
+    libraries = DRIVER if on_gpu else LIBRARIES
+    step, steps = _step_seconds(shape, run, hardware), _steps(config)
+    return Estimate(
+        weights=weights,
+        adapter=adapter,
+        gradients=adapter,
+        optimizer=2 * adapter,
+        activations=activations,
+        logits=tile if training >= generating else sampling,
+        cache=cache,
+        libraries=libraries,
+        peak=libraries + weights + max(loading, 4 * adapter + max(training, generating)),
         limit=hardware.device_memory,
         place=hardware.gpu.name if hardware.gpu else "memory",
         step_seconds=step,
@@ -142,39 +156,6 @@ def must_fit(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
             f"of which {SPARE:.0%} may be used: {advice}"
         )
     return found
-
-
-def peak(shape: Shape, run: Run, *, on_gpu: bool) -> int:
-    """Bytes at the most."""
-    return _parts(shape, run, DRIVER if on_gpu else LIBRARIES).peak
-
-
-def _parts(shape: Shape, run: Run, libraries: int) -> Estimate:
-    width = 2 if run.bf16 else _FP32
-    weights, adapter = shape.parameters * width, shape.adapter(run.rank) * _FP32
-    activations, tile = _activations(shape, run, width), _tile(shape, run)
-    cache, sampling = _cache(shape, run, width), _SAMPLING_COPIES * run.generated * shape.vocabulary * _FP32
-    training, generating = activations + tile, cache + sampling
-    # While it is loaded, the file lies in memory beside what is made of it.
-    loading = shape.file_bytes or 0
-    kept = libraries + weights
-    return Estimate(
-        weights=weights,
-        adapter=adapter,
-        gradients=adapter,
-        optimizer=2 * adapter,
-        activations=activations,
-        logits=tile if training >= generating else sampling,
-        cache=cache,
-        libraries=libraries,
-        peak=kept + max(loading, 4 * adapter + max(training, generating)),
-        limit=None,
-        place="memory",
-        step_seconds=None,
-        steps=None,
-        seconds=None,
-        tokens=None,
-    )
 
 
 def _activations(shape: Shape, run: Run, width: int) -> int:
@@ -237,7 +218,7 @@ def _steps(config: TrainingConfig) -> int | None:
     return math.ceil(config.num_examples * config.num_epochs * each / batch)
 
 
-def step_seconds(shape: Shape, run: Run, hardware: "HardwareConfig") -> float | None:
+def _step_seconds(shape: Shape, run: Run, hardware: "HardwareConfig") -> float | None:
     """Seconds of an update; `None` where the device's rate is not known.
 
     Operations divided by the device's rate: 2 a parameter and token for a forward pass, 2 for the backward (frozen weights

@@ -1,22 +1,18 @@
 """A base model and the adapter on it become one model: a folder that everybody can read who reads Hugging Face models."""
 
 import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from journeyman.errors import InputError, ModelRefused
-from journeyman.learn.weights.adapters import read_adapter
-from journeyman.models import embedded_weights
-from journeyman.models.local import peft_as_it_is, pretrained, why_refused
+from journeyman.learn.weights.adapters import read_adapter, whole_folder
+from journeyman.models.local import location, peft_as_it_is, pretrained, with_adapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOLERANCE = 1e-4
@@ -71,16 +67,17 @@ def merge(adapter: Path, folder: Path, *, base: str = "", dtype: str = "float32"
     if folder.exists():
         raise InputError(f"{folder} is there already: name another folder for the merged model, or remove it")
     found = read_adapter(adapter)
-    where, embedded = _base(base or found.base_model, adapter)
+    if not (base := base or found.base_model):
+        raise InputError(f"{adapter / 'adapter_config.json'} names no base model: name it with --base-model")
+    where = location(base)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     tokenizer, model = pretrained(where, torch.float32)
-    if embedded:
-        model.config.dialect = "terse"
-    merged, difference, largest, compared = _merged(_adapted(model, where, adapter), tokenizer, [*PROMPTS, *prompts])
+    adapted = with_adapter(model, where, str(adapter)).eval()
+    merged, difference, largest, compared = _merged(adapted, tokenizer, [*PROMPTS, *prompts])
     result = Merged(
         folder=folder,
-        base_model=base or found.base_model,
+        base_model=base,
         adapter=found.digest,
         dtype=dtype,
         parameters=sum(weight.numel() for weight in merged.parameters()),
@@ -90,24 +87,6 @@ def merge(adapter: Path, folder: Path, *, base: str = "", dtype: str = "float32"
     )
     _write(merged.to(DTYPES[dtype]), where, result)
     return result
-
-
-def _base(named: str, adapter: Path) -> tuple[str, bool]:
-    """Where the base model lies, and whether it is the embedded one."""
-    kind, colon, rest = named.partition(":")
-    if not named:
-        raise InputError(f"{adapter / 'adapter_config.json'} names no base model: name it with --base-model")
-    if colon and kind == "embedded":
-        return str(embedded_weights(rest or "base")), True
-    return (rest if colon and kind == "local" else named), False
-
-
-def _adapted(model: Any, where: str, adapter: Path) -> Any:
-    try:
-        with peft_as_it_is():
-            return PeftModel.from_pretrained(model, adapter).eval()
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelRefused(why_refused(where, str(adapter), error)) from error
 
 
 def _merged(adapted: Any, tokenizer: Any, prompts: Sequence[str]) -> tuple[Any, float, float, int]:
@@ -135,16 +114,9 @@ def _logits(model: Any, tokenizer: Any, prompt: str) -> torch.Tensor:
 
 
 def _write(model: Any, where: str, result: Merged) -> None:
-    folder = result.folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with whole_folder(result.folder) as made:
         model.save_pretrained(made)
         # Read anew: the one at hand was set up to pad on the left, which the base's own is not.
         AutoTokenizer.from_pretrained(where, trust_remote_code=False).save_pretrained(made)
         noted = {name: value for name, value in asdict(result).items() if name != "folder"}
         (made / NOTE).write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
-        made.chmod(0o755)
-        made.rename(folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)

@@ -10,6 +10,7 @@ from trl import GRPOConfig
 
 from journeyman.errors import InputError, MissingExtra
 from journeyman.learn.weights.config import TrainingConfig
+from journeyman.learn.weights.job import Job
 from journeyman.learn.weights.rows import Said
 from journeyman.learn.weights.train import together
 from journeyman.learn.weights.train.base import Work
@@ -29,11 +30,10 @@ def online(work: Work, tasks: int) -> GRPOConfig:
 
 
 def common(work: Work, steps: int) -> dict[str, Any]:
-    """What is the same for recorded completions."""
+    """What GRPO is told alike for fresh and for recorded completions."""
     config = work.config
-    cpu = not torch.cuda.is_available()
     return {
-        "output_dir": str(work.job.checkpoints),
+        **every(config, work.job),
         "per_device_train_batch_size": _each(config),
         "gradient_accumulation_steps": _accumulation(config),
         "num_generations": _generations(config),
@@ -43,9 +43,17 @@ def common(work: Work, steps: int) -> dict[str, Any]:
         "epsilon": config.clip,
         "epsilon_high": config.clip * CLIP_HIGH / 0.2,
         "loss_type": "dapo",
+        "max_steps": steps,
+    }
+
+
+def every(config: TrainingConfig, job: Job) -> dict[str, Any]:
+    """What the trainers of all methods are told alike. Logs and checkpoints are the business of callbacks."""
+    cpu = not torch.cuda.is_available()
+    return {
+        "output_dir": str(job.checkpoints),
         "learning_rate": config.learning_rate,
         "lr_scheduler_type": "linear",
-        "max_steps": steps,
         "seed": config.seed,
         "bf16": bool(config.use_bf16),
         "activation_checkpointing": bool(config.gradient_checkpointing),

@@ -11,9 +11,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
@@ -23,20 +23,10 @@ from journeyman.learn.weights.job import Job
 
 UNFINISHED = ".unfinished"
 STATE = "journeyman.json"
-"""The states that `transformers` does not know, by the name that the trainer has for what they are of."""
-_KEPT_STATES = ("curriculum",)
+"""The state that `transformers` does not know, that of `trainer.curriculum`: `{"curriculum": …}`, or `{}` without one."""
 _NAME = re.compile(r"step-(\d{5,})")
 _UNREAD = {"training_args.bin", "README.md"}
 """Written beside the rest, and read by nobody; the first is a pickle."""
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """What must be kept for a run to go on as it was; the state is made of what JSON knows."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def folder_of(job: Job, step: int) -> Path:
@@ -75,7 +65,8 @@ def finish(job: Job, trainer: Any, step: int) -> Path:
     """Give what `transformers` has just written its name, with the states that it does not know."""
     made = job.checkpoints / UNFINISHED / f"checkpoint-{step}"
     if trainer.is_world_process_zero():
-        found = {name: part.state_dict() for name, part in _stateful(trainer)}
+        curriculum = getattr(trainer, "curriculum", None)
+        found = {} if curriculum is None else {"curriculum": curriculum.state_dict()}
         (made / STATE).write_text(json.dumps(found), encoding="utf-8")
     target = folder_of(job, step)
     _publish(trainer, made, target)
@@ -85,9 +76,8 @@ def finish(job: Job, trainer: Any, step: int) -> Path:
 def restore_states(folder: Path, trainer: Any) -> None:
     """Hand back the states that `transformers` does not know."""
     found = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    for name, part in _stateful(trainer):
-        if name in found:
-            part.load_state_dict(found[name])
+    if "curriculum" in found and getattr(trainer, "curriculum", None) is not None:
+        trainer.curriculum.load_state_dict(found["curriculum"])
 
 
 def put_back(model: Any, folder: Path) -> None:
@@ -114,13 +104,6 @@ def prune(job: Job, keep: Iterable[int]) -> None:
 def clear_unfinished(job: Job) -> None:
     """Remove what a killed process left half written."""
     shutil.rmtree(job.checkpoints / UNFINISHED, ignore_errors=True)
-
-
-def _stateful(trainer: Any) -> Iterator[tuple[str, Stateful]]:
-    for name in _KEPT_STATES:
-        part = getattr(trainer, name, None)
-        if isinstance(part, Stateful):
-            yield name, part
 
 
 def _publish(trainer: Any, made: Path, target: Path) -> None:

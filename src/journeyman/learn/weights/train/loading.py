@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,10 +18,9 @@ from transformers.utils import logging
 
 from journeyman.adapter import Adapter
 from journeyman.errors import InputError, ModelRefused, SettingError
-from journeyman.learn.weights.adapters import digest, read_adapter
+from journeyman.learn.weights.adapters import CONTENT, digest, read_adapter, whole_folder
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.models import embedded_weights
-from journeyman.models.local import peft_as_it_is, pretrained, why_refused
+from journeyman.models.local import location, peft_as_it_is, pretrained, why_refused
 
 SMALL = 50_000_000
 """Parameters up to which plain attention is quicker on a CPU than PyTorch's fused one, whose set-up then weighs more."""
@@ -76,11 +74,7 @@ def base(config: TrainingConfig) -> tuple[Any, Any]:
     Raises:
         ModelRefused: There is no such model, or it may not be had.
     """
-    kind, colon, rest = config.base_model.partition(":")
-    where = config.base_model
-    if colon and kind in ("embedded", "local"):
-        where = str(embedded_weights(rest or "base")) if kind == "embedded" else rest
-    tokenizer, model = pretrained(where, torch.bfloat16 if config.use_bf16 else torch.float32, "sdpa")
+    tokenizer, model = pretrained(location(config.base_model), torch.bfloat16 if config.use_bf16 else torch.float32, "sdpa")
     model.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer, model.to(_device())
 
@@ -160,11 +154,9 @@ def save_adapter(model: Any, tokenizer: Any, folder: Path, adapter: Mapping[str,
         adapter: What the weights do not tell: `base_model`, `method` and `parent` of the `Adapter`, and whatever else is
             worth a line in adapter.json.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with whole_folder(folder, replace=True) as made:
         if isinstance(model, Path):
-            for name in ("adapter_config.json", "adapter_model.safetensors"):
+            for name in CONTENT:
                 shutil.copyfile(model / name, made / name)
         else:
             model.save_pretrained(made, save_embedding_layers=False)
@@ -175,10 +167,6 @@ def save_adapter(model: Any, tokenizer: Any, folder: Path, adapter: Mapping[str,
         _write(made / "adapter.json", noted)
         found = read_adapter(made)
         _write(made / "adapter.json", {**noted, **asdict(found)})
-        made.chmod(0o755)
-        _swap(made, folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return found
 
 
@@ -190,15 +178,6 @@ def _settle(path: Path, base_model: str) -> None:
     if isinstance(config["target_modules"], list):
         config["target_modules"] = sorted(config["target_modules"])
     _write(path, config)
-
-
-def _swap(made: Path, folder: Path) -> None:
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    made.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(path: Path, found: Mapping[str, Any]) -> None:

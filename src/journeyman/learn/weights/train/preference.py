@@ -19,7 +19,7 @@ from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 from journeyman.errors import InputError, SettingError
 from journeyman.learn.weights import balance
 from journeyman.learn.weights.rows import Group, Labelled, Row
-from journeyman.learn.weights.train import pairs
+from journeyman.learn.weights.train import arguments, pairs
 from journeyman.learn.weights.train.base import Work
 from journeyman.learn.weights.train.columns import Columns, columns, mismatched, of_label, of_pair, of_right, own_mask
 from journeyman.learn.weights.train.sampling import labelled
@@ -88,28 +88,16 @@ def _labels(rows: Sequence[Row]) -> list[Labelled]:
 
 
 def _common(work: Work) -> dict[str, Any]:
-    """What the trainers are told alike. Logs and checkpoints are the business of `work.callbacks`."""
+    """What the three trainers are told alike."""
     config = work.config
-    cpu = not torch.cuda.is_available()
     return {
-        "output_dir": str(work.job.checkpoints),
+        **arguments.every(config, work.job),
         "per_device_train_batch_size": config.per_device_batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
-        "learning_rate": config.learning_rate,
-        "lr_scheduler_type": "linear",
         "warmup_steps": WARM_UP,
         "num_train_epochs": config.num_epochs,
         "max_steps": config.max_steps or -1,
-        "seed": config.seed,
-        "bf16": bool(config.use_bf16),
-        "activation_checkpointing": bool(config.gradient_checkpointing),
-        "use_cpu": cpu,
-        "dataloader_pin_memory": not cpu,
         "remove_unused_columns": False,
-        "logging_steps": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-        "disable_tqdm": True,
     }
 
 
