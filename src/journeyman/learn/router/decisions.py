@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
-from journeyman.learn.router.table import Row
+from journeyman.optimizers.outcome_table import Row
 from journeyman.policy import Choice, Ending, Forecast, Outcome
 
 log = logging.getLogger(__name__)
