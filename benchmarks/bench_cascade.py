@@ -35,11 +35,11 @@ from journeyman.learn.router.cascade import Ladder, Recorded, by_agreement, sear
 from journeyman.learn.router.decide import decide
 from journeyman.learn.router.fit import fit
 from journeyman.learn.router.objective import Objective
-from journeyman.learn.router.table import Floats, Table
 from journeyman.models.base import Message, Request
 from journeyman.models.recorded import Recorded as Replay
+from journeyman.optimizers.outcome_table import Table
 from journeyman.policy import Ending
-from journeyman.stats import bootstrap_interval
+from journeyman.stats import Floats, bootstrap_interval
 from journeyman.tasks.answers import final_number, first_number, same_number, truth
 
 PRICES = {

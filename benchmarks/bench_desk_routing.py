@@ -40,13 +40,12 @@ from journeyman.learn.planner import supervised
 from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.reinforced import selector_for
 from journeyman.learn.planner.selector import State
-from journeyman.learn.planner.utility import Runs, Utility
 from journeyman.learn.router import decide as decisions
 from journeyman.learn.router import outcomes
 from journeyman.learn.router.fit import fit
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.predict import Fitted
-from journeyman.learn.router.table import Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning import desk, desk_outcomes
@@ -55,6 +54,7 @@ from journeyman.planning.courses import courses
 from journeyman.planning.live import LiveEnvironment, compared, greedy
 from journeyman.planning.preparing import prepare
 from journeyman.policy import Choice
+from journeyman.rewards.utility import Runs, Utility
 from journeyman.stats import bootstrap_interval
 from journeyman.task import Split
 from journeyman.tasks.desk.notes import Note, notes

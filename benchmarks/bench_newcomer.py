@@ -21,7 +21,7 @@ import numpy as np
 
 from journeyman.errors import InputError
 from journeyman.learn.router.irt import Newcomer, anchors, fit, place
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 from journeyman.tasks.answers import judge_number
 
 ASKED = (5, 20, 50)

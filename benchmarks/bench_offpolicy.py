@@ -20,8 +20,8 @@ import numpy as np
 
 from journeyman import embed
 from journeyman.embed.cache import Cached
-from journeyman.learn.planner.offpolicy import Logged, Verdict, compressed, evaluate
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
+from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 
 SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 NAMES = ("IPS", "SNIPS", "DM", "DR")
@@ -41,7 +41,7 @@ class Records:
         embedder.save()
         learned = np.asarray([row["split"] == "train" for row in rows])
         first = learned & (np.cumsum(learned) <= learned.sum() // 2)
-        self.success, self.features = success[~first], compressed(vectors, [row["task_name"] for row in rows])[~first]
+        self.success, self.features = success[~first], request_features(vectors, [row["task_name"] for row in rows])[~first]
         self.target = softmax(ridge(vectors[first], success[first], vectors[~first]) / 0.02)
         self.incumbent = int(success[first].mean(axis=0).argmax())
 
@@ -49,14 +49,14 @@ class Records:
     def truth(self) -> float:
         return float((self.target * self.success).sum(axis=1).mean())
 
-    def log(self, share: float, decisions: int, chance: np.random.Generator) -> tuple[Logged, Floats]:
+    def log(self, share: float, decisions: int, chance: np.random.Generator) -> tuple[LoggedDecisions, Floats]:
         """What the serving policy did on requests drawn at random, and the other policy's probabilities there."""
         rows = chance.integers(len(self.success), size=decisions)
         many = len(self.workers)
         serving = np.full(many, share / many)
         serving[self.incumbent] += 1 - share
         actions = chance.choice(many, size=decisions, p=serving)
-        logged = Logged(
+        logged = LoggedDecisions(
             workers=self.workers,
             actions=actions,
             propensities=serving[actions],
@@ -83,17 +83,17 @@ def softmax(logits: Floats) -> Floats:
     return chances
 
 
-def measure(records: Records, share: float, given: argparse.Namespace) -> tuple[list[Verdict], int]:
+def measure(records: Records, share: float, given: argparse.Namespace) -> tuple[list[OffPolicyResult], int]:
     """Verdicts even where support is thin, and how many of them would have been refused."""
     found, refused = [], 0
     for replication in range(given.replications):
         logged, target = records.log(share, given.logs, np.random.default_rng([given.seed, replication]))
-        refused += bool(evaluate(logged, target, seed=replication, folds=2).refused)
-        found.append(evaluate(logged, target, seed=replication, least=0.0, folds=given.folds))
+        refused += bool(evaluate_policy(logged, target, seed=replication, folds=2).refused)
+        found.append(evaluate_policy(logged, target, seed=replication, least=0.0, folds=given.folds))
     return found, refused
 
 
-def row(verdicts: Sequence[Verdict], truth: float) -> dict[str, tuple[float, float, float]]:
+def row(verdicts: Sequence[OffPolicyResult], truth: float) -> dict[str, tuple[float, float, float]]:
     told = [verdict.estimates for verdict in verdicts if not verdict.refused]
     table = {}
     for name in NAMES:

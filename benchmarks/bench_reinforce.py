@@ -33,10 +33,10 @@ from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.replay import TableReplay, always, best_single, compare_policies
 from journeyman.learn.planner.selector import ModelSelector
-from journeyman.learn.planner.thompson import Thompson, ThompsonConfig
-from journeyman.learn.planner.utility import Utility
-from journeyman.learn.router.table import Floats, Table
-from journeyman.stats import bootstrap_interval
+from journeyman.optimizers.exploration import Thompson, ThompsonConfig
+from journeyman.optimizers.outcome_table import Table
+from journeyman.rewards.utility import Utility
+from journeyman.stats import Floats, bootstrap_interval
 
 UTILITY = Utility()
 """Success alone: neither costs nor latencies are recorded."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.lint import Report, lint
-from journeyman.learn.planner.utility import Documented, Reward, Runs, Utility
 from journeyman.policy import Outcome
+from journeyman.rewards.diagnostics import RewardReport, lint
+from journeyman.rewards.utility import Documented, Reward, Runs, Utility
 
 PRICES = {"claude-sonnet-4-5": (3.0, 15.0), "DeepSeek-V3.1-Terminus": (0.27, 1.0)}
 BFCL = {
@@ -67,7 +67,7 @@ def arena(data: Path) -> Runs:
     return Runs.of((row["model"], Outcome(success=row["score"], cost=row["cost"])) for row in rows)
 
 
-def told(report: Report) -> str:
+def told(report: RewardReport) -> str:
     terms = ", ".join(f"{share.term} {share.mean:+.4f} ({share.share:.0%}, r² {share.r2 or 0:.3f})" for share in report.shares)
     with_accuracy = "" if report.with_accuracy is None else f"{report.with_accuracy:+.2f}"
     with_speed = "" if report.with_speed is None else f"{report.with_speed:+.2f}"

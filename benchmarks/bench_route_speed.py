@@ -26,7 +26,7 @@ from journeyman import embed
 from journeyman.learn.router import fit, outcomes
 from journeyman.learn.router.files import load, save
 from journeyman.learn.router.objective import parse
-from journeyman.learn.router.table import Row
+from journeyman.optimizers.outcome_table import Row
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.route import Router
 from journeyman.routing.policies import Policy

@@ -37,7 +37,8 @@ from journeyman.embed.cache import Cached
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.fit import FitConfig, fit
 from journeyman.learn.router.metrics import aiq, apgr, cpt, ece, saving
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.stats import Floats
 
 Places = NDArray[np.int64]
 ALONE = ("linear", "clusters", "neighbours", "network")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from journeyman.learn.planner.gae import compute_gae as compute_gae
     from journeyman.learn.planner.loss import compute_supervised_loss as compute_supervised_loss
     from journeyman.learn.planner.network import PlannerModel as PlannerModel
-    from journeyman.learn.planner.utility import compute_reward as compute_reward
     from journeyman.learn.weights.gguf import GGUFExporter as GGUFExporter
     from journeyman.learn.weights.hardware import HardwareConfig as HardwareConfig
     from journeyman.learn.weights.hardware import detect_hardware as detect_hardware
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from journeyman.rewards.learned import LearnedReward as LearnedReward
     from journeyman.rewards.syntax import SyntaxValidationReward as SyntaxValidationReward
     from journeyman.rewards.tools import ToolSuccessReward as ToolSuccessReward
+    from journeyman.rewards.utility import compute_reward as compute_reward
     from journeyman.rollout import Agent as Agent
     from journeyman.rollout import attempt as attempt
     from journeyman.route import Router as Router
@@ -99,7 +99,7 @@ _HOMES = {
     "learn.planner.gae": ("compute_gae",),
     "learn.planner.loss": ("compute_supervised_loss",),
     "learn.planner.network": ("PlannerModel",),
-    "learn.planner.utility": ("compute_reward",),
+    "rewards.utility": ("compute_reward",),
     "learn.weights.gguf": ("GGUFExporter",),
     "learn.weights.hardware": ("HardwareConfig", "detect_hardware", "get_ryzen_optimized_config"),
     "learn.weights.hosting": ("OllamaHostingProfile",),

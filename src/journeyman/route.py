@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from journeyman import config, embed
 from journeyman.embed.base import Embedder
 from journeyman.errors import InputError
-from journeyman.learn.planner.thompson import pareto_front
 from journeyman.learn.router.decide import Budget, decide_one
 from journeyman.learn.router.decide import Verdict as Best
 from journeyman.learn.router.decisions import DecisionLog
@@ -26,6 +25,7 @@ from journeyman.learn.router.drift import Drift, fall_back
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.single import Single
 from journeyman.learn.router.warm import Session, in_session
+from journeyman.optimizers.exploration import epsilon_greedy, pareto_front
 from journeyman.policy import Choice, Forecast, Outcome
 from journeyman.routing import policies
 from journeyman.routing.online import Online, utility
@@ -217,17 +217,9 @@ class Router:
         arms = _explorable(best.worker, forecasts, objective, left) if self.explore else (best.worker,)
         if len(arms) == 1:
             return self._choice(best.worker, forecasts, best.reason)
-        explored = self._draws.random() < self.explore
-        worker = self._draws.choice(arms) if explored else best.worker
-        share = self.explore / len(arms)
-        return replace(
-            self._choice(
-                worker, forecasts, f"drawn among {len(arms)} to learn; best is {best.reason}" if explored else best.reason
-            ),
-            propensity=share + (1 - self.explore if worker == best.worker else 0.0),
-            candidates=arms,
-            explored=explored,
-        )
+        choice = epsilon_greedy(best.worker, arms, self.explore, self._draws, policy=self._id)
+        reason = f"drawn among {len(arms)} to learn; best is {best.reason}" if choice.explored else best.reason
+        return replace(choice, forecasts=forecasts, reason=reason)
 
     def _choice(self, worker: str, forecasts: tuple[Forecast, ...], reason: str, *, fallback: str = "") -> Choice:
         return Choice(

@@ -8,7 +8,7 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.learn.router import outcomes
-from journeyman.learn.router.parts import parts
+from journeyman.optimizers.splits import parts
 from journeyman.route import Router
 from journeyman.routing import newcomers, reading
 from tests.learn.router import worlds

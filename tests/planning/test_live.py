@@ -13,11 +13,11 @@ from journeyman.agents.orchestrator import Orchestrator
 from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.replay import Chosen
 from journeyman.learn.planner.selector import ModelSelector
-from journeyman.learn.planner.utility import Utility
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning.live import Course, LiveEnvironment, compared, greedy, worth
 from journeyman.policy import Card, Choice
+from journeyman.rewards.utility import Utility
 from journeyman.trace import ModelCall
 
 WORKERS = ("small", "large")

@@ -13,12 +13,12 @@ from journeyman.learn.planner.ppo import PPOConfig, Update, train
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.replay import Choose, Episode
 from journeyman.learn.planner.selector import ModelSelector
-from journeyman.learn.planner.utility import Documented
-from journeyman.learn.router.table import Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.planning import policies
 from journeyman.planning.arenas import Replay
 from journeyman.planning.reinforcing import ReinforceConfig, Reinforced, Reinforcement
 from journeyman.release import Stage
+from journeyman.rewards.utility import Documented
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from tests.support.planners import bakery, opened, outcomes, shake, written

@@ -14,7 +14,7 @@ from journeyman.learn.router import outcomes
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.decide import Decision
 from journeyman.learn.router.objective import Objective, parse
-from journeyman.learn.router.table import Row, Table
+from journeyman.optimizers.outcome_table import Row, Table
 from journeyman.policy import Ending, Outcome
 from journeyman.routing.proving import Proof, Utilities, prove, singles
 

@@ -11,9 +11,10 @@ from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.data import TrainingData
 from journeyman.learn.planner.network import NetworkConfig
 from journeyman.learn.planner.predict import LearnedPlanner
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan, Subtask
 from journeyman.policy import Card
+from journeyman.stats import Floats
 
 MODELS = (Card(name="small", input_price=0.1, output_price=0.2), Card(name="large", input_price=3.0, output_price=9.0))
 KINDS = ("easy letter", "hard letter")

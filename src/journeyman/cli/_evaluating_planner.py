@@ -51,11 +51,11 @@ def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    from journeyman.learn.planner.utility import Utility
     from journeyman.planning import collecting, crews, policies
     from journeyman.planning.arenas import known_runs
     from journeyman.planning.examining import LiveExamination
     from journeyman.planning.live import scored
+    from journeyman.rewards.utility import Utility
 
     kept = policies.find(given["planner"])
     rival = policies.find(given["against"]) if given["against"] else None

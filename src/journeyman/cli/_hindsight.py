@@ -11,7 +11,7 @@ from journeyman.errors import InputError
 from journeyman.learn.router.decisions import read
 from journeyman.learn.router.objective import Objective, parse
 from journeyman.route import find
-from journeyman.routing.hindsight import Hindsight, of_router, of_worker
+from journeyman.routing.hindsight import OffPolicyReport, of_router, of_worker
 
 
 def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -33,23 +33,23 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     return found.json()
 
 
-def _tell(found: Hindsight) -> None:
-    screen, verdict = console(), found.verdict
+def _tell(found: OffPolicyReport) -> None:
+    screen, result = console(), found.result
     screen.print(
-        f"{verdict.decisions} decisions ({found.skipped} without a known worth left out), as good as {verdict.effective:.0f} "
+        f"{result.decisions} decisions ({found.skipped} without a known worth left out), as good as {result.effective:.0f} "
         f"of {found.who}'s own",
         markup=False,
     )
     table = Table("utility a request", "value", "95 % interval")
-    rows = {"as logged": verdict.logged, **verdict.estimates, **({"gain (DR)": verdict.gain} if verdict.gain else {})}
+    rows = {"as logged": result.logged, **result.estimates, **({"gain (DR)": result.gain} if result.gain else {})}
     for name, each in rows.items():
         table.add_row(name, f"{each.value:+.4f}", f"{each.low:+.4f} to {each.high:+.4f}")
     screen.print(table)
-    if verdict.refused:
-        screen.print(f"no answer: {verdict.refused}", markup=False, soft_wrap=True)
+    if result.refused:
+        screen.print(f"no answer: {result.refused}", markup=False, soft_wrap=True)
 
 
-def _explain(found: Hindsight) -> None:
+def _explain(found: OffPolicyReport) -> None:
     screen = console()
     table = Table("term", "mean", "share", "r² with the whole")
     for share in found.reward.shares:

@@ -9,8 +9,8 @@ from journeyman.release import Stage
 
 if TYPE_CHECKING:
     from journeyman.learn.planner.supervised import SupervisedConfig
-    from journeyman.learn.planner.utility import Documented
     from journeyman.planning.reinforcing import ReinforceConfig
+    from journeyman.rewards.utility import Documented
 
 CONCURRENCY = 4
 
@@ -65,7 +65,7 @@ def reinforced(told: Mapping[str, Any]) -> "ReinforceConfig":
 
 
 def _documented(told: Mapping[str, Any]) -> "Documented":
-    from journeyman.learn.planner.utility import Documented
+    from journeyman.rewards.utility import Documented
 
     return Documented(**told.get("weights", {}))
 

@@ -15,8 +15,8 @@ from journeyman.cli import _planner_settings as settings
 from journeyman.cli._shared import console
 from journeyman.cli._table import console as data
 from journeyman.errors import InputError
-from journeyman.learn.planner.lint import Report, lint
-from journeyman.learn.planner.utility import Documented, Reward, Runs, Utility
+from journeyman.rewards.diagnostics import RewardReport, lint
+from journeyman.rewards.utility import Documented, Reward, Runs, Utility
 
 
 def run(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _rows(found: LoggedExecution) -> Iterator[tuple[str, float | None, float | N
         yield "+".join(sorted(set(workers))) or "unknown", float(found.success), found.cost, seconds, float(len(workers))
 
 
-def _show(name: str, report: Report) -> None:
+def _show(name: str, report: RewardReport) -> None:
     table = Table(title=f"{name}: {report.runs} calls", title_justify="left")
     for column in ("term", "mean", "mean size", "share", "r² with the reward"):
         table.add_column(column, justify="left" if column == "term" else "right")

@@ -17,8 +17,8 @@ from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.playbook.files import check_writable
 from journeyman.learn.router import outcomes
 from journeyman.learn.router.objective import Objective, parse
-from journeyman.learn.router.parts import Parts, parts
-from journeyman.learn.router.table import Row, Table
+from journeyman.optimizers.outcome_table import Row, Table
+from journeyman.optimizers.splits import Parts, parts
 from journeyman.release import Stage
 from journeyman.route import find
 from journeyman.routing import policies, reading, training

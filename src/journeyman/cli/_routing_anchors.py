@@ -9,7 +9,7 @@ import click
 from journeyman.cli._shared import console
 from journeyman.learn.playbook.files import write_text
 from journeyman.learn.router import outcomes
-from journeyman.learn.router.parts import parts
+from journeyman.optimizers.splits import parts
 from journeyman.routing import newcomers, reading
 from journeyman.routing.training import RouterConfig
 

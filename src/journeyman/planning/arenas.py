@@ -15,16 +15,15 @@ from journeyman.errors import InputError
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import see_all
 from journeyman.learn.planner.replay import Choose, Environment, TableReplay
-from journeyman.learn.planner.utility import Reward, Runs, Utility, measured
-from journeyman.learn.router.parts import parts
-from journeyman.learn.router.table import Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.splits import parts
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning.collecting import Asked
 from journeyman.planning.courses import courses
 from journeyman.planning.crews import Make
 from journeyman.planning.live import LiveEnvironment
-from journeyman.routing.proving import answered
+from journeyman.rewards.utility import Reward, Runs, Utility, measured
 from journeyman.trace import average
 
 
@@ -149,7 +148,7 @@ class Replay:
         Raises:
             InputError: A row is of a kind of work that the planner does not know, or there are too few.
         """
-        table = answered(table)
+        table = table.answered
         complete = table.take(np.flatnonzero(np.isfinite(table.success).all(axis=1)))
         split = parts(complete, validation=0.0, seed=seed)
         if len(split.train) < 1 or len(split.held_out) < 1:

@@ -20,6 +20,7 @@ from journeyman.capture.execution_log import FILE, ExecutionLogger, read_executi
 from journeyman.capture.files.source import Problem
 from journeyman.errors import InputError, JourneymanError, PlanError
 from journeyman.learn.playbook.files import read_text
+from journeyman.optimizers.exploration import epsilon_greedy
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning import desk
@@ -175,17 +176,8 @@ def explored(plan: Plan, models: Sequence[str], config: CollectConfig, id: str) 
         if step.tool or step.worker not in models:
             continue
         chance = random.Random(f"{config.seed} {id} {step.id}")
-        drawn = chance.random() < config.explore
-        worker = chance.choice(list(models)) if drawn else step.worker
-        share = config.explore / len(models)
-        choices[step.id] = Choice(
-            worker=worker,
-            propensity=share + (1 - config.explore) * (worker == step.worker),
-            candidates=tuple(models),
-            policy=config.policy,
-            explored=drawn,
-            reason="drawn to learn" if drawn else "as planned",
-        )
+        choice = epsilon_greedy(step.worker, tuple(models), config.explore, chance, policy=config.policy)
+        choices[step.id] = replace(choice, reason="drawn to learn" if choice.explored else "as planned")
     workers = [choices[step.id].worker if step.id in choices else step.worker for step in plan.subtasks]
     return plan.with_workers(workers), choices
 

@@ -14,13 +14,13 @@ from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.metrics import Agreement, agreement, mean
-from journeyman.learn.planner.utility import Utility
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning.arenas import Side
 from journeyman.planning.collecting import Asked
 from journeyman.planning.crews import Make
 from journeyman.planning.live import compared, worth
+from journeyman.rewards.utility import Utility
 from journeyman.stores import EvaluationRecord, Store
 from journeyman.task import Task
 from journeyman.tasks.base import digest

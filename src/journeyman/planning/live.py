@@ -12,11 +12,11 @@ from journeyman.evaluation import Evaluation, Pair
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, Step
 from journeyman.learn.planner.selector import State
-from journeyman.learn.planner.utility import Reward, Runs, Utility, total
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.plan_result import State as Ended
 from journeyman.policy import Choice
+from journeyman.rewards.utility import Reward, Runs, Utility, total
 
 CarryOut = Callable[[Plan, Mapping[str, Choice]], Awaitable[ExecutionResult]]
 """Carries a plan out and judges it: an orchestrator's `run`, with a verdict."""

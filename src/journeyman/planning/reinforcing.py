@@ -18,10 +18,10 @@ from journeyman.learn.planner.ppo import PPOConfig, Update
 from journeyman.learn.planner.reinforced import selector_for
 from journeyman.learn.planner.replay import Choose, Chosen
 from journeyman.learn.planner.selector import ModelSelector
-from journeyman.learn.planner.utility import Reward, Utility
 from journeyman.planning.arenas import Arena, Side
 from journeyman.planning.live import compared, greedy, scored
 from journeyman.release import Release, Stage
+from journeyman.rewards.utility import Reward, Utility
 from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
 from journeyman.tasks.base import digest

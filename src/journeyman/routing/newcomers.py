@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from journeyman.errors import InputError
 from journeyman.learn.router import irt
-from journeyman.learn.router.parts import key
 from journeyman.learn.router.shrink import group_sums
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.splits import key
+from journeyman.stats import Floats
 
 LEAST = 5
 """Judged answers by which a newcomer is placed; 20 to 50 place it well."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.thompson import Thompson
 from journeyman.learn.playbook.files import read_text, write_text
 from journeyman.learn.router.objective import Objective
+from journeyman.optimizers.exploration import Thompson
 from journeyman.policy import Choice, Forecast, Outcome
 
 

@@ -10,7 +10,7 @@ so there the utility is what was saved, and quality has a gate of its own.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.router import decide, metrics
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.policies import ranked_singles
-from journeyman.learn.router.table import Floats, Table
-from journeyman.stats import bootstrap_interval
+from journeyman.optimizers.outcome_table import Table
+from journeyman.stats import Floats, bootstrap_interval
 from journeyman.trace import average
 
 _GATE = BetterOnHeldOut()
@@ -49,12 +49,8 @@ class Utilities:
     @classmethod
     def of(cls, table: Table, objective: Objective, most: float | None = None) -> "Utilities":
         """`most` is taken from the table where it is not given."""
-        success = answered(table).success
-        cost_weight, p50_weight, p95_weight = objective.weights
-        penalty = np.zeros_like(success)
-        for weight, amounts in ((cost_weight, _charged(table)), (p50_weight + p95_weight, table.seconds)):
-            if weight:
-                penalty = penalty + weight * amounts
+        success = table.answered.success
+        penalty = objective.penalty(_charged(table), table.seconds)
         known = penalty[~np.isnan(penalty)]
         largest = float(known.max(initial=0.0)) if most is None else most
         weight = 0.0 if objective.min_quality is not None else 1.0
@@ -77,18 +73,13 @@ def singles(table: Table, objective: Objective) -> tuple[str, ...]:
     Raises:
         InputError: No worker alone keeps the objective's limits.
     """
-    ranked = ranked_singles(answered(table), objective)
+    ranked = ranked_singles(table.answered, objective)
     if not ranked:
         raise InputError(
             f"no worker alone keeps the limits of {str(objective)!r} on {len(table)} rows, or what counts is not known of any;"
             " loosen them, or give prices with --prices"
         )
     return ranked
-
-
-def answered(table: Table) -> Table:
-    """The table with a success of 0 where the provider failed: who asked was not helped."""
-    return replace(table, success=np.where(table.errors, 0.0, table.success))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

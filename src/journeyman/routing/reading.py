@@ -10,8 +10,8 @@ from typing import Any
 from journeyman.errors import InputError, ModelError
 from journeyman.learn.playbook.files import read_text
 from journeyman.learn.router import decisions, outcomes
-from journeyman.learn.router.table import Row
 from journeyman.models import prices
+from journeyman.optimizers.outcome_table import Row
 from journeyman.policy import Card
 from journeyman.stores.traces.base import TraceStore
 from journeyman.tasks.rows import Complaints

@@ -20,13 +20,13 @@ from journeyman.learn.router import fit, policies
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.decide import Decision, decide, tuned_dual
 from journeyman.learn.router.objective import Objective
-from journeyman.learn.router.parts import Parts, key, parts
 from journeyman.learn.router.predict import Fitted
-from journeyman.learn.router.table import Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.splits import Parts, key, parts
 from journeyman.release import Release, Stage
 from journeyman.routing import policies as kept
 from journeyman.routing.newcomers import placed
-from journeyman.routing.proving import Proof, Utilities, answered, prove, singles
+from journeyman.routing.proving import Proof, Utilities, prove, singles
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
@@ -242,10 +242,10 @@ def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterCon
 
 def _used(rows: Table, validation: Table, forecasts: Forecasts, objective: Objective) -> policies.Policies | None:
     """Learned policy or best single worker, by the validation rows; `None` where no row tells of both."""
-    complete = answered(validation)
+    complete = validation.answered
     if not (~np.isnan(complete.success)).all(axis=1).any():
         return None
-    return policies.compare(answered(rows), complete, forecasts, objective)
+    return policies.compare(rows.answered, complete, forecasts, objective)
 
 
 def examine(

@@ -14,9 +14,10 @@ from journeyman.errors import InputError
 from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, PlanReplay, RecordedPlan, TableReplay
 from journeyman.learn.planner.selector import ModelSelector, State
-from journeyman.learn.planner.utility import Utility
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan, Subtask
+from journeyman.rewards.utility import Utility
+from journeyman.stats import Floats
 
 QUICK = PPOConfig(episodes=2048, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, entropy_coef=0.003, target_kl=0.1, batch=64)
 

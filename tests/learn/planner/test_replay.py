@@ -15,9 +15,10 @@ from journeyman.learn.planner.replay import (
     compare_policies,
     worths,
 )
-from journeyman.learn.planner.utility import Utility
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan, Subtask
+from journeyman.rewards.utility import Utility
+from journeyman.stats import Floats
 
 
 def table(success: Floats, cost: Floats | None = None) -> Table:

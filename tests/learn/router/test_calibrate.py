@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from journeyman.learn.router.calibrate import Calibration, calibration, isotonic, platt
 from journeyman.learn.router.metrics import ece
 from journeyman.learn.router.shrink import abilities, group_means
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 
 def overconfident(n: int) -> tuple[Floats, Floats, NDArray[np.int64]]:

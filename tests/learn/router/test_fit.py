@@ -7,7 +7,7 @@ from journeyman.embed.base import Vectors
 from journeyman.errors import InputError
 from journeyman.learn.router.fit import FitConfig, fit
 from journeyman.learn.router.metrics import ece
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 from tests.learn.router.worlds import QUICK, directions, questions, specialists, table
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from journeyman.errors import InputError
 from journeyman.learn.router.irt import anchors, fit, place
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 
 def answered(abilities: Floats, questions: int = 600, seed: int = 0) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.learn.router import outcomes
-from journeyman.learn.router.table import Row
+from journeyman.optimizers.outcome_table import Row
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.reward import Reward
 from journeyman.trace import ModelCall, Trace

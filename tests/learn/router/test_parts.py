@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.learn.router import outcomes
-from journeyman.learn.router.parts import Parts, key, parts
-from journeyman.learn.router.table import Row, Table
+from journeyman.optimizers.outcome_table import Row, Table
+from journeyman.optimizers.splits import Parts, key, parts
 from journeyman.policy import Ending, Outcome
 
 RIGHT = Outcome(ending=Ending.RIGHT, success=1.0)

@@ -7,7 +7,8 @@ from journeyman.errors import InputError
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.objective import parse
 from journeyman.learn.router.policies import LEARNED, compare, ranked_singles, single_utility
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.stats import Floats
 
 
 def table(success: Floats, cost: Floats) -> Table:

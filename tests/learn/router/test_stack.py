@@ -2,7 +2,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.learn.router.stack import weights
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 
 def told(n: int, noise: NDArray[np.float64]) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 
 def compute_gae(

@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from journeyman.errors import InputError
 from journeyman.evaluation import Evaluation, Pair
 from journeyman.learn.planner.selector import State
-from journeyman.learn.planner.utility import Reward, Runs, Utility, total
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan
+from journeyman.rewards.utility import Reward, Runs, Utility, total
+from journeyman.stats import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

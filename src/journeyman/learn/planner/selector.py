@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from journeyman.errors import InputError
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _NEVER = -1e9
 """The logit of a worker that may not be chosen: a probability of exactly 0, with a gradient of exactly 0."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 Answers = NDArray[np.str_]
 """(n, m), as they were read, in one form for equals; empty where an answer could not be read or there was none."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from journeyman.learn.router.features import Singles
 from journeyman.learn.router.predict import Amount
 from journeyman.learn.router.regress import ridge
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _PRIOR = 20.0
 """Measurements with which a level weighs as much as the level above it."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.embed.base import Vectors
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _EDGE = 1e-3
 """No prediction is surer than this."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from journeyman.errors import InputError
 from journeyman.learn.router.agreement import Agreement, Answers
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 NEVER = 2.0
 """A threshold that no score reaches: the next worker is always asked."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from journeyman.errors import InputError
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.objective import Objective
-from journeyman.learn.router.table import Floats
 from journeyman.policy import Forecast
+from journeyman.stats import Floats
 
 _UNPRICED = 1e300
 """Stands for an unknown cost where only the order of costs matters: behind all that are known."""

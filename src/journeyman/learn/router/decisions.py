@@ -23,7 +23,7 @@ from typing import Any
 
 from journeyman.errors import InputError
 from journeyman.io.jsonl import iter_jsonl
-from journeyman.learn.router.table import Row
+from journeyman.optimizers.outcome_table import Row
 from journeyman.policy import Choice, Ending, Forecast, Outcome
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.embed.base import Vectors
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 Singles = NDArray[np.float32]
 

@@ -25,7 +25,8 @@ from journeyman.learn.router.predict import Fitted, Mixture
 from journeyman.learn.router.regress import cluster, cluster_values, neighbours, ridge
 from journeyman.learn.router.shrink import abilities, group_means
 from journeyman.learn.router.stack import weights
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.stats import Floats
 
 Places = NDArray[np.int64]
 

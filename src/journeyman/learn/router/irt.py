@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.errors import InputError
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _ABILITIES = np.linspace(-6.0, 6.0, 121)
 _DIFFICULTIES = np.linspace(-6.0, 6.0, 37)

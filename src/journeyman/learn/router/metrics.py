@@ -6,9 +6,9 @@ Sources: PGR, APGR and CPT are those of Ong et al., "RouteLLM" (arXiv 2406.18665
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from journeyman.stats import Floats
 
 SHARES = np.linspace(0, 1, 11)
 """Where APGR and CPT look at the curve: every tenth of the calls, straight lines between, as RouteLLM's own evaluation does.

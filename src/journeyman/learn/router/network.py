@@ -6,7 +6,7 @@ import numpy as np
 
 from journeyman.learn.router.features import Singles
 from journeyman.learn.router.members import Network
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _BATCH = 128
 _RATE = 1e-3

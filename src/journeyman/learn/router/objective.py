@@ -16,7 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from journeyman.errors import InputError
+from journeyman.stats import Floats
 
 _NAMES = {
     "quality": "quality",
@@ -96,6 +99,18 @@ class Objective:
     def weights(self) -> tuple[float, float, float]:
         """Of cost, p50 and p95, as a choice uses them."""
         return (1.0 if self._cheapest else self.cost), self.p50, self.p95
+
+    def penalty(self, cost: Floats, seconds: Floats) -> Floats:
+        """What answers cost in successes, any shape; an answer's own seconds stand for both of its quantiles.
+
+        NaN where a part that counts is unknown; a part without weight need not be known.
+        """
+        cost_weight, p50, p95 = self.weights
+        paid = np.zeros_like(cost)
+        for weight, amounts in ((cost_weight, cost), (p50 + p95, seconds)):
+            if weight:
+                paid = paid + weight * amounts
+        return paid
 
     def admits(self, worker: str) -> bool:
         """Whether the lists allow a worker."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.learn.router.table import Row, Table
+from journeyman.optimizers.outcome_table import Row, Table
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Trace

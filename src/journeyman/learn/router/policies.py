@@ -14,7 +14,8 @@ from journeyman.errors import InputError
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.decide import decide
 from journeyman.learn.router.objective import Objective
-from journeyman.learn.router.table import Floats, Table
+from journeyman.optimizers.outcome_table import Table
+from journeyman.stats import Floats
 
 LEARNED = "learned"
 
@@ -159,15 +160,10 @@ def _tried(
 def _utilities(table: Table, objective: Objective) -> Floats:
     """(n, m), what each answer really was worth; NaN of one that was not judged.
 
-    An answer's own seconds stand for both of its quantiles. With a floor, success is worth nothing but to reach it on average.
+    With a floor, success is worth nothing but to reach it on average.
     """
-    cost_weight, p50, p95 = objective.weights
-    paid = np.zeros_like(table.success)
-    if cost_weight:
-        paid = paid + cost_weight * table.cost
-    if p50 or p95:
-        paid = paid + (p50 + p95) * table.seconds
-    return (table.success if objective.min_quality is None else 0.0 * table.success) - paid
+    success = table.success if objective.min_quality is None else 0.0 * table.success
+    return success - objective.penalty(table.cost, table.seconds)
 
 
 def _keeps(cost: Floats, seconds: Floats, objective: Objective) -> bool:

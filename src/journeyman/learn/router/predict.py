@@ -13,8 +13,8 @@ from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.calibrate import Calibration
 from journeyman.learn.router.features import Singles, Space
 from journeyman.learn.router.members import Clusters, Linear, Neighbours, Network
-from journeyman.learn.router.table import Floats
 from journeyman.policy import Card
+from journeyman.stats import Floats
 
 NEAR, FAR, TYPED = 0, 1, 2
 """The three cases that members are weighed for: a request like past ones, one unlike them, and one whose type is known."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from journeyman.learn.router.features import COUNTED, Singles
 from journeyman.learn.router.members import Clusters, Linear, Neighbours
 from journeyman.learn.router.shrink import group_sums, prior_weight
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _PENALTIES = np.geomspace(0.01, 1_000, 16)
 """Of the squared length of a weight, where points have length 1."""

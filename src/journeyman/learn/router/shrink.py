@@ -7,7 +7,7 @@ multiplied by n / (n + k), k = variance within groups / variance between them, b
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 _NONE = 1e9
 """Pseudo-observations where groups do not differ more than chance has it: every mean becomes 0."""

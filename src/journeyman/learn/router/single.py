@@ -13,8 +13,8 @@ from journeyman.embed.base import Vectors
 from journeyman.errors import InputError
 from journeyman.learn.router.features import Singles, count
 from journeyman.learn.router.predict import FAMILIAR, FAR, NEAR, TYPED, Fitted
-from journeyman.learn.router.table import Floats
 from journeyman.policy import Forecast
+from journeyman.stats import Floats
 
 
 class Single:

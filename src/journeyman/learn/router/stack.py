@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from journeyman.learn.router.table import Floats
+from journeyman.stats import Floats
 
 
 def weights(said: Floats, targets: Floats, *, alike: bool = True) -> Floats:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.thompson import Thompson, ThompsonConfig, pareto_front
+from journeyman.optimizers.exploration import Thompson, ThompsonConfig, pareto_front
 
 WORKERS = ("small", "middle", "large")
 

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from journeyman.errors import InputError
-from journeyman.learn.router.table import Table
+from journeyman.optimizers.outcome_table import Table
 from journeyman.task import Split
 
 

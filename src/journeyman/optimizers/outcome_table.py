@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.policy import Card, Outcome
-
-Floats = NDArray[np.float64]
+from journeyman.stats import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +72,11 @@ class Table:
     @property
     def workers(self) -> tuple[str, ...]:
         return tuple(card.name for card in self.cards)
+
+    @property
+    def answered(self) -> "Table":
+        """The table with a success of 0 where the provider failed: who asked was not helped."""
+        return replace(self, success=np.where(self.errors, 0.0, self.success))
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> "Table":
         """Some of the rows, in that order."""

@@ -1,6 +1,9 @@
-"""Learning while serving: each worker is chosen as often as it may be the best, as far as outcomes have told."""
+"""How workers are drawn to learn more of them: a share at random (epsilon-greedy), or each as often as it may be the best
+(Thompson sampling). Every draw is logged with the probability that it had, so that off-policy evaluation can use it.
+"""
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from journeyman.errors import InputError
-from journeyman.learn.router.table import Floats
 from journeyman.policy import Choice
+from journeyman.stats import Floats
 
 _TRUST = 20.0
 """Outcomes that the guess of their variance is worth."""
@@ -17,8 +20,34 @@ _FEW = 5.0
 """Cells that the guess of the variance between them is worth."""
 
 
+def epsilon_greedy(best: str, arms: Sequence[str], share: float, chance: random.Random, *, policy: str) -> Choice:
+    """The best one, or for this share of the decisions one drawn evenly among the arms; the propensity is that of the result.
+
+    Args:
+        best: One of the arms.
+        arms: Who may be drawn, in an order that is always the same.
+        share: 0 to 1.
+        policy: As it is logged with the choice.
+    """
+    explored = chance.random() < share
+    worker = chance.choice(arms) if explored else best
+    return Choice(
+        worker=worker,
+        propensity=share / len(arms) + (1 - share if worker == best else 0.0),
+        candidates=tuple(arms),
+        policy=policy,
+        explored=explored,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ThompsonConfig:
+    """How boldly Thompson sampling explores, and what it believes before the first outcome.
+
+    Raises:
+        InputError: The cap is not a share above 0, there are fewer than two draws, or a variance is not above 0.
+    """
+
     cap: float = 0.2
     """The most that may be chosen beside the best as far as is known."""
     draws: int = 128
@@ -69,8 +98,8 @@ class Thompson:
         if not np.isfinite(worth):
             raise InputError(f"what {worker!r} brought is {worth}; leave out what is not known")
         at = self.workers.index(worker)
-        for kept, value in ((self.count, 1.0), (self.sum, worth), (self.squares, worth**2)):
-            kept.setdefault(type, np.zeros(len(self.workers)))[at] += value
+        for sums, value in ((self.count, 1.0), (self.sum, worth), (self.squares, worth**2)):
+            sums.setdefault(type, np.zeros(len(self.workers)))[at] += value
 
     def choose(self, type: str, chance: np.random.Generator, ahead: Floats | None = None) -> Choice:
         """Who does it, drawn; with the probability that this had. `ahead` as for `probabilities`."""
@@ -116,19 +145,18 @@ class Thompson:
         """Mean and standard deviation of what each worker brings on this type beyond what all bring on it, shapes (m,)."""
         names = sorted(self.count)
         empty = np.zeros((0, len(self.workers)))
-        counts = np.stack([self.count[name] for name in names]) if names else empty
-        sums = np.stack([self.sum[name] for name in names]) if names else empty
-        squares = np.stack([self.squares[name] for name in names]) if names else empty
+        kept = (self.count, self.sum, self.squares)
+        counts, sums, squares = (np.stack([by_type[name] for name in names]) if names else empty for by_type in kept)
         cells, noise, within, between = self._variances(counts, sums, squares)
         # Each type tells of the worker's general mean with the noise of its own departure on top.
-        told = np.where(counts > 0, 1 / (within + noise / np.maximum(counts, 1)), 0.0)
-        precision = 1 / between + told.sum(axis=0)
-        general = (told * cells).sum(axis=0) / precision
+        precisions = np.where(counts > 0, 1 / (within + noise / np.maximum(counts, 1)), 0.0)
+        precision = 1 / between + precisions.sum(axis=0)
+        general = (precisions * cells).sum(axis=0) / precision
         if type not in self.count:
             return general, np.sqrt(1 / precision + within)
         row = names.index(type)
-        others = precision - told[row]
-        before = (general * precision - told[row] * cells[row]) / others
+        others = precision - precisions[row]
+        before = (general * precision - precisions[row] * cells[row]) / others
         prior = within + 1 / others
         seen = counts[row] / noise
         mean = (before / prior + seen * cells[row]) / (1 / prior + seen)
@@ -137,18 +165,18 @@ class Thompson:
     def _variances(self, counts: Floats, sums: Floats, squares: Floats) -> tuple[Floats, float, float, float]:
         """Means of the cells less their type's, and the variances of an outcome, of departures and of workers."""
         guess = self.config
-        asked, cells = counts > 0, sums / np.maximum(counts, 1)
+        seen, cells = counts > 0, sums / np.maximum(counts, 1)
         everything = counts.sum()
         if not everything:
             return cells, guess.noise, guess.within, guess.between
         middle = sums.sum() / everything
         hard = (sums.sum(axis=1) + 5 * middle) / (counts.sum(axis=1) + 5)
-        inside = float(np.maximum(squares - counts * cells**2, 0)[asked].sum())
-        free = max(float(everything - asked.sum()), 0.0)
+        inside = float(np.maximum(squares - counts * cells**2, 0)[seen].sum())
+        free = max(float(everything - seen.sum()), 0.0)
         noise = max((inside + _TRUST * guess.noise) / (free + _TRUST), 1e-6)
-        cells = np.where(asked, cells - hard[:, None], 0.0)
+        cells = np.where(seen, cells - hard[:, None], 0.0)
         workers = (counts * cells).sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
-        departures = _moments(counts, np.where(asked, cells - workers, 0.0), noise, guess.within)
+        departures = _moments(counts, np.where(seen, cells - workers, 0.0), noise, guess.within)
         return cells, noise, departures, _moments(counts.sum(axis=0), workers - workers.mean(), noise, guess.between)
 
     def to_json(self) -> str:
@@ -163,9 +191,9 @@ class Thompson:
             InputError: It is not what `to_json` writes.
         """
         try:
-            told: Mapping[str, Any] = json.loads(text)
-            made = cls(workers=tuple(told["workers"]), config=ThompsonConfig(**told["config"]), name=str(told["name"]))
-            for type, arrays in told["types"].items():
+            state: Mapping[str, Any] = json.loads(text)
+            made = cls(workers=tuple(state["workers"]), config=ThompsonConfig(**state["config"]), name=str(state["name"]))
+            for type, arrays in state["types"].items():
                 count, sum, squares = (np.asarray(values, np.float64) for values in arrays)
                 if not count.shape == sum.shape == squares.shape == (len(made.workers),) or not np.isfinite(arrays).all():
                     raise ValueError(type)
@@ -177,8 +205,7 @@ class Thompson:
 
 def _moments(counts: Floats, departures: Floats, noise: float, guess: float) -> float:
     """The variance of true departures: that of the seen ones less what noise explains; near a guess while there are few."""
-    asked = counts > 0
-    cells, everything = int(asked.sum()), float(counts.sum())
+    cells, everything = int((counts > 0).sum()), float(counts.sum())
     excess = float((counts * departures**2).sum()) - cells * noise
     more = _FEW * everything / max(cells, 1)
     return max((excess + more * guess) / (everything + more), 1e-6)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.utility import Reward, Runs, total
-from journeyman.learn.router.table import Floats
+from journeyman.rewards.utility import Reward, Runs, total
+from journeyman.stats import Floats
 
 _LEAST_RUNS = 20
 _DROWNED = 0.25
@@ -19,7 +19,7 @@ _WORSE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class TermShare:
     """One term of a reward, over the runs."""
 
     term: str
@@ -33,7 +33,7 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class RewardReport:
     """What a reward does."""
 
     runs: int
@@ -41,7 +41,7 @@ class Report:
     """Runs of which the reward cannot be told."""
     assumed: int
     """Runs whose cost or latency is not known, and counts as the median."""
-    shares: tuple[Share, ...]
+    shares: tuple[TermShare, ...]
     accuracy: Mapping[str, float]
     """By worker."""
     reward: Mapping[str, float]
@@ -57,7 +57,7 @@ class Report:
     """One sentence each; none when success decides."""
 
 
-def explain(reward: Reward, runs: Runs) -> tuple[Share, ...]:
+def explain(reward: Reward, runs: Runs) -> tuple[TermShare, ...]:
     """Each term's share, the largest first. A cost or latency that is not known counts as the median.
 
     Raises:
@@ -70,13 +70,13 @@ def explain(reward: Reward, runs: Runs) -> tuple[Share, ...]:
     sizes = {name: float(np.abs(values).mean()) for name, values in terms.items()}
     everything = sum(sizes.values()) or 1.0
     found = [
-        Share(term=name, mean=float(of.mean()), size=sizes[name], share=sizes[name] / everything, r2=_r2(whole, of))
+        TermShare(term=name, mean=float(of.mean()), size=sizes[name], share=sizes[name] / everything, r2=_r2(whole, of))
         for name, of in terms.items()
     ]
     return tuple(sorted(found, key=lambda share: -share.size))
 
 
-def lint(reward: Reward, runs: Runs) -> Report:
+def lint(reward: Reward, runs: Runs) -> RewardReport:
     """Whether success decides: sizes of the terms, what the reward goes with, and whom it prefers.
 
     Raises:
@@ -92,7 +92,7 @@ def lint(reward: Reward, runs: Runs) -> Report:
     rewards = {name: float(worth[rows].mean()) for name, rows in groups.items()}
     speed = {name: -float(np.mean(runs.seconds[rows])) for name, rows in groups.items()}
     preferred, best = max(rewards, key=lambda w: rewards[w]), max(accuracy, key=lambda w: accuracy[w])
-    report = Report(
+    report = RewardReport(
         runs=int(known.sum()),
         skipped=int((~known).sum()),
         assumed=int((unknown & known).sum()),
@@ -108,7 +108,7 @@ def lint(reward: Reward, runs: Runs) -> Report:
     return _with_warnings(report)
 
 
-def _with_warnings(report: Report) -> Report:
+def _with_warnings(report: RewardReport) -> RewardReport:
     r2 = {share.term: share.r2 for share in report.shares}
     success, said = r2.get("success"), []
     for term, value in r2.items():

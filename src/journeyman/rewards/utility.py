@@ -1,8 +1,8 @@
 """What a run was worth: the reward as documented, and a utility in one unit that success decides.
 
 The documented reward adds terms of four units. With latency in milliseconds one second outweighs a whole success, so what it
-prefers is speed (`journeyman.learn.planner.lint` shows it on one's own runs). The utility counts in successes: what an operator
-would pay for one more, in dollars and in seconds, says what a dollar and a second are worth.
+prefers is speed (`journeyman.rewards.diagnostics` shows it on one's own runs). The utility counts in successes: what an
+operator would pay for one more, in dollars and in seconds, says what a dollar and a second are worth.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,8 +12,23 @@ from typing import Any, Protocol
 import numpy as np
 
 from journeyman.errors import InputError
-from journeyman.learn.router.table import Floats, Table
 from journeyman.policy import Outcome
+from journeyman.stats import Floats
+
+
+class Answers(Protocol):
+    """Requests to workers as arrays (n, m), such as a table of outcomes; NaN is not known."""
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """m, in the order of the columns."""
+
+    @property
+    def success(self) -> Floats: ...
+    @property
+    def cost(self) -> Floats: ...
+    @property
+    def seconds(self) -> Floats: ...
 
 
 class Executed(Protocol):
@@ -90,7 +105,7 @@ class Runs:
         )
 
     @classmethod
-    def table(cls, table: Table) -> "Runs":
+    def table(cls, table: Answers) -> "Runs":
         """Each request to each worker that answered it, row by row."""
         asked = np.isfinite(table.success)
         names = np.broadcast_to(np.asarray(table.workers, object), asked.shape)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.utility import Documented, Runs, Utility, compute_reward, total
 from journeyman.policy import Outcome
+from journeyman.rewards.utility import Documented, Runs, Utility, compute_reward, total
 
 
 @dataclass

@@ -1,6 +1,8 @@
-"""What would another policy have brought? Answered from the log of decisions alone, or refused where the log cannot tell."""
+"""Off-policy evaluation: what another policy would have brought, told from the log of decisions alone, or refused where the log
+cannot tell.
+"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -8,22 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.utility import Reward, Runs, total
-from journeyman.learn.router.table import Floats
-from journeyman.policy import Choice, Outcome
+from journeyman.policy import Choice
+from journeyman.stats.intervals import Floats
 
-LEAST_SAMPLE = 100.0
+MIN_EFFECTIVE_SAMPLE = 100.0
 """Effective decisions below which no answer is given."""
 _OUTSIDE = 0.01
 """Share of the other policy's choices that may lie where the log has none."""
-_STRANGE = 4.0
+_SUSPICIOUS = 4.0
 """Standard errors by which the mean weight may be off 1, which it is when each propensity is what it says."""
 _RIDGE = 10.0
 _SHRINK = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logged:
+class LoggedDecisions:
     """n decisions among m workers, each with its probability and what it brought."""
 
     workers: tuple[str, ...]
@@ -36,7 +37,7 @@ class Logged:
     candidates: NDArray[np.bool_]
     """(n, m), who could have been chosen."""
     features: Floats
-    """(n, d), of the requests, for the model of outcomes; d may be 0. Few dimensions serve better: see `compressed`."""
+    """(n, d), of the requests, for the model of outcomes; d may be 0. Few dimensions serve better: see `request_features`."""
     skipped: int = 0
     """Decisions left out, as nobody knows what they were worth."""
 
@@ -50,46 +51,40 @@ class Logged:
 
     @classmethod
     def of(
-        cls,
-        decisions: Iterable[tuple[Choice, Outcome]],
-        reward: Reward,
-        features: ArrayLike | None = None,
-        *,
-        workers: Sequence[str] = (),
-    ) -> "Logged":
+        cls, choices: Sequence[Choice], rewards: ArrayLike, features: ArrayLike | None = None, *, workers: Sequence[str] = ()
+    ) -> "LoggedDecisions":
         """A log of single decisions.
 
         Args:
-            decisions: What was chosen, and what came of it.
-            reward: What that was worth.
+            choices: n, what was chosen.
+            rewards: Shape (n,), what came of it; NaN where nobody knows, and the decision is left out.
             features: Shape (n, d), of the requests, where there are any.
             workers: Others that the log does not know, and another policy may choose.
 
         Raises:
             InputError: No decision has a known worth, or a propensity is none.
         """
-        pairs = list(decisions)
-        worth = total(reward, Runs.of((choice.worker, outcome) for choice, outcome in pairs))
-        kept = np.flatnonzero(np.isfinite(worth))
-        if not len(kept):
+        worth = np.asarray(rewards, np.float64)
+        known = np.flatnonzero(np.isfinite(worth))
+        if not len(known):
             raise InputError("no decision of the log has a known worth, so there is nothing to evaluate another policy with")
-        names = sorted({name for choice, _ in pairs for name in (choice.worker, *choice.candidates)} | set(workers))
+        names = sorted({name for choice in choices for name in (choice.worker, *choice.candidates)} | set(workers))
         column = {name: at for at, name in enumerate(names)}
-        chosen = [pairs[at][0] for at in kept.tolist()]
-        known = np.zeros((len(pairs), 0)) if features is None else np.asarray(features, np.float64)
+        chosen = [choices[at] for at in known.tolist()]
+        described = np.zeros((len(choices), 0)) if features is None else np.asarray(features, np.float64)
         return cls(
             workers=tuple(names),
             actions=np.asarray([column[choice.worker] for choice in chosen]),
             propensities=np.asarray([choice.propensity for choice in chosen], np.float64),
-            rewards=worth[kept],
+            rewards=worth[known],
             candidates=np.asarray([[name in choice.candidates for name in names] for choice in chosen]),
-            features=known[kept],
-            skipped=len(pairs) - len(kept),
+            features=described[known],
+            skipped=len(choices) - len(known),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class PolicyValue:
     """What a policy would have brought for each decision."""
 
     value: float
@@ -101,17 +96,17 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class OffPolicyResult:
     """What another policy would have brought, or why that cannot be told."""
 
     decisions: int
     effective: float
     """How many decisions drawn by the other policy itself would tell as much: Kish's (Σw)² / Σw²."""
-    logged: Estimate
+    logged: PolicyValue
     """What the policy in force brought."""
-    estimates: Mapping[str, Estimate]
+    estimates: Mapping[str, PolicyValue]
     """"IPS", "SNIPS", "DM" (the model of outcomes alone; its interval does not know its bias) and "DR"; empty when refused."""
-    gain: Estimate | None
+    gain: PolicyValue | None
     """The doubly robust estimate less what was logged, paired by decision; `None` when refused."""
     refused: str
     """Why no answer is given, in one sentence; empty when one is."""
@@ -122,9 +117,15 @@ class Verdict:
         return self.gain is not None and self.gain.low > 0
 
 
-def evaluate(
-    logged: Logged, target: ArrayLike, *, alpha: float = 0.05, folds: int = 5, seed: int = 0, least: float = LEAST_SAMPLE
-) -> Verdict:
+def evaluate_policy(
+    logged: LoggedDecisions,
+    target: ArrayLike,
+    *,
+    alpha: float = 0.05,
+    folds: int = 5,
+    seed: int = 0,
+    min_sample: float = MIN_EFFECTIVE_SAMPLE,
+) -> OffPolicyResult:
     """Inverse propensity scores, the same self-normalised, a cross-fitted model of outcomes, and both together.
 
     Horvitz and Thompson (JASA 47, 1952); Swaminathan and Joachims, "The Self-Normalized Estimator for Counterfactual Learning"
@@ -137,7 +138,7 @@ def evaluate(
         alpha: One minus the level of the intervals.
         folds: Of cross-fitting: no decision is judged by a model that has seen it.
         seed: Which decisions go to which fold.
-        least: Effective decisions that are asked for.
+        min_sample: Effective decisions that are asked for.
 
     Raises:
         InputError: The probabilities have another shape, or do not add up to 1.
@@ -149,8 +150,8 @@ def evaluate(
     weights = chances[rows, logged.actions] / logged.propensities
     effective = float(weights.sum() ** 2 / max(float((weights**2).sum()), 1e-300))
     now = _interval(logged.rewards, alpha)
-    if refused := _refusal(logged, chances, weights, effective, least):
-        return Verdict(decisions=len(logged), effective=effective, logged=now, estimates={}, gain=None, refused=refused)
+    if refused := _refusal(logged, chances, weights, effective, min_sample):
+        return OffPolicyResult(decisions=len(logged), effective=effective, logged=now, estimates={}, gain=None, refused=refused)
     expected = _cross_fitted(logged, folds, seed)
     direct = (chances * expected).sum(axis=1)
     doubly = direct + weights * (logged.rewards - expected[rows, logged.actions])
@@ -162,10 +163,10 @@ def evaluate(
         "DR": _interval(doubly, alpha),
     }
     gain = _interval(doubly - logged.rewards, alpha)
-    return Verdict(decisions=len(logged), effective=effective, logged=now, estimates=estimates, gain=gain, refused="")
+    return OffPolicyResult(decisions=len(logged), effective=effective, logged=now, estimates=estimates, gain=gain, refused="")
 
 
-def _refusal(logged: Logged, chances: Floats, weights: Floats, effective: float, least: float) -> str:
+def _refusal(logged: LoggedDecisions, chances: Floats, weights: Floats, effective: float, min_sample: float) -> str:
     tried = np.bincount(logged.actions, minlength=len(logged.workers)) > 0
     lacking = np.where(logged.candidates & tried, 0.0, chances)
     if (outside := float(lacking.sum(axis=1).mean())) > _OUTSIDE:
@@ -174,13 +175,13 @@ def _refusal(logged: Logged, chances: Floats, weights: Floats, effective: float,
             f"{outside:.1%} of its choices lie where the log has none, most of them {missing}; "
             "explore there first, or leave that worker out"
         )
-    if effective < least:
+    if effective < min_sample:
         return (
-            f"the {len(logged)} decisions tell as much as {effective:.0f} of its own, and {least:.0f} are needed; "
+            f"the {len(logged)} decisions tell as much as {effective:.0f} of its own, and {min_sample:.0f} are needed; "
             "log more of them, or explore a larger share"
         )
     error = float(weights.std()) / np.sqrt(len(weights))
-    if error > 0 and abs(float(weights.mean()) - 1) > _STRANGE * error:
+    if error > 0 and abs(float(weights.mean()) - 1) > _SUSPICIOUS * error:
         return (
             f"the weights' mean is {weights.mean():.3f} where 1 is due, which chance does not explain: "
             "the recorded propensities are not those by which was chosen"
@@ -188,22 +189,22 @@ def _refusal(logged: Logged, chances: Floats, weights: Floats, effective: float,
     return ""
 
 
-def _interval(scores: Floats, alpha: float) -> Estimate:
+def _interval(scores: Floats, alpha: float) -> PolicyValue:
     value, error = float(scores.mean()), float(scores.std(ddof=1)) / np.sqrt(len(scores)) if len(scores) > 1 else np.inf
     wide = NormalDist().inv_cdf(1 - alpha / 2) * error
-    return Estimate(value=value, low=value - wide, high=value + wide)
+    return PolicyValue(value=value, low=value - wide, high=value + wide)
 
 
-def _cross_fitted(logged: Logged, folds: int, seed: int) -> Floats:
+def _cross_fitted(logged: LoggedDecisions, folds: int, seed: int) -> Floats:
     order = np.random.default_rng(seed).permutation(len(logged))
     expected = np.empty(logged.candidates.shape)
     for held in np.array_split(order, folds):
         seen = np.setdiff1d(order, held, assume_unique=True)
-        expected[held] = _expect(logged, seen, held)
+        expected[held] = _fit_outcomes(logged, seen, held)
     return expected
 
 
-def _expect(logged: Logged, seen: NDArray[np.int64], asked: NDArray[np.int64]) -> Floats:
+def _fit_outcomes(logged: LoggedDecisions, seen: NDArray[np.int64], asked: NDArray[np.int64]) -> Floats:
     """What each worker is expected to bring: how hard the request is, then each worker's own departure from it.
 
     Ridge regressions, the second level on what the first leaves; a worker's mean is shrunk to the level of all.
@@ -233,8 +234,8 @@ def _ridge(features: Floats, wanted: Floats) -> Floats:
     return np.asarray(solved, np.float64)
 
 
-def compressed(vectors: ArrayLike, types: Sequence[str] = (), *, most: int = 24) -> Floats:
-    """Features of requests for `Logged`: the main directions of their embeddings, then which type they are of.
+def request_features(vectors: ArrayLike, types: Sequence[str] = (), *, most: int = 24) -> Floats:
+    """Features of requests for `LoggedDecisions`: the main directions of their embeddings, then which type they are of.
 
     Shape (n, up to `most` + number of types). The model of outcomes sees one worker for each request, so it is given little to
     learn.

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.lint import explain, lint, spearman
-from journeyman.learn.planner.utility import Documented, Runs, Utility
+from journeyman.rewards.diagnostics import explain, lint, spearman
+from journeyman.rewards.utility import Documented, Runs, Utility
 
 
 def pool(seed: int = 0) -> Runs:

@@ -1,0 +1,1 @@
+"""The learners, and the words that they share."""
