@@ -29,8 +29,8 @@ def test_the_next_is_asked_when_one_cannot_be_reached_or_fails(up: Upstream, oth
     assert headers["x-journeyman-upstream"] == "other"
     assert running.memory.one().upstream == "other"
     assert running.memory.one().base_url == other.url
-    assert 'upstream_failures_total{upstream="closed",reason="unreachable"} 1' in text
-    assert 'upstream_failures_total{upstream="up",reason="503"} 1' in text
+    assert 'upstream_failures_total{reason="unreachable",upstream="closed"} 1' in text
+    assert 'upstream_failures_total{reason="503",upstream="up"} 1' in text
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
@@ -144,7 +144,7 @@ def test_an_upstream_that_keeps_failing_is_left_alone_until_it_is_well(up: Upstr
         assert len(up.asked) == 2
         time.sleep(1.0)
         assert [ask(running.url)[0] for _ in range(2)] == [200, 200]
-        assert 'breaker{upstream="up",state="closed"} 1' in running.gateway.metrics.text()
+        assert 'breaker{state="closed",upstream="up"} 1' in running.gateway.metrics.text()
 
 
 def test_a_model_goes_where_it_is_served(up: Upstream, other: Upstream) -> None:

@@ -217,12 +217,12 @@ def test_metrics_are_in_prometheus_own_format(running: Running) -> None:
     assert all(line.startswith(("# HELP ", "# TYPE ")) or sample.fullmatch(line) for line in lines)
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     counted = sum(
-        int(value) for name, value in values.items() if name.startswith('journeyman_executions_total{language="python"')
+        float(value) for name, value in values.items() if name.startswith('journeyman_executions_total{language="python"')
     )
-    assert int(values['journeyman_execution_seconds_count{language="python"}']) == counted
-    assert int(values['journeyman_execution_seconds_bucket{language="python",le="+Inf"}']) == counted
-    assert int(values['journeyman_executions_total{language="python",outcome="failed"}']) >= 1
-    buckets = [int(value) for name, value in values.items() if 'seconds_bucket{language="python"' in name]
+    assert float(values['journeyman_execution_seconds_count{language="python"}']) == counted
+    assert float(values['journeyman_execution_seconds_bucket{language="python",le="+Inf"}']) == counted
+    assert float(values['journeyman_executions_total{language="python",outcome="failed"}']) >= 1
+    buckets = [float(value) for name, value in values.items() if 'seconds_bucket{language="python"' in name]
     assert buckets == sorted(buckets)
 
 

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
 
-from journeyman.exposition import CONTENT_TYPE
 from journeyman.gateway.asking import Asking
 from journeyman.gateway.breaker import State
 from journeyman.gateway.call import Call, Header, Refused, api_of, taken_apart
@@ -19,6 +18,7 @@ from journeyman.gateway.metrics import Metrics
 from journeyman.gateway.telemetry import SIGNALS, Telemetry
 from journeyman.gateway.upstreams import Routes, Upstream
 from journeyman.intake.base import Intake
+from journeyman.io.metrics import CONTENT_TYPE
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _CLIMBING = re.compile(rb"(?:/|%2f|\\|%5c)(?:\.|%2e){1,2}(?:/|%2f|\\|%5c|;|%3b|$)", re.IGNORECASE)
@@ -87,10 +87,10 @@ class Gateway:
                 await self._forwarder.forward(call, receive, send)
         except Refused as refused:
             refused.api = call.api if call is not None else api_of(path, scope["headers"])
-            self.metrics.refused[refused.code] += 1
+            self.metrics.refused(refused.code).inc()
             await answer_refusal(send, refused)
         except Gone:
-            self.metrics.refused["gone"] += 1
+            self.metrics.refused("gone").inc()
 
     def _call(self, scope: Scope, headers: Sequence[Header]) -> Call:
         raw: bytes = scope["raw_path"]

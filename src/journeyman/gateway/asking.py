@@ -126,10 +126,10 @@ class Asking:
             raise
         if isinstance(said, Failure):
             upstream.breaker.failed()
-            self._metrics.failures[upstream.name, said.reason] += 1
+            self._metrics.failures(upstream.name, said.reason).inc()
         elif said.status >= 500 and said.status != 501:
             upstream.breaker.failed()
-            self._metrics.failures[upstream.name, str(said.status)] += 1
+            self._metrics.failures(upstream.name, said.status).inc()
         else:
             upstream.breaker.succeeded()
         return said

@@ -56,7 +56,7 @@ class Forwarder:
             record.upstream, response = await self._asking.ask(sent, route)
         except Refused as refused:
             record.error = str(refused)
-            self._metrics.refused[refused.code] += 1
+            self._metrics.refused(refused.code).inc()
             passage.status = refused.status
             await answer_refusal(passage.send, refused, [(b"x-journeyman-request-id", call.id.encode())])
             return
@@ -90,7 +90,7 @@ class Forwarder:
         name = record.upstream.name if record.upstream is not None else ""
         status = HUNG_UP if passage.gone else passage.status
         self._metrics.ended(call.dialect or "other", name, status, perf_counter() - passage.began)
-        self._metrics.added.add(passage.added)
+        self._metrics.added().observe(passage.added)
         if self._intake is not None and call.dialect is not None:
             self._intake.offer(record.exchange(call.dialect))
 

@@ -63,11 +63,11 @@ class Telemetry:
         ]
         if rows:
             await asyncio.wrap_future(self._intake.spans(rows))
-        self._metrics.spans += len(rows)
+        self._metrics.stored().inc(len(rows))
         return wire.answer(batch, signal, kind)
 
     async def _refuse(self, send: Send, status: int, said: str, kind: str, code: int) -> None:
-        self._metrics.refused[f"otlp_{status}"] += 1
+        self._metrics.refused(f"otlp_{status}").inc()
         body, content_type = wire.refusal(said, kind, code=code)
         retry = [(b"retry-after", b"1")] if code == _NOT_NOW else []
         await answer(send, status, body, [(b"content-type", content_type.encode()), *retry])

@@ -42,7 +42,7 @@ def iter_jsonl(
     """The values in a file, in order. Empty lines are left out.
 
     Args:
-        loads: Makes a value of a line: `json.loads`, `json_object`, or stricter. What it raises says what is wrong: an `Unusable`
+        loads: Makes a value of a line: `json.loads`, `json_object` or stricter. What it raises says what is wrong: `Unusable`
             alone; a `ValueError`, `TypeError`, `KeyError` or `RecursionError` behind `what`.
         what: What a line is that `loads` does not take: "no JSON".
         missing: What to do where there is no such file.

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import Send
 
 from journeyman.errors import JourneymanError
+from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.sandbox.base import Outcome, Sandbox, Tool
 from journeyman.sandbox.service import callback, edge
 from journeyman.sandbox.service.config import ServiceConfig
@@ -43,12 +44,10 @@ class Service:
         self.config = config
         self._sandbox = sandbox
         self.metrics = Metrics(
-            {
-                "journeyman_executions_in_flight": lambda: self.gate.running,
-                "journeyman_executions_queued": lambda: self.gate.waiting,
-                "journeyman_sessions": lambda: len(self.sessions),
-                "journeyman_draining": lambda: self.gate.draining,
-            }
+            in_flight=lambda: self.gate.running,
+            queued=lambda: self.gate.waiting,
+            sessions=lambda: len(self.sessions),
+            draining=lambda: self.gate.draining,
         )
         self.gate = Gate(config, lambda: self.metrics.mean_seconds)
         self.sessions = Sessions(config, time.monotonic)
@@ -74,7 +73,7 @@ class Service:
         )
 
     def _refused(self, reason: str) -> None:
-        self.metrics.count("journeyman_rejected_total", reason=reason)
+        self.metrics.rejected(reason).inc()
 
     async def close(self) -> None:
         """End the sessions and the sandbox."""
@@ -105,7 +104,7 @@ class Service:
                     )
 
             kept = await edge.while_connected(request, opened())
-        self.metrics.count("journeyman_sessions_opened_total")
+        self.metrics.sessions_opened().inc()
         return answer({"id": kept.id, "idle_seconds": idle, "level": level_json(self._sandbox.level)}, 201)
 
     async def execute_in_session(self, request: Request, send: Send) -> Response | None:
@@ -144,7 +143,7 @@ class Service:
 
     async def show_metrics(self, request: Request, send: Send) -> Response:
         edge.client_of(request, self.config)
-        return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
 
     @asynccontextmanager
     async def _entered(self, request: Request) -> AsyncIterator[tuple[str, bytes]]:

@@ -96,7 +96,7 @@ class Relay:
             ended = "timeout"
             raise ToolFailed(f"{call['name']}: the caller did not answer within {self._seconds:g} s") from None
         finally:
-            self._metrics.count("journeyman_tool_calls_total", outcome=ended)
+            self._metrics.tool_calls(ended).inc()
         if result.error is not None:
             raise ToolFailed(result.error)
         return result.value
