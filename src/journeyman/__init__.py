@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from journeyman.score import Experience as Experience
     from journeyman.score import Reward as Reward
     from journeyman.score import Score as Score
+    from journeyman.stores.registry import Registry as Registry
     from journeyman.task import Split as Split
     from journeyman.task import Task as Task
     from journeyman.tasks.questions import DatasetLoader as DatasetLoader
@@ -122,6 +123,7 @@ _HOMES = {
     "rollout": ("Agent", "attempt"),
     "route": ("Router",),
     "score": ("Experience", "Reward", "Score"),
+    "stores.registry": ("Registry",),
     "task": ("Split", "Task"),
     "tasks.questions": ("DatasetLoader",),
     "trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),

@@ -229,7 +229,7 @@ class Examination:
                 held_out_id=examined,
                 passed=report.passed,
                 reason=report.reason,
-                report=report.json(),
+                report={**report.json(), "pairs": report.evaluation.pairs_json()},
                 at=app.now(),
             )
         )

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from journeyman.errors import InputError
 
@@ -101,6 +102,10 @@ class Evaluation:
         """The tasks on which the candidate is worse, those that fell furthest first."""
         fallen = sorted((pair.difference, pair.task_id) for pair in self.pairs if pair.difference < 0)
         return tuple(task_id for _, task_id in fallen)
+
+    def pairs_json(self) -> list[dict[str, Any]]:
+        """Every compared task as `{task_id, baseline, candidate}`: what is kept of an evaluation beside its report."""
+        return [asdict(pair) for pair in self.pairs]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What every store promises, whatever it keeps things in."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from journeyman.errors import StoreError
 from journeyman.release import Move, Release, Stage
 from journeyman.score import Reward, Score
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
+from journeyman.stores.base import AttemptTotals
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Reasoning, ToolCall, Trace
 from tests.support import postgres
@@ -95,6 +97,75 @@ def test_of_two_words_at_one_moment_the_later_holds_and_repeating_the_first_chan
     run = store.run("run")
     assert run is not None
     assert run.state is RunState.FINISHED
+
+
+def test_lists_come_newest_first_where_that_is_asked_for(store: Store) -> None:
+    for number in range(600):
+        store.add_run(make_run(f"{number:03d}"))
+    for id in "ab":
+        store.add_candidate(Candidate(kind=Kind.POLICY, body=id))
+        store.add_evaluation(make_evaluation(id))
+    assert [run.id for run in store.runs(newest_first=True)] == [f"{number:03d}" for number in reversed(range(600))]
+    assert [candidate.body for candidate in store.candidates(newest_first=True)] == ["b", "a"]
+    assert [evaluation.id for evaluation in store.evaluations(newest_first=True)] == ["b", "a"]
+
+
+def test_ids_are_found_by_how_they_begin(store: Store) -> None:
+    for id in ("b%1", "b_2", "B%3", "ä"):
+        store.add_run(make_run(id))
+    assert sorted(store.starting("runs", "b", limit=9)) == ["b%1", "b_2"]
+    assert store.starting("runs", "b%", limit=9) == ["b%1"]
+    assert len(store.starting("runs", "", limit=3)) == 3
+    assert store.starting("runs", "c") == []
+    store.add_evaluation(make_evaluation("run/b"))
+    release = Release(candidate_id="cc", moves=(Move(Stage.SHADOW, "", NOON),))
+    store.add_release(release.to(Stage.CANARY, "", NOON))
+    assert store.starting("evaluations", "run/") == ["run/b"]
+    assert store.starting("releases", "c") == ["cc"]
+
+
+def test_the_attempts_of_a_run_are_added_up_by_split_and_what_is_unknown_is_not_zero(store: Store) -> None:
+    store.add_run(make_run())
+    store.add_run(make_run("other"))
+    silent = make_attempt("d", split=Split.HELD_OUT, value=None)
+    silent = replace(silent, trace=replace(silent.trace, steps=(ModelCall(model="m", prompt="", reply=""),)))
+    trained = [make_attempt("a"), make_attempt("b", value=0.5), make_attempt("x", run="other")]
+    store.add_attempts([*trained, silent, make_attempt("e", split=Split.HELD_OUT)])
+    held_out, train = store.attempt_totals("run")
+    assert train == AttemptTotals(split=Split.TRAIN, attempts=2, unscored=0, mean_score=0.75, tokens=8, cost=0.5)
+    assert held_out == AttemptTotals(split=Split.HELD_OUT, attempts=2, unscored=1, mean_score=1.0, tokens=None, cost=None)
+    assert store.attempt_totals("nobody") == []
+
+
+def test_a_run_is_forgotten_with_its_attempts_and_evaluations_and_no_other_run_is(store: Store) -> None:
+    for id in ("run", "run2"):
+        store.add_run(make_run(id))
+        store.mark_run(id, RunState.FINISHED, NOON)
+        store.add_attempts([make_attempt("a", run=id), make_attempt("b", run=id)])
+        store.add_evaluation(make_evaluation(f"{id}/b/a/h/1"))
+    store.record_look("h", "b", NOON)
+    assert store.remove_run("run") == 2
+    assert [run.id for run in store.runs()] == ["run2"]
+    assert [attempt.run_id for attempt in store.attempts()] == ["run2", "run2"]
+    assert [evaluation.run_id for evaluation in store.evaluations()] == ["run2"]
+    assert store.evaluation("run/b/a/h/1") is None
+    assert store.looks("h") == 1, "a look is not undone"
+    with pytest.raises(StoreError, match="no run 'run' is in the store"):
+        store.remove_run("run")
+    store.add_run(make_run("run"))
+    store.add_attempts([make_attempt("a")])
+    assert len(list(store.attempts(run_id="run"))) == 1
+
+
+def test_a_run_stays_when_a_release_stands_on_its_evaluation(store: Store) -> None:
+    store.add_run(make_run())
+    store.add_attempts([make_attempt("a")])
+    store.add_evaluation(make_evaluation("run/b/a/h/1"))
+    store.add_release(Release(candidate_id="b", moves=(Move(Stage.SHADOW, "", NOON),)))
+    with pytest.raises(StoreError, match="run stays: the release of b stands on its evaluation"):
+        store.remove_run("run")
+    assert store.evaluation("run/b/a/h/1") == make_evaluation("run/b/a/h/1")
+    assert len(list(store.attempts())) == 1
 
 
 def test_a_run_that_is_over_can_be_added_with_its_end(store: Store) -> None:

@@ -6,11 +6,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -21,6 +23,7 @@ from journeyman.stores import RunRecord, open_store, schema
 from journeyman.stores.engine import connect
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces import tables as tables
+from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
@@ -130,6 +133,62 @@ def test_the_migrations_make_the_tables_that_the_code_expects(tmp_path: Path) ->
         assert compare_metadata(context, METADATA) == []
         assert sa.inspect(connection).get_unique_constraints("attempts")[0]["column_names"] == ["run_id", "id"]
     engine.dispose()
+
+
+def shape(engine: sa.Engine) -> dict[str, object]:
+    """What a database is made of: columns, keys and indexes of every table, and the text of what only SQL has words for."""
+    inspector = sa.inspect(engine)
+    found: dict[str, object] = {}
+    for table in inspector.get_table_names():
+        found[table] = (
+            sorted((c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)),
+            sorted(tuple(each["column_names"]) for each in inspector.get_unique_constraints(table)),
+            sorted((str(each["name"]), tuple(map(str, each["column_names"]))) for each in inspector.get_indexes(table)),
+            sorted((*each["constrained_columns"], each["referred_table"]) for each in inspector.get_foreign_keys(table)),
+        )
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            texts = "select sql from sqlite_master where type = 'trigger' or sql like '%virtual%' or sql like '% where %'"
+        else:
+            texts = "select tgname || ' ' || tgtype || ' ' || tgfoid::regproc from pg_trigger where not tgisinternal"
+        found["text"] = sorted(" ".join(text.split()).replace('"', "") for text in connection.scalars(sa.text(texts)))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_new_database_is_what_the_migrations_would_have_made(kind: str, tmp_path: Path) -> None:
+    shapes = []
+    for name in ("new", "migrated"):
+        where = postgres.schema() if kind == "postgres" else nullcontext(f"sqlite:///{tmp_path}/{name}.db")
+        with where as url:
+            _, engine = connect(url)
+            with engine.begin() as connection:
+                if name == "migrated":
+                    config = Config()
+                    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+                    config.attributes["connection"] = connection
+                    command.upgrade(config, "head")
+                else:
+                    schema.update(connection, url)
+            shapes.append(shape(engine))
+            engine.dispose()
+    assert shapes[0] == shapes[1]
+
+
+def test_looking_into_a_store_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    with open_store(tmp_path / "deep" / "journeyman.db", make=False) as store:
+        assert list(store.runs()) == []
+        store.add_run(RunRecord(id="r", kind="k", config={}, started_at=NOON))
+    (tmp_path / "empty.db").touch()
+    with open_store(tmp_path / "empty.db", make=False) as store:
+        assert list(store.runs()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.db"]
+
+
+def test_making_a_new_store_does_not_load_alembic(tmp_path: Path) -> None:
+    code = "import sys, journeyman.stores as s; s.open_store('journeyman.db').close(); print('alembic' in sys.modules)"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("False\n", "")
 
 
 def test_the_newest_step_is_the_one_the_code_is_written_for() -> None:

@@ -25,6 +25,10 @@ COMMANDS = {
     "plan": "Make a plan for an instruction, and carry it out.",
     "route": "Say which model should answer a request, and why.",
     "traces": "Find, read, label, export and forget what agents did.",
+    "runs": "List, show, compare and forget runs.",
+    "candidates": "List, show and compare what was learned.",
+    "evaluations": "List and show comparisons on held-out tasks.",
+    "releases": "List and show releases, with all their moves.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
     "dataset": "Build, look at and check sets of rows to train on.",
@@ -38,6 +42,8 @@ COMMANDS = {
     "doctor": "Say what is installed, what is missing, and how to mend it.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
+_TOGETHER = {name: "registry" for name in ("runs", "candidates", "evaluations", "releases")}
+"""Commands that share a file, each under its own name there."""
 
 
 class _Lazy(click.Group):
@@ -49,7 +55,9 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands:
             return None
-        command: click.Command = import_module(f"{__name__}.{cmd_name}").command
+        shared = _TOGETHER.get(cmd_name)
+        module = import_module(f"{__name__}.{shared or cmd_name}")
+        command: click.Command = getattr(module, cmd_name if shared else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

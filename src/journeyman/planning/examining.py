@@ -129,7 +129,7 @@ class LiveExamination:
                 held_out_id=examined,
                 passed=report.passed,
                 reason=report.reason,
-                report=made.json(),
+                report={**made.json(), "pairs": evaluation.pairs_json()},
                 at=at,
             )
         )

@@ -178,7 +178,7 @@ class Reinforcement:
                     held_out_id=ids,
                     passed=report.passed,
                     reason=report.reason,
-                    report=report.json(),
+                    report={**report.json(), "pairs": report.evaluation.pairs_json()},
                     at=at,
                 )
             )

@@ -269,7 +269,7 @@ def examine(
             held_out_id=examined,
             passed=proof.report.passed,
             reason=proof.report.reason,
-            report=proof.json(),
+            report={**proof.json(), "pairs": proof.report.evaluation.pairs_json()},
             at=at,
         )
     )

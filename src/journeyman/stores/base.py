@@ -3,12 +3,12 @@
 Rows are added, never changed, and adding twice is adding once: whoever is not sure that a row arrived adds it again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from journeyman.candidate import Candidate, Kind
 from journeyman.errors import StoreError
@@ -76,11 +76,35 @@ class EvaluationRecord:
     report: Mapping[str, Any]
     at: datetime
 
+    @property
+    def run_id(self) -> str:
+        """The run or the command that made it, which its id begins with."""
+        return self.id.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptTotals:
+    """What the attempts of a run on one split of its tasks come to."""
+
+    split: Split
+    attempts: int
+    unscored: int
+    """Attempts whose score is unknown; they are not in the mean."""
+    mean_score: float | None
+    tokens: int | None
+    """In and out; `None` as soon as those of one attempt are unknown."""
+    cost: float | None
+    """US dollars; `None` as soon as that of one attempt is unknown."""
+
+
+Listed = Literal["runs", "candidates", "evaluations", "releases"]
+"""What has an id in a store."""
+
 
 class Store(Protocol):
     """Keeps what happened. Times must have a zone. Raises `StoreError`, never a library's own error.
 
-    Whatever is listed comes oldest first. A batch of attempts is kept whole or not at all.
+    Whatever is listed comes oldest first unless the newest is asked for first. A batch of attempts is kept whole or not at all.
     """
 
     def add_run(self, run: RunRecord) -> None:
@@ -91,7 +115,20 @@ class Store(Protocol):
 
     def run(self, run_id: str) -> RunRecord | None: ...
 
-    def runs(self, kind: str | None = None) -> Iterator[RunRecord]: ...
+    def runs(self, kind: str | None = None, *, newest_first: bool = False) -> Iterator[RunRecord]: ...
+
+    def remove_run(self, run_id: str) -> int:
+        """Forget a run with its attempts, the traces of these, and its evaluations; how many attempts that were.
+
+        Candidates stay, and looks: that somebody has looked is not undone by forgetting what was seen.
+
+        Raises:
+            StoreError: There is no such run, or a release stands on one of its evaluations.
+        """
+
+    def starting(self, what: Listed, prefix: str, *, limit: int = 2) -> Sequence[str]:
+        """The ids that begin so, in the order of the alphabet: people type as much of an id as tells it apart. A release has
+        the id of its candidate."""
 
     def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
         """Keep a batch of attempts, of runs that are known."""
@@ -107,15 +144,22 @@ class Store(Protocol):
     ) -> Iterator[AttemptRecord]:
         """The attempts for which everything that is named holds."""
 
+    def attempt_totals(self, run_id: str) -> Sequence[AttemptTotals]:
+        """What the attempts of a run come to, by split in the order of the alphabet; empty where there are none."""
+
     def add_candidate(self, candidate: Candidate) -> None: ...
 
     def candidate(self, candidate_id: str) -> Candidate | None: ...
 
-    def candidates(self, kind: Kind | None = None) -> Iterator[Candidate]: ...
+    def candidates(self, kind: Kind | None = None, *, newest_first: bool = False) -> Iterator[Candidate]: ...
 
     def add_evaluation(self, evaluation: EvaluationRecord) -> None: ...
 
-    def evaluations(self, *, candidate_id: str | None = None, held_out_id: str | None = None) -> Iterator[EvaluationRecord]: ...
+    def evaluation(self, evaluation_id: str) -> EvaluationRecord | None: ...
+
+    def evaluations(
+        self, *, candidate_id: str | None = None, held_out_id: str | None = None, newest_first: bool = False
+    ) -> Iterator[EvaluationRecord]: ...
 
     def record_look(self, held_out_id: str, candidate_id: str, at: datetime, evaluation_id: str = "") -> int:
         """Count a look at held-out tasks; which one it is, from 1.

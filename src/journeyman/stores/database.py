@@ -1,6 +1,6 @@
 """An open database: transactions to read and to write in, and errors that are one sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import RLock
 
@@ -77,3 +77,12 @@ class Database:
             raise Unkeepable(f"{self.name}: {describe(error)}") from error
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(f"{self.name}: {describe(error)}") from error
+
+
+def starting(connection: sa.Connection, ids: sa.Column[str], prefix: str, limit: int) -> Sequence[str]:
+    """The ids of a column that begin so, each once and in the order of the alphabet. The prefix is as it is kept."""
+    where = [sa.func.substr(ids, 1, len(prefix)) == prefix]
+    if connection.dialect.name == "sqlite":
+        # Where the index is sorted by code points, the search begins at the prefix.
+        where.append(sa.type_coerce(ids, sa.Text) >= prefix)
+    return list(connection.scalars(sa.select(ids).where(*where).distinct().order_by(ids).limit(limit)))

@@ -1,6 +1,6 @@
 """The store that stays: SQLite in a file, or PostgreSQL by URL, from the same statements."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
-from sqlalchemy.dialects import postgresql, sqlite
 
 from journeyman.candidate import Candidate, Kind
 from journeyman.errors import StoreError
@@ -18,7 +17,9 @@ from journeyman.release import Move, Release, Stage
 from journeyman.score import Score
 from journeyman.stores.base import (
     AttemptRecord,
+    AttemptTotals,
     EvaluationRecord,
+    Listed,
     RunRecord,
     RunState,
     new_moves,
@@ -26,19 +27,39 @@ from journeyman.stores.base import (
     unknown_run,
     utc,
 )
-from journeyman.stores.database import Database
+from journeyman.stores.database import Database, starting
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
 from journeyman.stores.traces import attempts as among_traces
+from journeyman.stores.traces import bulk, prune, writing
 from journeyman.task import Split
 from journeyman.trace import Trace
 
 _TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
-_INSERT: Mapping[str, Callable[[sa.Table], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _PAGE = 500
 """Rows read at a time: a list of attempts is as long as a year, and no connection is held while a caller thinks."""
 _TRIES = 100
 """So many processes would have to take the same number at once, each time, before a look is refused."""
+
+_IDS: Mapping[Listed, sa.Column[str]] = {
+    "runs": RUNS.c.id,
+    "candidates": CANDIDATES.c.id,
+    "evaluations": EVALUATIONS.c.id,
+    "releases": MOVES.c.candidate_id,
+}
+_COUNT, _SUM = sa.func.count, sa.func.sum
+_TOTALS = (
+    sa.select(
+        ATTEMPTS.c.split,
+        _COUNT().label("attempts"),
+        _COUNT(ATTEMPTS.c.total).label("scored"),
+        sa.func.avg(ATTEMPTS.c.total).label("mean_score"),
+        sa.case((_COUNT(ATTEMPTS.c.tokens) == _COUNT(), _SUM(ATTEMPTS.c.tokens))).label("tokens"),
+        sa.case((_COUNT(ATTEMPTS.c.cost) == _COUNT(), _SUM(ATTEMPTS.c.cost))).label("cost"),
+    )
+    .group_by(ATTEMPTS.c.split)
+    .order_by(ATTEMPTS.c.split)
+)
 
 Row = sa.Row[Any]
 
@@ -67,11 +88,35 @@ class SqlStore:
     def run(self, run_id: str) -> RunRecord | None:
         return next(self._runs(RUNS.c.id == run_id), None)
 
-    def runs(self, kind: str | None = None) -> Iterator[RunRecord]:
-        return self._runs(*_equal(RUNS, kind=kind))
+    def runs(self, kind: str | None = None, *, newest_first: bool = False) -> Iterator[RunRecord]:
+        return self._runs(*_equal(RUNS, kind=kind), newest_first=newest_first)
 
-    def _runs(self, *where: sa.ColumnElement[bool]) -> Iterator[RunRecord]:
-        for rows in self._pages(RUNS, *where):
+    def remove_run(self, run_id: str) -> int:
+        of_run = ATTEMPTS.c.run_id == run_id
+        made = sa.func.substr(EVALUATIONS.c.id, 1, len(run_id) + 1) == f"{run_id}/"
+        with self._write() as connection:
+            writing.take_turn(connection)
+            if connection.scalar(sa.select(RUNS.c.seq).where(RUNS.c.id == run_id)) is None:
+                raise StoreError(f"no run {run_id!r} is in the store")
+            released = sa.select(EVALUATIONS.c.candidate_id).where(
+                made, sa.exists().where(MOVES.c.candidate_id == EVALUATIONS.c.candidate_id)
+            )
+            if (candidate_id := connection.scalars(released).first()) is not None:
+                raise StoreError(f"the run {run_id} stays: the release of {candidate_id} stands on its evaluation")
+            for begin in among_traces.batches(connection, run_id):
+                prune.forget(connection, begin)
+            count = connection.execute(sa.delete(ATTEMPTS).where(of_run)).rowcount
+            prune.forget_contents(connection)
+            for table, which in ((EVALUATIONS, made), (RUN_MARKS, RUN_MARKS.c.run_id == run_id), (RUNS, RUNS.c.id == run_id)):
+                connection.execute(sa.delete(table).where(which))
+        return count
+
+    def starting(self, what: Listed, prefix: str, *, limit: int = 2) -> Sequence[str]:
+        with self._read() as connection:
+            return starting(connection, _IDS[what], prefix, limit)
+
+    def _runs(self, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[RunRecord]:
+        for rows in self._pages(RUNS, *where, newest_first=newest_first):
             with self._read() as connection:
                 of_these = RUN_MARKS.c.run_id.in_([row.id for row in rows])
                 marks = connection.execute(sa.select(RUN_MARKS).where(of_these).order_by(RUN_MARKS.c.at, RUN_MARKS.c.seq))
@@ -104,6 +149,10 @@ class SqlStore:
                     raise StoreError(f"{self._database.name}: {error}") from error
                 yield attempt
 
+    def attempt_totals(self, run_id: str) -> Sequence[AttemptTotals]:
+        with self._read() as connection:
+            return [_totals(row) for row in connection.execute(_TOTALS.where(ATTEMPTS.c.run_id == run_id))]
+
     def add_candidate(self, candidate: Candidate) -> None:
         row = {"id": candidate.id, "kind": candidate.kind.value, "body": candidate.body, "parents": list(candidate.parents)}
         with self._write() as connection:
@@ -112,11 +161,11 @@ class SqlStore:
     def candidate(self, candidate_id: str) -> Candidate | None:
         return next(self._candidates(CANDIDATES.c.id == candidate_id), None)
 
-    def candidates(self, kind: Kind | None = None) -> Iterator[Candidate]:
-        return self._candidates(*_equal(CANDIDATES, kind=kind))
+    def candidates(self, kind: Kind | None = None, *, newest_first: bool = False) -> Iterator[Candidate]:
+        return self._candidates(*_equal(CANDIDATES, kind=kind), newest_first=newest_first)
 
-    def _candidates(self, *where: sa.ColumnElement[bool]) -> Iterator[Candidate]:
-        for rows in self._pages(CANDIDATES, *where):
+    def _candidates(self, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[Candidate]:
+        for rows in self._pages(CANDIDATES, *where, newest_first=newest_first):
             yield from (Candidate(kind=Kind(row.kind), body=row.body, parents=tuple(row.parents)) for row in rows)
 
     def add_evaluation(self, evaluation: EvaluationRecord) -> None:
@@ -125,8 +174,17 @@ class SqlStore:
         with self._write() as connection:
             self._add(connection, EVALUATIONS, [row])
 
-    def evaluations(self, *, candidate_id: str | None = None, held_out_id: str | None = None) -> Iterator[EvaluationRecord]:
-        for rows in self._pages(EVALUATIONS, *_equal(EVALUATIONS, candidate_id=candidate_id, held_out_id=held_out_id)):
+    def evaluation(self, evaluation_id: str) -> EvaluationRecord | None:
+        return next(self._evaluations(EVALUATIONS.c.id == evaluation_id), None)
+
+    def evaluations(
+        self, *, candidate_id: str | None = None, held_out_id: str | None = None, newest_first: bool = False
+    ) -> Iterator[EvaluationRecord]:
+        where = _equal(EVALUATIONS, candidate_id=candidate_id, held_out_id=held_out_id)
+        return self._evaluations(*where, newest_first=newest_first)
+
+    def _evaluations(self, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[EvaluationRecord]:
+        for rows in self._pages(EVALUATIONS, *where, newest_first=newest_first):
             for row in rows:
                 kept = row._asdict()
                 del kept["seq"]
@@ -191,11 +249,12 @@ class SqlStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _pages(self, table: sa.Table, *where: sa.ColumnElement[bool]) -> Iterator[Sequence[Row]]:
-        seq = 0
+    def _pages(self, table: sa.Table, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[Sequence[Row]]:
+        order, seq = (table.c.seq.desc(), None) if newest_first else (table.c.seq, 0)
         while True:
+            beyond = [] if seq is None else [table.c.seq < seq if newest_first else table.c.seq > seq]
             with self._read() as connection:
-                page = sa.select(table).where(table.c.seq > seq, *where).order_by(table.c.seq).limit(_PAGE)
+                page = sa.select(table).where(*beyond, *where).order_by(order).limit(_PAGE)
                 rows = connection.execute(page).all()
             if rows:
                 yield rows
@@ -205,8 +264,7 @@ class SqlStore:
 
     def _add(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add the rows that are not there yet."""
-        if rows:
-            connection.execute(_INSERT[connection.dialect.name](table).on_conflict_do_nothing(), list(rows))
+        bulk.insert(connection, table, rows)
 
     def _must_know(self, connection: sa.Connection, run_ids: set[str]) -> None:
         known = set(connection.scalars(sa.select(RUNS.c.id).where(RUNS.c.id.in_(run_ids))))
@@ -238,6 +296,18 @@ def _run(row: Row, mark: Row | None) -> RunRecord:
         return begun
     state = RunState(mark.state)
     return replace(begun, state=state, ended_at=None if state is RunState.RUNNING else mark.at, result=mark.result)
+
+
+def _totals(row: Row) -> AttemptTotals:
+    return AttemptTotals(
+        split=Split(row.split),
+        attempts=row.attempts,
+        unscored=row.attempts - row.scored,
+        mean_score=row.mean_score,
+        # PostgreSQL sums whole numbers to decimals.
+        tokens=None if row.tokens is None else int(row.tokens),
+        cost=row.cost,
+    )
 
 
 def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What runs attempted, among the traces: found, read and searched like those of any other agent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -43,6 +43,13 @@ def keep(connection: sa.Connection, attempts: Sequence[AttemptRecord]) -> None:
     writing.take_turn(connection)
     known = writing.seqs(connection, traces)
     writing.keep(connection, writing.prepare(trace for id, trace in traces.items() if id not in known))
+
+
+def batches(connection: sa.Connection, run_id: str) -> Iterator[Sequence[int]]:
+    """The `seq`s of the traces of a run's attempts, so many at a time."""
+    ids = [f"{run_id}:{id}" for id in connection.scalars(sa.select(ATTEMPTS.c.id).where(ATTEMPTS.c.run_id == run_id))]
+    for begin in range(0, len(ids), _AT_ONCE):
+        yield list(writing.seqs(connection, ids[begin : begin + _AT_ONCE]).values())
 
 
 def adopt(connection: sa.Connection) -> None:

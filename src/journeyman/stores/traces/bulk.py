@@ -25,7 +25,7 @@ def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
     try:
         told = [tuple([row[name] if to is None else to(row[name]) for name, to in processes]) for row in rows]
         return connection.exec_driver_sql(text, told).rowcount
-    except (TypeError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         # The driver's own, which SQLAlchemy lets through.
         raise Unkeepable(f"what is to be kept in {table.name} has a value that cannot be: {error}") from error
 

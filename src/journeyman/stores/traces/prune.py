@@ -28,12 +28,12 @@ def prune(database: Database, before: datetime, *, keep_labelled: bool, dry_run:
     for batch in _batches(database, old):
         with database.write() as connection:
             take_turn(connection)
-            found = _forget(connection, batch, old)
+            found = forget(connection, batch, old)
             traces, spans = traces + found[0], spans + found[1]
     with database.write() as connection:
         take_turn(connection)
         spans += _forget_spans(connection, _without_trace(before))
-        return Pruned(traces=traces, spans=spans, bytes=_forget_contents(connection))
+        return Pruned(traces=traces, spans=spans, bytes=forget_contents(connection))
 
 
 def _would_go(connection: sa.Connection, old: Sequence[sa.ColumnElement[bool]], before: datetime) -> Pruned:
@@ -61,9 +61,9 @@ def _batches(database: Database, old: Sequence[sa.ColumnElement[bool]]) -> Itera
         last = found[-1]
 
 
-def _forget(connection: sa.Connection, seqs: Sequence[int], old: Sequence[sa.ColumnElement[bool]]) -> tuple[int, int]:
-    """Forget traces; how many, and how many spans. One that was labelled since it was found is kept."""
-    rows = connection.execute(sa.select(TRACES.c.seq, TRACES.c.id).where(TRACES.c.seq.in_(seqs), *old)).all()
+def forget(connection: sa.Connection, seqs: Sequence[int], which: Sequence[sa.ColumnElement[bool]] = ()) -> tuple[int, int]:
+    """Forget traces; how many, and how many spans. One for which `which` does not hold any more is kept."""
+    rows = connection.execute(sa.select(TRACES.c.seq, TRACES.c.id).where(TRACES.c.seq.in_(seqs), *which)).all()
     gone = [row.seq for row in rows]
     parts = connection.execute(sa.select(PARTS.c.trace, PARTS.c.position, PARTS.c.body).where(PARTS.c.trace.in_(gone)))
     unindex(connection, ((row.trace, row.position, row.body) for row in parts))
@@ -86,7 +86,7 @@ def _forget_spans(connection: sa.Connection, which: sa.ColumnElement[bool]) -> i
     return count
 
 
-def _forget_contents(connection: sa.Connection) -> int:
+def forget_contents(connection: sa.Connection) -> int:
     """Forget what nothing refers to; its bytes."""
     bytes_ = last = 0
     unused = ~sa.exists().where(TRACE_CONTENTS.c.content == CONTENTS.c.seq)

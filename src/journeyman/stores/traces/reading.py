@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from journeyman.reward import Reward
-from journeyman.stores.database import Database
+from journeyman.stores.database import Database, starting
 from journeyman.stores.traces import finding, prune
 from journeyman.stores.traces import query as queries
 from journeyman.stores.traces.base import Given, Label, Line, Page, Pruned, Query, Session, Statistics
@@ -33,13 +33,8 @@ class Reading:
     """Lists, labels and statistics. Mixed into the store, which has the database and puts traces together."""
 
     def starting(self: _Whole, prefix: str, *, limit: int = 2) -> Sequence[str]:
-        text = escaped(prefix)
-        where = [sa.func.substr(TRACES.c.id, 1, len(text)) == text]
         with self._database.read() as connection:
-            if connection.dialect.name == "sqlite":
-                # Where the index is sorted by code points, the search begins at the prefix.
-                where.append(TRACES.c.id >= prefix)
-            return list(connection.scalars(sa.select(TRACES.c.id).where(*where).order_by(TRACES.c.id).limit(limit)))
+            return starting(connection, TRACES.c.id, escaped(prefix), limit)
 
     def page(self: _Whole, query: Query, *, limit: int = 50, after: str | None = None) -> Page:
         with self._database.read() as connection:

@@ -1,0 +1,252 @@
+"""The registry: what was run, learned, evaluated and released, as values to read.
+
+with Registry.open(".journeyman/journeyman.db") as registry:
+    for run in registry.runs(limit=10):
+        print(run.id, run.state)
+    evaluation = registry.evaluation("20260305-120000")
+    print([pair.task_id for pair in evaluation.lost])
+
+Wherever an id is asked for, as much of it as tells it apart is enough.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches, unified_diff
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from journeyman.candidate import Candidate, Kind
+from journeyman.errors import InputError
+from journeyman.evaluation import Pair, Result, pair
+from journeyman.release import Release, Stage
+from journeyman.stores import open_store
+from journeyman.stores.base import AttemptRecord, AttemptTotals, EvaluationRecord, Listed, RunRecord, RunState, Store
+from journeyman.task import Split
+
+_ONE: Mapping[Listed, str] = {
+    "runs": "run",
+    "candidates": "candidate",
+    "evaluations": "evaluation",
+    "releases": "release",
+}
+_NEAR = 1000
+"""Ids, in the order of the alphabet, among which the nearest to a mistyped one are looked for."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetails:
+    """A run, and what belongs to it."""
+
+    run: RunRecord
+    attempts: tuple[AttemptTotals, ...]
+    """By split; empty where none were kept."""
+    evaluations: tuple[EvaluationRecord, ...]
+    """Made in this run, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateDetails:
+    """A candidate, and what became of it."""
+
+    candidate: Candidate
+    evaluations: tuple[EvaluationRecord, ...]
+    """Of this candidate against any baseline, oldest first."""
+    release: Release | None
+    children: tuple[str, ...]
+    """Ids of the candidates that were learned from this one, oldest first."""
+
+    @property
+    def stage(self) -> Stage | None:
+        """How far it is released; `None` when it never was."""
+        return self.release.stage if self.release else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationDetails:
+    """An evaluation with its tasks, before and after side by side."""
+
+    evaluation: EvaluationRecord
+    pairs: tuple[Pair, ...]
+    """By task id. Empty where neither the record nor the attempts of its run tell of single tasks."""
+
+    @property
+    def won(self) -> tuple[Pair, ...]:
+        """Tasks on which the candidate is better, the largest gain first."""
+        return tuple(sorted((pair for pair in self.pairs if pair.difference > 0), key=lambda pair: -pair.difference))
+
+    @property
+    def lost(self) -> tuple[Pair, ...]:
+        """Tasks on which the candidate is worse, the deepest fall first."""
+        return tuple(sorted((pair for pair in self.pairs if pair.difference < 0), key=lambda pair: pair.difference))
+
+    @property
+    def same(self) -> tuple[Pair, ...]:
+        return tuple(pair for pair in self.pairs if not pair.difference)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A setting or a figure that differs between two runs."""
+
+    name: str
+    """Where it stands, with dots between the levels: `config.gate.least_gain`."""
+    before: Any
+    """`None` where it is null, or not there at all."""
+    after: Any
+
+
+class Registry:
+    """Reads a store, and forgets runs. Raises `InputError` for an id that is none, with those nearest to it.
+
+    Whatever is listed comes newest first.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """`store` stays the caller's to close."""
+        self._store = store
+
+    @classmethod
+    def open(cls, url: str | Path) -> Self:
+        """The registry of the store at a URL or path; an empty one where there is none. Close it, or use it in a `with`.
+
+        Raises:
+            InputError: The URL is not one of a store.
+            StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
+        """
+        return cls(open_store(url, make=False))
+
+    def runs(self, *, kind: str | None = None, state: RunState | None = None, limit: int | None = None) -> list[RunRecord]:
+        """
+        Args:
+            kind: What ran, as a user would type it: "train playbook".
+            limit: So many at most.
+        """
+        found = self._store.runs(kind, newest_first=True)
+        return list(islice((run for run in found if state in (None, run.state)), limit))
+
+    def run(self, run_id: str) -> RunDetails:
+        run = self._one("runs", run_id, self._store.run)
+        totals = tuple(self._store.attempt_totals(run.id))
+        made = tuple(each for each in self._store.evaluations() if each.run_id == run.id)
+        return RunDetails(run=run, attempts=totals, evaluations=made)
+
+    def diff_runs(self, before: str, after: str) -> list[Change]:
+        """In what the settings and the results of two runs differ, by name."""
+        old, new = (_flat(self._one("runs", id, self._store.run)) for id in (before, after))
+        names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+        return [Change(name=name, before=old.get(name), after=new.get(name)) for name in names]
+
+    def remove_run(self, run_id: str) -> int:
+        """Forget a run with its attempts, their traces and its evaluations; how many attempts that were.
+
+        Raises:
+            StoreError: A release stands on one of its evaluations.
+        """
+        return self._store.remove_run(self._one("runs", run_id, self._store.run).id)
+
+    def attempts(self, run_id: str) -> Iterator[AttemptRecord]:
+        """Every attempt of a run, oldest first, with its whole trace and its score."""
+        return self._store.attempts(run_id=self._one("runs", run_id, self._store.run).id)
+
+    def candidates(self, *, kind: Kind | None = None, limit: int | None = None) -> list[Candidate]:
+        return list(islice(self._store.candidates(kind, newest_first=True), limit))
+
+    def candidate(self, candidate_id: str) -> CandidateDetails:
+        candidate = self._one("candidates", candidate_id, self._store.candidate)
+        return CandidateDetails(
+            candidate=candidate,
+            evaluations=tuple(self._store.evaluations(candidate_id=candidate.id)),
+            release=self._store.release(candidate.id),
+            children=tuple(each.id for each in self._store.candidates() if candidate.id in each.parents),
+        )
+
+    def diff_candidates(self, before: str, after: str) -> list[str]:
+        """The lines of a unified diff of what two candidates hold; empty where they are the same. JSON is laid out first."""
+        old, new = (self._one("candidates", id, self._store.candidate) for id in (before, after))
+        return list(unified_diff(_laid_out(old.body), _laid_out(new.body), old.id, new.id, lineterm=""))
+
+    def evaluations(
+        self, *, candidate_id: str | None = None, passed: bool | None = None, limit: int | None = None
+    ) -> list[EvaluationRecord]:
+        """
+        Args:
+            candidate_id: Of the candidate, or of all whose ids begin so.
+        """
+        found = self._store.evaluations(newest_first=True)
+        meant = (each for each in found if each.candidate_id.startswith(candidate_id or "") and passed in (None, each.passed))
+        return list(islice(meant, limit))
+
+    def evaluation(self, evaluation_id: str) -> EvaluationDetails:
+        found = self._one("evaluations", evaluation_id, self._store.evaluation)
+        return EvaluationDetails(evaluation=found, pairs=self._pairs(found))
+
+    def releases(self, *, stage: Stage | None = None, limit: int | None = None) -> list[Release]:
+        """Those that were moved last come first."""
+        moved = sorted(self._store.releases(stage), key=lambda release: release.moves[-1].at, reverse=True)
+        return moved[:limit]
+
+    def release(self, candidate_id: str) -> Release:
+        """The release of a candidate, with every move that it has made."""
+        return self._one("releases", candidate_id, self._store.release)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _pairs(self, evaluation: EvaluationRecord) -> tuple[Pair, ...]:
+        """As they were kept with the evaluation, else from the attempts of its run."""
+        kept = evaluation.report.get("pairs")
+        if kept is not None:
+            return tuple(Pair(**each) for each in kept)
+        sides: dict[str, list[Result]] = {evaluation.baseline_id: [], evaluation.candidate_id: []}
+        for each in self._store.attempts(run_id=evaluation.run_id, split=Split.HELD_OUT):
+            trace = each.trace
+            if trace.candidate_id in sides and trace.id.startswith(f"{evaluation.run_id}/evaluation/"):
+                sides[trace.candidate_id].append(Result(task_id=trace.task_id, score=each.score.total))
+        return pair(sides[evaluation.baseline_id], sides[evaluation.candidate_id]).pairs
+
+    def _one(self, what: Listed, prefix: str, get: Callable[[str], _T | None]) -> _T:
+        """The one whose id begins so."""
+        found = self._store.starting(what, prefix, limit=4) if prefix else ()
+        whole = prefix if prefix in found else found[0] if len(found) == 1 else None
+        one = None if whole is None else get(whole)
+        if one is not None:
+            return one
+        name = _ONE[what]
+        if found:
+            listed = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+            raise InputError(f"{prefix}: more than one {name} has an id that begins so ({listed}); write more of it")
+        nearest = get_close_matches(prefix, self._store.starting(what, "", limit=_NEAR), n=3, cutoff=0.3)
+        near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
+        raise InputError(f"{prefix}: no {name} has an id that begins so{near}; journeyman {what} list shows them")
+
+
+def _flat(run: RunRecord) -> dict[str, Any]:
+    """Settings, state and result by their dotted names."""
+    told = {"kind": run.kind, "state": run.state.value, "config": run.config, "result": run.result or {}}
+    return dict(_leaves("", told))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), each)
+    else:
+        yield name, value
+
+
+def _laid_out(body: str) -> Sequence[str]:
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return body.splitlines()
+    return json.dumps(told, indent=1, ensure_ascii=False).splitlines()
