@@ -26,9 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--golden-update", action="store_true", help="keep what the tests in tests/golden see now as what is right"
-    )
+    parser.addoption("--golden-update", action="store_true", help="keep what tests/golden sees now as what is right")
     parser.addoption("--most-seconds", type=float, default=0.0, help="of CPU that a test without a mark of its cost may take")
 
 

@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def examples(share: float, **more: Any) -> settings:
-    """`share` times the profile's examples, and at least one: below 1 where an example is dear, above where most find nothing."""
+    """`share` times the profile's, and at least one: below 1 where an example is dear, above where most of them find nothing."""
     return settings(max_examples=max(1, round(settings().max_examples * share)), **more)

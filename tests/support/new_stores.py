@@ -1,4 +1,4 @@
-"""A new database made of what a migrated one holds: Alembic is asked once a session, and not for every test that opens a store."""
+"""A new database made of what a migrated one holds: Alembic is asked once a session, not by every test that opens a store."""
 
 import sqlite3
 from contextlib import closing
