@@ -34,7 +34,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
 
 check: lint
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) -m unit --hypothesis-profile check
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -1,13 +1,24 @@
-"""What holds for every test."""
+"""What holds for every test: how many examples a property is tried with, what a test costs, and that it says so."""
 
+import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from journeyman.stores import schema
+from tests.support import new_stores
+
+COSTS = ("service", "training", "browser", "postgres", "attacks", "nightly")
+"""Marks of what is not cheap. A test with none of them is a `unit`."""
+
 # How long an example takes, to make or to try, is the business of the machine, and of who else works on it.
-settings.register_profile("journeyman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("journeyman")
+ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("check", ANY_TIME, max_examples=10, derandomize=True)
+settings.register_profile("test", ANY_TIME, max_examples=40)
+settings.register_profile("nightly", ANY_TIME, max_examples=500)
+settings.load_profile("test")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -15,6 +26,35 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--golden-update", action="store_true", help="keep what the tests in tests/golden see now as what is right"
-    )
+    parser.addoption("--golden-update", action="store_true", help="keep what tests/golden sees now as what is right")
+    parser.addoption("--most-seconds", type=float, default=0.0, help="of CPU that a test without a mark of its cost may take")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not any(item.get_closest_marker(cost) for cost in COSTS):
+            item.add_marker(pytest.mark.unit)
+
+
+def cpu() -> float:
+    """Seconds that this process and the children that it waited for were at work: a machine that is busy changes little."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that is dear and does not say so fails."""
+    before = cpu()
+    yield
+    most = item.config.getoption("--most-seconds")
+    if most and item.get_closest_marker("unit") and cpu() - before > most:
+        pytest.fail(f"it took {cpu() - before:.1f} s of CPU: make it cheaper, or mark it with one of {', '.join(COSTS)}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _stores_from_a_template() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "migrate", new_stores.from_template)
+        yield

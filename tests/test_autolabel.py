@@ -14,7 +14,7 @@ from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import AUTO, Query, TraceStore
 from journeyman.trace import ModelCall, ToolCall, Trace
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

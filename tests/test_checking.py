@@ -73,7 +73,7 @@ async def test_equal_programs_run_once_and_every_sample_has_its_verdict(verifier
     assert first is third
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA is not set")
 async def test_the_example_of_human_eval_gives_its_published_figure(verifier: UnitTests) -> None:
     tasks = read_tasks(f"{DATA}/code-exec/tasks/example_problem.jsonl.gz")
@@ -83,7 +83,7 @@ async def test_the_example_of_human_eval_gives_its_published_figure(verifier: Un
     assert found["timeout"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA is not set")
 async def test_recorded_verdicts_of_a_models_programs_come_out_again_and_with_them_its_published_pass_rate() -> None:
     file = Path(DATA or "") / "code-exec" / "samples" / "ldb" / "ldb_humaneval_reflexion_gpt-4o-2024-05-13.jsonl.gz"

@@ -17,7 +17,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_documents_runs(program: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")

@@ -21,7 +21,7 @@ RIGHT = "```python file=main.py\ndef add(a, b):\n    return a + b\nprint(add(1, 
 WRONG = "```python file=main.py\nprint(add(1, 2))\n```"
 CHECK = "python -c 'import main; assert main.add(2, 3) == 5'"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 
 def apprentice(body: dict[str, Any]) -> Answer:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman import plan_json
@@ -35,7 +35,6 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(instruction=draw(text), subtasks=tuple(subtasks))
 
 
-@settings(max_examples=50, deadline=None)
 @given(plan=plans())
 def test_a_plan_is_read_as_it_was_written(plan: Plan) -> None:
     assert plan_json.read(json.loads(json.dumps(plan_json.written(plan)))) == plan

@@ -1,7 +1,7 @@
 """A plan as text: one line each, its place, what it waits for, and what became of it."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.plan import Plan, Subtask
@@ -52,7 +52,6 @@ def test_a_terminal_obeys_nothing_that_stands_in_a_plan() -> None:
 words = st.text(max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
 @given(edges=st.lists(st.sets(st.integers(0, 7), max_size=3), min_size=1, max_size=8), text=words, width=st.integers(60, 140))
 def test_every_subtask_has_one_line_that_is_not_too_long(edges: list[set[int]], text: str, width: int) -> None:
     subtasks = tuple(

@@ -205,7 +205,7 @@ def test_files_that_were_changed_are_refused(world: World, tmp_path: Path, name:
         Router.load(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_nothing_to_gain_does_not_pass_and_forcing_it_is_recorded(tmp_path: Path) -> None:
     only = Objective(allow=("sage",))
     refused = trained_in(tmp_path, RouterConfig(objective=only), 200)
@@ -220,7 +220,7 @@ def test_nothing_to_gain_does_not_pass_and_forcing_it_is_recorded(tmp_path: Path
     assert not Router.load(forced.folder).route(SUM).fallback
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(world: World, tmp_path: Path) -> None:
     router = Router.load(world.folder, explore=0.5, log=DecisionLog(tmp_path / "log.jsonl"))
     for line in routing.lines(300, seed=5):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.stats import anytime_interval, bootstrap_interval, cohens_kappa, e_value, spent
@@ -16,14 +16,12 @@ def draws(chance: np.random.Generator, tasks: int, wins: float, losses: float) -
     return list(chance.choice([1.0, -1.0, 0.0], size=tasks, p=[wins, losses, 1 - wins - losses]))
 
 
-@settings(max_examples=30, deadline=None)
 @given(differences)
 def test_the_same_differences_give_the_same_interval_in_any_order(found: list[float]) -> None:
     assert bootstrap_interval(found) == bootstrap_interval(sorted(found))
     assert anytime_interval(found) == pytest.approx(anytime_interval(sorted(found)), abs=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
 @given(differences)
 def test_intervals_stay_between_minus_one_and_one_and_hold_the_order(found: list[float]) -> None:
     for interval in (bootstrap_interval, anytime_interval):
@@ -53,7 +51,7 @@ def test_thirds_that_cancel_are_exactly_zero() -> None:
     assert bootstrap_interval(found)[0] < 0 < bootstrap_interval(found)[1]
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize(("tasks", "wins", "losses"), [(10, 0.3, 0.15), (30, 0.05, 0.05), (60, 0.25, 0.25), (200, 0.1, 0.02)])
 def test_the_95_percent_interval_covers_the_truth_in_94_percent_at_least(tasks: int, wins: float, losses: float) -> None:
     chance = np.random.default_rng(7)
@@ -93,7 +91,7 @@ def test_the_anytime_interval_is_where_the_bet_fails() -> None:
     assert e_value(found, low) == pytest.approx(40, rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_the_anytime_interval_covers_the_truth_at_all_looks_at_once() -> None:
     chance = np.random.default_rng(3)
     missed = 0

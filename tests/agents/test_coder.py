@@ -21,7 +21,7 @@ from journeyman.trace import ModelCall, ToolCall, Trace
 from tests.support.builder import block
 from tests.support.traces import done, used
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 OPEN = Acceptance(
     name="open",

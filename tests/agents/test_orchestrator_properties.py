@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.agents.crew.base import Job, Note, WorkerFailed
@@ -89,7 +89,6 @@ failing = st.sets(st.integers(0, 11), max_size=4)
 pace = st.lists(st.integers(0, 6), min_size=3, max_size=3)
 
 
-@settings(max_examples=80, deadline=None)
 @given(plan=plans(), fails=failing, rounds=pace, together=st.integers(1, 4), each=st.integers(1, 3))
 def test_every_subtask_follows_its_parents_and_never_more_are_at_work_than_may_be(
     plan: Plan, fails: set[int], rounds: list[int], together: int, each: int
@@ -128,7 +127,6 @@ def _useless(plan: Plan, id: str, result: ExecutionResult) -> bool:
     return bool(below) and all(result.results[each].state is not State.DONE for each in below if each in plan.ends)
 
 
-@settings(max_examples=70, deadline=None)
 @given(plan=plans(), rounds=pace, money=st.floats(0, 8), fails=failing)
 def test_no_budget_of_money_is_ever_exceeded(plan: Plan, rounds: list[int], money: float, fails: set[int]) -> None:
     book = Book()
@@ -143,7 +141,6 @@ def test_no_budget_of_money_is_ever_exceeded(plan: Plan, rounds: list[int], mone
     assert book.begun == len(plan.subtasks) or fails or spent + PRICE > money
 
 
-@settings(max_examples=70, deadline=None)
 @given(plan=plans(), rounds=pace, after=st.integers(0, 30), together=st.integers(1, 4))
 def test_a_run_that_is_cancelled_at_any_moment_leaves_no_task_behind(
     plan: Plan, rounds: list[int], after: int, together: int

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.capture.base import Recorded
@@ -119,7 +119,6 @@ class Open:
         return values
 
 
-@settings(max_examples=40, deadline=None)
 @given(result=results())
 def test_what_was_logged_is_read_back(result: ExecutionResult, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("logs")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.capture.exchanges.base import Dialect, Exchange
@@ -18,6 +18,7 @@ from journeyman.capture.secrets import is_secret_name
 from journeyman.errors import InputError
 from journeyman.reward import Reward
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace
+from tests.support.examples import examples
 from tests.support.secrets import planted
 
 REDACTOR = Redactor()
@@ -106,7 +107,7 @@ def test_ids_that_are_secrets_go_and_name_the_same_things_still() -> None:
     assert REDACTOR.trace(clean) is clean
 
 
-@settings(max_examples=300, deadline=None)
+@examples(5)
 @given(
     st.text(st.characters(codec=None), max_size=300)
     | st.text("sk-proj:= \"'{}passwordtokenBearer0123456789eyJ.\\", max_size=200)
@@ -116,7 +117,7 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
     assert REDACTOR.text(once) == once
 
 
-@settings(max_examples=200, deadline=None)
+@examples(3)
 @given(st.binary(max_size=300))
 def test_bytes_that_are_no_text_stay_whole(body: bytes) -> None:
     if not REDACTOR.suspects(body):

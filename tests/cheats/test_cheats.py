@@ -10,7 +10,7 @@ from journeyman.rewards.trying import WAYS, attempt
 from journeyman.sandbox.base import Sandbox
 from tests.support.walled import walled
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.attacks
 
 
 @pytest.fixture

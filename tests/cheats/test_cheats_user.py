@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.attacks
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user; any other already is one")
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_no_cheat_is_paid_by_an_ordinary_user_and_an_honest_solution_is() -> None:

@@ -18,7 +18,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.skipif(not WEIGHTS.exists(), reason="the embedded model's weights are not installed")
 def test_it_tells_the_story_and_prints_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")

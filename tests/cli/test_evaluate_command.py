@@ -144,7 +144,7 @@ def test_what_cannot_be_used_ends_with_2_before_a_model_is_asked(
 
 
 @embedded
-@pytest.mark.slow
+@pytest.mark.training
 def test_at_the_desk_an_empty_playbook_against_itself_does_not_pass(desk: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--playbook", "none", "--against", "none", *DESK]) == 1
     found = report(capsys)
@@ -152,7 +152,7 @@ def test_at_the_desk_an_empty_playbook_against_itself_does_not_pass(desk: None, 
 
 
 @embedded
-@pytest.mark.slow
+@pytest.mark.training
 def test_at_the_desk_another_shops_rules_in_place_of_its_own_do_not_pass(
     desk: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,7 @@ def test_options_that_do_not_say_one_policy_are_refused(named: list[str], tmp_pa
     assert main(["evaluate", "decisions", "--log", str(log), *named]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_a_trained_router_is_judged_by_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import AUTO, Query
 from tests.test_autolabel import NOW, RUNS, good
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 
 
 @pytest.fixture

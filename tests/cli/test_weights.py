@@ -95,7 +95,7 @@ def test_a_dry_run_touches_nothing_and_tells_the_time_that_rows_take(capsys: pyt
     assert sorted(path.name for path in here.iterdir()) == before
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_a_training_that_its_program_refuses_leaves_no_run_to_go_on_with(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:

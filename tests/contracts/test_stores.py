@@ -20,7 +20,7 @@ from tests.support import postgres
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "memory":
         yield open_store("memory:")
@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         with open_store(tmp_path / "deep" / "journeyman.db") as opened:
             yield opened
     else:
-        with postgres.schema() as url, open_store(url) as opened:
+        with postgres.database() as url, open_store(url) as opened:
             yield opened
 
 

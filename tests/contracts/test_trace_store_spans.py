@@ -58,7 +58,7 @@ def test_a_span_that_comes_late_makes_its_trace_wait_again_and_one_that_comes_tw
     assert [span.body for span in store.spans(["a"])["a"]] == [b"{}"]
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_no_request_holds_too_many_spans(store: TraceStore) -> None:
     many = [make_span(f"{number:032x}", "1" * 16) for number in range(70_000)]
     store.add_spans(many)

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import StoreError
 from journeyman.reward import Reward
 from journeyman.stores.traces.base import AUTO, RECORDER, Query, TraceStore
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from tests.support.examples import examples
 from tests.support.trace_stores import KINDS, opened
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -134,7 +135,7 @@ TRACES = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(0.4, one_fixture=True)
 @given(st.lists(TRACES, max_size=3, unique_by=lambda trace: trace.id))
 def test_any_trace_comes_back_as_it_was_however_often_it_was_added_or_replaced(store: TraceStore, traces: list[Trace]) -> None:
     store.add(traces)

@@ -103,7 +103,8 @@ def weights(model: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=() if name in ("kto", "rft") else pytest.mark.slow) for name in METHODS]
+    scope="module",
+    params=[pytest.param(name, marks=() if name in ("kto", "rft") else pytest.mark.training) for name in METHODS],
 )
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(request.param, tmp_path_factory.mktemp("job"))

@@ -12,7 +12,7 @@ from journeyman.errors import InputError, JourneymanError
 from journeyman.workers import Processes, Workers
 
 
-@pytest.fixture(scope="module", params=["here", "local:2", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["here", "local:2", pytest.param("ray", marks=pytest.mark.service)])
 def pool(request: pytest.FixtureRequest) -> Iterator[Workers]:
     if request.param == "ray":
         pytest.importorskip("ray", reason="needs the extra: pip install 'journeyman[ray]'")

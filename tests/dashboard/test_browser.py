@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium: apt-get install chromium"),
 ]
 FAILURES = """

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.dashboard import Guard
@@ -14,6 +14,7 @@ from journeyman.dashboard.names import name
 from journeyman.reward import Reward
 from journeyman.stores.traces.base import TraceStore
 from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
+from tests.support.examples import examples
 from tests.support.pages import Visitor
 from tests.support.watched import NOON
 
@@ -116,7 +117,7 @@ def test_a_text_that_turns_the_direction_of_writing_is_seen_to_do_so(store: Trac
     assert "safe [U+202E]txt.exe[U+0000][U+001B][31m" in pages.read("/traces/rtl")
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_texts_of_a_megabyte_in_every_field_make_a_page_of_ordinary_size(store: TraceStore, pages: Visitor) -> None:
     trace = replace(hostile("lorem <b> " * 100_000), id="big", session="s")
     store.add([trace])
@@ -124,8 +125,8 @@ def test_texts_of_a_megabyte_in_every_field_make_a_page_of_ordinary_size(store: 
         assert len(pages.read(path)) < 400_000, path
 
 
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.service
+@examples(0.5, one_fixture=True)
 @given(st.text(st.characters(), min_size=1, max_size=30))
 def test_a_trace_of_any_text_can_be_found_and_read(store: TraceStore, pages: Visitor, text: str) -> None:
     trace = hostile(text)

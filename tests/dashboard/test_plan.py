@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman import plan_json
@@ -36,7 +36,6 @@ def done(id: str, state: str = "done", **more: Any) -> AgentCall:
     return AgentCall(agent="m", id=id, seconds=1.5, raw={"subtask": id, "state": state, "after": [], "cost": 0.25}, **more)
 
 
-@settings(max_examples=80, deadline=None)
 @given(after=st.lists(st.sets(st.integers(0, 14), max_size=4), min_size=1, max_size=15))
 def test_boxes_do_not_overlap_and_edges_go_to_the_right(after: list[set[int]]) -> None:
     made = plan(*after)

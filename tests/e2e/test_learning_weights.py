@@ -39,7 +39,7 @@ def ran(folder: Path, *arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_what_was_learned_answers_through_the_openai_client(tmp_path: Path) -> None:
     trained = ran(tmp_path, "train", "weights", *TASKS, *SIZES)
     run = tmp_path / ".journeyman" / "runs" / trained["run_id"]

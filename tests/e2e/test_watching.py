@@ -16,7 +16,7 @@ import pytest
 from tests.gateway.test_process import served, stopped
 from tests.support.upstream import Asked, Reply, Upstream, events, upstream
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH"
 ASKED = [f"Where is order {number}?" for number in range(5)]
 AGENT = """

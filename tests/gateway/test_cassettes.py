@@ -15,7 +15,7 @@ from tests.support.upstream import Reply, Upstream
 FOLDER = Path(os.environ.get("JOURNEYMAN_DATA", "")) / "llm-http-cassettes"
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.skipif(not (os.environ.get("JOURNEYMAN_DATA") and FOLDER.is_dir()), reason="JOURNEYMAN_DATA is not set")
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
 def test_recorded_exchanges_go_through_byte_for_byte(running: Running, up: Upstream, name: str) -> None:

@@ -9,10 +9,11 @@ from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.capture.exchanges.base import Dialect
+from tests.support.examples import examples
 from tests.support.gateways import Running, gateway, quick
 from tests.support.upstream import EVENTS, JSON, Asked, Reply, Upstream, events, failed, ok
 
@@ -29,7 +30,7 @@ def ask(
         return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(one_fixture=True)
 @given(
     request=st.binary(max_size=300),
     pieces=st.lists(st.binary(min_size=1, max_size=200), max_size=5),

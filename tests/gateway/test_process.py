@@ -22,7 +22,7 @@ from tests.capture.otlp import made
 from tests.gateway.test_passing import BODY, CHAT, ask
 from tests.support.upstream import Upstream, events, ok
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH"
 COMPLETION = {
     "id": "c1", "object": "chat.completion", "model": "m",

@@ -53,7 +53,7 @@ def test_what_is_handed_over_is_stored_and_counted(apart: Apart) -> None:
     assert (apart.intake.health().dropped, apart.intake.health().error) == (0, None)
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_a_process_that_cannot_be_started_again_is_tried_until_it_can(apart: Apart) -> None:
     apart.intake.add(made("before"))
     assert apart.intake.flush(SOON)

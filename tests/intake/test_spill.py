@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.intake.spill import ENDING, Spill, pack, read
@@ -40,7 +40,6 @@ def test_what_came_first_is_given_first_and_waits_until_it_is_forgotten(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=50, deadline=None)
 @given(text=st.text(st.characters(codec=None), max_size=200))
 def test_a_trace_comes_back_as_it_was_whatever_its_texts_hold(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     spill = Spill(tmp_path_factory.mktemp("spill"), MB)

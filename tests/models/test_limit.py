@@ -3,7 +3,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import ModelBusy, ModelError
@@ -182,7 +182,6 @@ async def test_known_costs_are_summed_and_unknown_ones_counted() -> None:
     assert before + Usage(calls=1) - before == Usage(calls=1)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.integers(1, 6),
     st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=30),

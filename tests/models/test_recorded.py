@@ -4,13 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError, ModelError
 from journeyman.models import load
 from journeyman.models.base import Message, Request
 from journeyman.models.recorded import Recorded
+from tests.support.examples import examples
 
 DATA = Path(__file__).parent.parent / "data"
 SOLUTIONS = DATA / "gsm8k" / "example_model_solutions.jsonl"
@@ -104,7 +105,7 @@ def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
         Recorded(str(tmp_path / "cut.jsonl.gz") + "#6b_finetuning")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@examples(one_fixture=True)
 @given(st.dictionaries(st.text(min_size=1, max_size=30).filter(str.strip), st.text(max_size=20), min_size=1, max_size=8))
 async def test_every_question_gets_its_own_output_back(tmp_path: Path, outputs: dict[str, str]) -> None:
     distinct = {" ".join(question.split()): (question, output) for question, output in outputs.items()}

@@ -156,7 +156,7 @@ def test_a_file_without_instructions_is_refused_with_its_line(tmp_path: Path, te
         of_file(tmp_path / "asked.txt")
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_notes_are_collected_for_real_and_a_second_time_is_only_what_is_new(tmp_path: Path) -> None:
     workers = desk.workers(replies=tmp_path / "replies")
     config = CollectConfig(executions=4, policy="expert")

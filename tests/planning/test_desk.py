@@ -132,7 +132,7 @@ def test_prices_are_as_the_parameters_are() -> None:
     assert large == pytest.approx(4.58 * small, rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_both_sizes_do_a_note_for_real_and_what_it_cost_is_what_they_counted(tmp_path: Path) -> None:
     note = NOTES[0]
     crew = desk.workers(replies=tmp_path)

@@ -85,7 +85,7 @@ def test_an_execution_that_nobody_judged_is_no_success() -> None:
     assert worth(UTILITY, asyncio.run(unjudged(plan, {}))) == pytest.approx(-0.15)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> None:
     selector = ModelSelector(np.eye(2, dtype=np.float32), 3, seed=0)
     train(WORLD, selector, PPOConfig(episodes=1920, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, target_kl=0.1))

@@ -68,7 +68,7 @@ def test_the_template_renders_what_the_model_was_trained_on(small_tokenizer: Any
     assert small_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == sample.prompt
 
 
-@pytest.mark.slow
+@pytest.mark.training
 async def test_a_smaller_model_learns_the_form_of_a_call_in_a_minute(tmp_path: Path) -> None:
     from journeyman.models.embedded import Embedded
     from journeyman.pretrain.train import PretrainConfig, train

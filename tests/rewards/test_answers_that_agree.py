@@ -13,7 +13,7 @@ from journeyman.tasks.code import CodeTests
 from tests.support.walled import walled
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.service,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
 ]

@@ -16,7 +16,7 @@ from journeyman.sandbox.base import Limits, Sandbox
 from tests.support.walled import walled
 
 DATA = os.environ.get("JOURNEYMAN_DATA")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA is not set")]
+pytestmark = [pytest.mark.service, pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA is not set")]
 
 LIMITS = Limits(cpu_seconds=10.0, wall_seconds=30.0)
 SLOW = {"levenshtein"}

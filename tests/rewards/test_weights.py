@@ -3,12 +3,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.rewards import weights
 from journeyman.rewards.weights import Scored, fit
+from tests.support.examples import examples
 
 DEFAULTS = {"good": 1.0, "noise": 2.0, "mute": 1.0}
 
@@ -112,7 +113,7 @@ def test_what_cannot_be_fitted_is_said_in_a_sentence(some: list[Scored], default
         fit(some, defaults)
 
 
-@settings(max_examples=4, deadline=None)
+@examples(0.1)
 @given(st.integers(0, 1000), st.floats(0, 0.5))
 def test_any_fit_gives_weights_an_engine_takes(seed: int, signal: float) -> None:
     found = fit(rows(80, signal, seed=seed), DEFAULTS)

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
@@ -57,7 +57,6 @@ def test_types_that_do_not_matter_are_pooled_and_types_that_do_are_not() -> None
     assert means[0] > 0 > means[1]
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(WORKERS), st.floats(-1, 1)), max_size=30), st.floats(0.01, 1))
 def test_probabilities_add_up_none_is_zero_and_the_cap_is_kept(seen: list[tuple[str, str, float]], cap: float) -> None:
     policy = Thompson(workers=WORKERS, config=ThompsonConfig(cap=cap))

@@ -54,7 +54,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     asyncio.run(box.close())
 
 
-@pytest.mark.slow
+@pytest.mark.attacks
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_every_attack_is_stopped_by_the_walls(sandbox: Sandbox, attack: Attack) -> None:
     verdict = await judge(sandbox, attack)
@@ -67,7 +67,7 @@ async def test_every_attack_is_stopped_by_the_walls(sandbox: Sandbox, attack: At
     assert verdict.state == "stopped", verdict.why
 
 
-@pytest.mark.slow
+@pytest.mark.attacks
 @pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.lifted is None], ids=lambda attack: attack.name)
 async def test_every_attack_gets_through_where_there_are_no_walls(attack: Attack) -> None:
     verdict = await judge(NoWalls(), attack)

@@ -7,7 +7,7 @@ import pytest
 from tests.support.stranger import stranger
 
 
-@pytest.mark.slow
+@pytest.mark.attacks
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 def test_every_attack_is_stopped_for_an_ordinary_user_too(name: str) -> None:
     with stranger() as user:

@@ -204,7 +204,7 @@ async def test_a_killed_nursery_is_an_error_for_those_under_way_and_the_next_run
         await sandbox.close()
 
 
-@pytest.mark.slow
+@pytest.mark.attacks
 async def test_three_hundred_runs_leave_nothing_behind(sandbox: Bubblewrap) -> None:
     def held() -> tuple[int, int, int]:
         assert sandbox._nursery is not None

@@ -37,7 +37,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.attacks
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user; any other already is one")
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 def test_an_ordinary_user_has_the_same_walls_and_the_watcher_holds_the_limits() -> None:

@@ -12,7 +12,7 @@ from tests.support.code_service import in_thread
 DOCUMENT = Path(__file__).parents[2] / "docs" / "code-service.md"
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are curl's")
 def test_the_examples_are_true_in_their_order(tmp_path: Path) -> None:
     blocks = re.findall(r"^```console\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)

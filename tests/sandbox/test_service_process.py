@@ -20,7 +20,7 @@ from tests.support.code_service import CLIENT, Process, eventually, process
 TOKEN = "a-token-of-the-first-one"
 MIB = 1 << 20
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 
 def family(pid: int) -> set[int]:

@@ -3,11 +3,12 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.queue import Gate, Refused
+from tests.support.examples import examples
 
 CONCURRENCY, QUEUE, SHARE = 2, 3, 4
 
@@ -64,7 +65,7 @@ class Visits:
 
 
 @given(STEPS, st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(5)
 def test_nobody_is_lost_and_nobody_is_counted_twice(steps: list[tuple[str, int | str]], patient: bool) -> None:
     async def play() -> None:
         config = ServiceConfig(concurrency=CONCURRENCY, queue=QUEUE, per_client=SHARE)

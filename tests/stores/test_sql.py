@@ -252,3 +252,13 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
     with pytest.raises(StoreError, match=r"postgresql://me:\*\*\*@127\.0\.0\.1:1/x: .*see that the server runs") as caught:
         open_store("postgresql://me:secret@127.0.0.1:1/x")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.postgres
+def test_a_store_may_have_a_schema_of_a_server_to_itself() -> None:
+    run = RunRecord(id="r", kind="k", config={}, started_at=NOON)
+    with postgres.schema() as url, postgres.schema() as other:
+        with open_store(url) as store:
+            store.add_run(run)
+        with open_store(url) as store, open_store(other) as empty:
+            assert (list(store.runs()), list(empty.runs())) == ([run], [])

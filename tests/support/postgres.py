@@ -63,9 +63,48 @@ def _somebody(folder: Path) -> dict[str, Any]:
     return {"user": "nobody", "group": "nogroup", "extra_groups": []}
 
 
+@cache
+def _template() -> tuple[str, Any]:
+    """The name of a database with the newest tables, made once a session, and an engine that copies it."""
+    import sqlalchemy as sa
+
+    from journeyman.stores import open_store
+
+    server = sa.make_url(url())
+    name = f"template_{uuid.uuid4().hex}"
+    engine = sa.create_engine(server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"create database {name}"))
+    atexit.register(_drop, engine, name)
+    open_store(server.set(database=name).render_as_string(hide_password=False)).close()
+    return name, engine
+
+
+def _drop(engine: Any, name: str) -> None:
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"drop database {name} with (force)")
+    engine.dispose()
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """The URL of a database of its own with the newest tables and nothing in them, gone afterwards."""
+    sa = pytest.importorskip("sqlalchemy")
+    server = sa.make_url(url())
+    template, engine = _template()
+    name = f"test_{uuid.uuid4().hex}"
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"create database {name} template {template}"))
+    try:
+        yield server.set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"drop database {name} with (force)"))
+
+
 @contextmanager
 def schema() -> Iterator[str]:
-    """The URL of a schema of its own, so that nothing is left and tests may run side by side."""
+    """The URL of an empty schema of its own, so that nothing is left and tests may run side by side."""
     sa = pytest.importorskip("sqlalchemy")
     server, name = url(), f"test_{uuid.uuid4().hex}"
     engine = sa.create_engine(sa.make_url(server).set(drivername="postgresql+psycopg"))

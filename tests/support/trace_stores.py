@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from tests.support import postgres
 
-KINDS = ("memory", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
 
 @contextmanager
@@ -21,5 +23,5 @@ def opened(kind: str, folder: Path) -> Iterator[TraceStore]:
         with open_traces(folder / "traces.db") as store:
             yield store
     else:
-        with postgres.schema() as url, open_traces(url) as store:
+        with postgres.database() as url, open_traces(url) as store:
             yield store

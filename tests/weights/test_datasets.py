@@ -165,7 +165,7 @@ def test_a_sample_of_tau_bench_becomes_the_rows_that_its_rewards_imply(tmp_path:
     _follows(SAMPLE, [json.loads(each) for each in SAMPLE.read_text().splitlines()], tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.skipif(not (DATA / "tau-bench").is_dir(), reason="JOURNEYMAN_DATA names no folder of recorded data")
 def test_all_of_tau_bench_becomes_the_rows_that_its_rewards_imply(tmp_path: Path) -> None:
     path = DATA / "tau-bench" / "gpt-4o-airline.json.gz"

@@ -133,7 +133,7 @@ def test_a_file_that_is_not_accelerates_is_one_sentence(tmp_path: Path, text: st
         launching.find(str(path))
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize(
     ("name", "launcher"),
     [

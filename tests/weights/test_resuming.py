@@ -23,7 +23,7 @@ from journeyman.learn.weights.rows import Group, Labelled, Row
 from journeyman.task import Split
 from journeyman.tasks import desk
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 CONFIG = TrainingConfig(
     base_model="embedded:small",
     dataset_name="desk",

@@ -20,7 +20,7 @@ from journeyman.weights import launching
 from journeyman.weights.settings import RunSettings
 from tests.weights.test_resuming import CONFIG, METHODS, TASKS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 TOGETHER = RunSettings(launch="cpu")
 SMALL = {"max_steps": 3, "checkpoint_interval": 1, "validation": 0, "temperature": 0.3}
 LEARNABLE = [task for task in TASKS if task.split is Split.TRAIN]

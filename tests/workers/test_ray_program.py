@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray", reason="needs the extra: pip install 'journeyman[ray]'")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 
 def start(program: str, folder: Path) -> "subprocess.Popen[str]":

@@ -139,7 +139,7 @@ async def walls() -> AsyncIterator[sandbox.base.Sandbox]:
     await opened.close()
 
 
-@pytest.mark.slow
+@pytest.mark.service
 async def test_a_program_reads_its_inputs_and_prints_its_output(walls: sandbox.base.Sandbox) -> None:
     noted: list[Step] = []
     says = "print(json.dumps([given['inputs']['read'].upper(), given['arguments']['n']]))"
@@ -152,7 +152,7 @@ async def test_a_program_reads_its_inputs_and_prints_its_output(walls: sandbox.b
     assert all(step.ok for step in noted if isinstance(step, ToolCall))
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize(
     ("code", "said"), [("1 / 0", "ended with 1: .*ZeroDivisionError"), ("while True: pass", "hit its limit of (wall|cpu)")]
 )

@@ -267,7 +267,7 @@ def test_a_hostile_pickle_runs_nothing_and_ends_in_one_sentence(what: str, folde
     check(folder, what, said[what])
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_a_pickle_that_stands_for_more_than_memory_holds_ends_in_one_sentence(tmp_path: pathlib.Path) -> None:
     check(tmp_path, SLOW, said_of(tmp_path, {SLOW: hostile()[SLOW]})[SLOW])
 

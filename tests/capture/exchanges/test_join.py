@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.capture.exchanges.base import Dialect, Exchange
@@ -103,7 +103,6 @@ def test_a_conversation_sent_turn_by_turn_is_one_trace_that_holds_all_that_was_s
     assert all("answered" not in call.raw for call in trace.tool_calls)
 
 
-@settings(max_examples=40)
 @given(st.lists(conversations(), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_conversations_at_the_same_time_are_not_mixed(many: list[list[dict[str, Any]]], chance: Any) -> None:
     joiner = Joiner(price=free)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.capture.exchanges.base import Dialect, Exchange
@@ -12,6 +12,7 @@ from journeyman.capture.exchanges.join import Joiner
 from journeyman.capture.exchanges.read import CUT, read
 from journeyman.capture.exchanges.reading import Reading, Usage
 from tests.capture.exchanges.talk import BEGIN
+from tests.support.examples import examples
 
 
 def reading(dialect: Dialect, request: Any, response: Any, *, status: int | None = 200, error: str | None = None) -> Reading:
@@ -64,7 +65,7 @@ BODIES = (
 )
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(st.sampled_from(Dialect), BODIES, BODIES, st.sampled_from([None, 200, 500]))
 def test_whatever_came_is_read_without_a_failure(dialect: Dialect, request: bytes, response: bytes, status: int | None) -> None:
     given = Exchange(id="x", dialect=dialect, request=request, response=response, status=status, started_at=BEGIN, seconds=1.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.capture.base import NO_TIME, Recorded
@@ -18,6 +18,7 @@ from journeyman.capture.files.formats import FORMATS
 from journeyman.capture.jsonl import line
 from journeyman.errors import InputError
 from journeyman.trace import ModelCall, Trace
+from tests.support.examples import examples
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collect"
 
@@ -242,7 +243,7 @@ def test_a_line_that_is_too_long_is_a_sentence(tmp_path: Path, monkeypatch: pyte
     assert "a line of more than" in problems[-1].why
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("packed", ["lines", "list"])
 def test_a_large_file_is_read_piece_by_piece(tmp_path: Path, packed: str) -> None:
     row = json.dumps(said("x" * 5_000))
@@ -313,7 +314,7 @@ def whole(one: Recorded | Problem) -> None:
         assert one.trace.id
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@examples(one_fixture=True)
 @given(
     st.binary(max_size=200)
     | st.binary(max_size=80).map(gzip.compress)
@@ -324,7 +325,7 @@ def test_any_bytes_are_traces_or_named_problems(tmp_path: Path, data: bytes) -> 
         whole(one)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@examples(one_fixture=True)
 @given(st.lists(RECORDS, min_size=1, max_size=3), st.booleans(), st.sampled_from([None, *(each.name for each in FORMATS)]))
 def test_any_records_are_traces_or_named_problems(
     tmp_path: Path, records: list[dict[str, Any]], as_list: bool, format: str | None
@@ -334,7 +335,7 @@ def test_any_records_are_traces_or_named_problems(
         whole(one)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None, max_examples=60)
+@examples(one_fixture=True)
 @given(
     st.sampled_from(sorted(path for path in SAMPLES.rglob("*.json*") if path.stat().st_size < 4000)),
     st.data(),

@@ -3,7 +3,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import PlanError
@@ -20,6 +20,7 @@ from journeyman.learn.planner.decode import (
 )
 from journeyman.plan import Plan, Subtask
 from journeyman.policy import Card
+from tests.support.examples import examples
 
 from .worlds import numbers
 
@@ -50,7 +51,7 @@ def plan_of(shape: Decoded, cards: list[Card]) -> Plan:
     return Plan(instruction="", subtasks=tuple(subtasks))
 
 
-@settings(max_examples=150)
+@examples(3)
 @given(decks(), st.integers(0, 10**6), st.sampled_from([0.1, 4.0, 1e6]), st.none() | st.frozensets(st.sampled_from(TYPES)))
 def test_whatever_the_scores_a_plan_is_acyclic_and_gets_what_it_needs_or_is_refused_in_a_sentence(
     cards: list[Card], seed: int, scale: float, given: frozenset[str] | None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
@@ -70,7 +70,7 @@ def chain_of(n: int) -> Parents:
     return tuple((at - 1,) if at else () for at in range(n))
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_plans_it_has_not_seen_are_linked_better_than_as_a_chain(plans: list[Linked]) -> None:
     edges = fit(plans[:260], embedder="hashing:384")
     test = plans[260:]
@@ -110,7 +110,6 @@ def test_the_numbers_are_probabilities_and_only_of_earlier_subtasks(edges: Edges
             assert found.max() <= 1 + 1e-9
 
 
-@settings(max_examples=30)
 @given(weights=st.integers(0, 2**32 - 1), size=st.floats(0, 1e6), n=st.integers(0, 9))
 def test_no_weights_whatever_make_a_circle(weights: int, size: float, n: int) -> None:
     chance = np.random.default_rng(weights)

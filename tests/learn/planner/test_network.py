@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.embed.hashing import HashingEmbedder
@@ -28,7 +28,6 @@ def untrained(training: TrainingData | None = None, seed: int = 0) -> PlannerMod
     return model
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(types, types), min_size=1, max_size=12),
     st.integers(0, 10**6),

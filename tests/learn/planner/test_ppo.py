@@ -36,7 +36,7 @@ def bandit(seed: int) -> TableReplay:
     return TableReplay.of(table((chance.random((200, 4)) < rates).astype(float)), np.eye(4)[kinds], Utility())
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_worker_for_each_kind_of_request_is_found(seed: int) -> None:
     environment = bandit(seed)
@@ -80,7 +80,7 @@ def worth(environment: PlanReplay, index: int, actions: Sequence[int]) -> float:
     return sum(step.reward for step in episode)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize("seed", range(3))
 def test_in_a_plan_of_two_decisions_the_best_of_all_assignments_is_found(seed: int) -> None:
     environment = two_steps()
@@ -152,7 +152,7 @@ train(bandit(0), ModelSelector(np.eye(4), 4), PPOConfig(episodes=1280), folder=P
 """
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     running = subprocess.Popen(

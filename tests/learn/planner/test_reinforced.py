@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.embed.hashing import HashingEmbedder
@@ -15,6 +15,7 @@ from journeyman.learn.planner.network import PlannerModel
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import ReinforcedPlanner, selector_for
 from journeyman.policy import Card
+from tests.support.examples import examples
 from tests.support.planners import KINDS, MODELS, SMALL, bakery, opened, shake, written
 
 EMBEDDER = HashingEmbedder(64)
@@ -28,7 +29,7 @@ def bare() -> PlannerModel:
     return files.build(bakery(12), EMBEDDER, SMALL)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(0.5)
 @given(
     st.lists(st.tuples(types, types), max_size=5),
     st.sampled_from([(), MODELS, (THIRD,), (*MODELS, THIRD)]),

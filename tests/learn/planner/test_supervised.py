@@ -111,7 +111,7 @@ def start(folder: Path, epochs: int, stall: int, how: str) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_kill_9_and_resume_lose_no_epoch_and_end_in_the_same_bytes(tmp_path: Path) -> None:
     with start(tmp_path / "whole", 5, 0, "new") as whole:
         assert whole.stdout is not None

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.embed.base import Vectors
@@ -193,7 +193,6 @@ INSIGHTS = st.builds(
 ROUNDS = st.lists(st.lists(INSIGHTS, max_size=6), min_size=1, max_size=4)
 
 
-@settings(deadline=None)
 @given(st.lists(INSIGHTS, max_size=10), st.randoms())
 def test_the_order_of_insights_does_not_matter(insights: list[Insight], chance: random.Random) -> None:
     shuffled = list(insights)
@@ -201,7 +200,6 @@ def test_the_order_of_insights_does_not_matter(insights: list[Insight], chance: 
     assert curate(Playbook(), *insights) == curate(Playbook(), *shuffled)
 
 
-@settings(deadline=None)
 @given(ROUNDS, st.randoms(use_true_random=False))
 def test_what_a_curator_remembers_never_changes_a_decision(rounds: list[list[Insight]], chance: random.Random) -> None:
     curator = Curator(HashingEmbedder())

@@ -2,7 +2,7 @@ import importlib.util
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.embed.base import Vectors
@@ -21,7 +21,6 @@ def names(count: int) -> list[str]:
     return [f"b-{number}" for number in range(count)]
 
 
-@settings(max_examples=50)
 @given(st.integers(0, 12), st.integers(0, 9000), st.sampled_from([0.3, 0.5, 0.7]), st.integers(1, 5))
 def test_finds_what_a_plain_loop_finds(new: int, held: int, threshold: float, k: int) -> None:
     queries, vectors = units(new, 1), units(held, 2)

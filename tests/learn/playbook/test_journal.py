@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import PlaybookError
@@ -80,7 +80,6 @@ def test_a_delta_survives_json(delta: Delta) -> None:
     assert delta_from_json(json.loads(json.dumps(delta_to_json(delta)))) == delta
 
 
-@settings(max_examples=40)
 @given(st.lists(BULLETS, max_size=2, unique_by=lambda bullet: bullet.id), STEPS)
 def test_what_is_replayed_is_what_was_merged(bullets: list[Bullet], steps: list[list[Delta] | int]) -> None:
     with TemporaryDirectory() as folder:

@@ -72,7 +72,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "skillbook.json"
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_what_four_processes_learn_at_once_is_all_there_though_one_was_killed(path: Path) -> None:
     count = 25
     with (

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.embed.base import Vectors
@@ -9,6 +9,7 @@ from journeyman.learn.router.fit import FitConfig, fit
 from journeyman.learn.router.metrics import ece
 from journeyman.stats import Floats
 from tests.learn.router.worlds import QUICK, directions, questions, specialists, table
+from tests.support.examples import examples
 
 
 def test_workers_that_are_good_at_different_things_are_told_apart() -> None:
@@ -19,7 +20,7 @@ def test_workers_that_are_good_at_different_things_are_told_apart() -> None:
     assert truth[500:][np.arange(200), chosen].mean() > 0.75  # Either alone: about 0.5.
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize("rows", [12, 40, 150])
 def test_rows_that_tell_nothing_leave_the_best_single_worker(rows: int) -> None:
     abilities = np.array([0.3, 0.5, 0.55, 0.7])
@@ -135,7 +136,7 @@ def test_the_same_rows_and_seed_give_the_same_predictors() -> None:
     np.testing.assert_array_equal(one.success, two.success)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(0.2)
 @given(
     rows=st.integers(1, 40),
     workers=st.integers(1, 4),

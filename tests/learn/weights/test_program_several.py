@@ -14,7 +14,7 @@ from journeyman.learn.weights.job import Ended, Job, Report
 from journeyman.learn.weights.program import launch
 from tests.learn.weights.test_program import REPORT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 GUARDED = Report(**{**REPORT.json(), "ended": Ended.GUARDED})
 
 

@@ -25,7 +25,7 @@ from tests.support import go_templates, ollama
 from tests.support.processes import is_alive
 from tests.support.tuned import ANSWER, QUESTION, adapter
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 ONE = OllamaHostingProfile(num_parallel=1, num_ctx=512, num_thread=1)
 
 

@@ -82,7 +82,7 @@ def make(id: str, reply: str = "yes") -> Trace:
     return Trace(id=id, task_id="t", candidate_id="c", started_at=NOON, steps=(call,))
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_a_writer_killed_at_twenty_moments_loses_nothing_acknowledged_and_leaves_no_half_batch(tmp_path: Path) -> None:
     file, acknowledged, rng = tmp_path / "traces.db", [], random.Random(0)
     open_traces(file).close()

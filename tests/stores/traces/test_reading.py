@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError, StoreError
@@ -207,7 +207,6 @@ def through(store: TraceStore, query: Query, limit: int) -> list[str]:
     raise AssertionError("the pages do not end")
 
 
-@settings(max_examples=40, deadline=None)
 @given(query=queries, limit=st.integers(4, 40))
 def test_pages_put_together_are_all_that_a_plain_filter_lets_through(world: World, query: Query, limit: int) -> None:
     store, known = world.store, world.known
@@ -232,7 +231,6 @@ def test_neighbours_are_what_stands_beside_in_the_list(world: World, query: Quer
     assert store.neighbours("unheard-of", query) == (None, None)
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.one_of(st.text(max_size=40), st.text("ab\"*^(){}:+-~!&|<>\\'. ANDORNT\0\ud800é漢", max_size=30)))
 def test_no_text_is_a_wrong_search(world: World, text: str) -> None:
     store, known = world.store, world.known

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 
 from journeyman.reward import Reward
 from journeyman.stores.traces import digests
@@ -17,6 +17,7 @@ from journeyman.stores.traces.base import AUTO, Group, Query, TraceStore
 from journeyman.stores.traces.tables import DIGEST_BLOCK
 from journeyman.trace import ModelCall, ToolCall, Trace
 from tests.stores.traces.test_reading import NOON, World, queries
+from tests.support.examples import examples
 from tests.support.trace_stores import KINDS, opened
 
 
@@ -44,7 +45,7 @@ def same(found: Group, traces: list[Trace], labels: list[bool | None], calls: li
     assert [found.median_seconds, found.p95_seconds] == [pytest.approx(each) for each in exact]
 
 
-@settings(max_examples=25, deadline=None)
+@examples(0.5)
 @given(query=queries)
 def test_every_number_is_that_of_a_plain_loop(world: World, query: Query) -> None:
     meant = [each for each in world.known if each.holds(query)]
@@ -115,7 +116,7 @@ CHANGES: dict[str, Callable[[TraceStore], object]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_change_is_overlooked(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(kind, tmp_path) as store:

@@ -35,14 +35,14 @@ def test_there_are_five_each_with_open_and_hidden_checks_and_nothing_vague() -> 
         assert (found.faults, found.warnings) == ((), ())
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize(("file", "name"), MODULES.items())
 def test_what_is_right_passes(file: str, name: str) -> None:
     results = checked(SCENARIOS[name], file, solution(file))
     assert {name: result.passed for name, result in results.items()} == dict.fromkeys(results, True), results
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("slip", SEEN, ids=lambda slip: f"{slip.file} {slip.what}")
 def test_a_mistake_is_found_by_the_open_checks(slip: Slip) -> None:
     scenario = SCENARIOS[MODULES[slip.file]]
@@ -50,7 +50,7 @@ def test_a_mistake_is_found_by_the_open_checks(slip: Slip) -> None:
     assert [check.name for check in scenario.checks if not check.hidden and results[check.name].passed is False]
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("slip", UNSEEN, ids=lambda slip: f"{slip.file} {slip.what}")
 def test_a_mistake_at_the_edge_is_found_by_the_hidden_checks_alone(slip: Slip) -> None:
     scenario = SCENARIOS[MODULES[slip.file]]

@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.agents import coder_prompts, prompts
@@ -22,6 +22,7 @@ from journeyman.score import Experience, Score
 from journeyman.task import Split, Task
 from journeyman.trace import ModelCall, Trace
 from tests.learn.weights.data.attempts import FIND, ONE, TALK, answered, asks, attempt, judged, said
+from tests.support.examples import examples
 
 KTO = DatasetConfig(method="kto")
 GRPO = DatasetConfig(method="grpo")
@@ -314,7 +315,7 @@ _traces = st.lists(
 @given(
     traces=_traces, config=st.sampled_from((KTO, GRPO, replace(KTO, form="plain", balance="oversample"))), order=st.randoms()
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(one_fixture=True)
 def test_the_same_traces_give_the_same_bytes_in_any_order(
     tmp_path: Path, traces: list[Trace], config: DatasetConfig, order: Any
 ) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data import read, write
 from journeyman.learn.weights.data.forms import normalised
 from journeyman.learn.weights.rows import Group, Labelled, Row
+from tests.support.examples import examples
 
 CALL = {"type": "function", "id": "c1", "function": {"name": "order", "arguments": {"sku": "mug", "n": None}}}
 TALK: tuple[dict[str, Any], ...] = ({"role": "system", "content": "reply"}, {"role": "user", "content": "a mug"})
@@ -70,7 +71,7 @@ _rows = st.one_of([st.lists(kind, max_size=4) for kind in _KINDS])
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(rows=_rows)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(one_fixture=True)
 def test_rows_come_back_as_they_were_written(tmp_path: Path, suffix: str, rows: list[Row]) -> None:
     path = tmp_path / f"rows{suffix}"
     assert write(path, rows) == len(rows)
@@ -82,7 +83,7 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path, suffix: str, rows: 
     written=st.binary(max_size=200)
     | st.lists(_json, max_size=3).map(lambda values: "\n".join(map(json.dumps, values)).encode())
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(3, one_fixture=True)
 def test_any_bytes_are_rows_or_one_sentence(tmp_path: Path, suffix: str, written: bytes) -> None:
     path = tmp_path / f"any{suffix}"
     path.write_bytes(written)

@@ -9,7 +9,7 @@ import pytest
 from journeyman.learn.weights.data import DatasetConfig, build
 from tests.learn.weights.data.attempts import FIND, TALK, attempt, judged, said
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 
 SMALL = Path(__file__).parents[4] / "src" / "journeyman" / "models" / "embedded" / "weights" / "small"
 OTHER = (said("system", "Be brief."), said("user", "And order 8?"), said("assistant", "Ask later."))

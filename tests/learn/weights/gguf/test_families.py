@@ -70,7 +70,7 @@ EXACT = 1e-4
 """For everybody else."""
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_random_model_of_each_family_says_the_same_in_llama_cpp(family: str, tmp_path: Path) -> None:
     kind, make, settings = FAMILIES[family]

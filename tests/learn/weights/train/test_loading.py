@@ -179,7 +179,9 @@ def test_weights_that_an_adapter_lacks_are_not_made_up(adapter: Path) -> None:
         ({"base_model": "embedded:huge"}, "no embedded model 'huge'; there are: base, small"),
         ({"base_model": "{empty}"}, "holds no model: it has no config.json"),
         # Slow, as transformers loads all its architectures to name them.
-        pytest.param({"base_model": "{translator}"}, "could not be loaded: Unrecognized configuration", marks=pytest.mark.slow),
+        pytest.param(
+            {"base_model": "{translator}"}, "could not be loaded: Unrecognized configuration", marks=pytest.mark.training
+        ),
         ({"base_model": "{code}"}, "could not be loaded: The repository .* contains custom code"),
         ({"target_modules": ("q_proj", "nowhere")}, "has no layers 'nowhere' to adapt; a Qwen3ForCausalLM has down_proj"),
     ],

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
@@ -68,7 +68,6 @@ def tool(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("shape", ALL)
 @given(asked=PERSON, said=AGENT)
-@settings(max_examples=60, deadline=None)
 def test_an_answer_is_learned_to_its_end_and_nothing_else(shape: str, asked: str, said: str) -> None:
     tokens = Encoder(MADE[shape]).encode((person(asked),), (agent(said),))
     assert tokens is not None
@@ -79,7 +78,6 @@ def test_an_answer_is_learned_to_its_end_and_nothing_else(shape: str, asked: str
 
 @pytest.mark.parametrize("shape", ALL)
 @given(turns=st.lists(st.tuples(PERSON, AGENT), min_size=1, max_size=3), history=st.tuples(PERSON, AGENT))
-@settings(max_examples=40, deadline=None)
 def test_what_people_say_between_two_answers_is_read_and_not_learned(
     shape: str, turns: list[tuple[str, str]], history: tuple[str, str]
 ) -> None:
@@ -106,7 +104,6 @@ def test_what_people_say_between_two_answers_is_read_and_not_learned(
     answer=TOOL,
     last=AGENT,
 )
-@settings(max_examples=40, deadline=None)
 def test_calls_are_learned_and_what_tools_answer_is_not(
     shape: str, asked: str, said: str, cities: list[str], answer: str, last: str
 ) -> None:
@@ -125,7 +122,6 @@ def test_calls_are_learned_and_what_tools_answer_is_not(
 
 
 @given(prompt=st.text(min_size=1, max_size=40), completion=st.text(min_size=1, max_size=40))
-@settings(max_examples=100, deadline=None)
 def test_plain_text_is_what_the_model_reads_and_writes(prompt: str, completion: str) -> None:
     made = MADE["embedded"]
     tokens = Encoder(made).encode(prompt, completion)

@@ -198,7 +198,7 @@ def test_kto_needs_something_to_compare_with(made: Work) -> None:
         kto(with_rows(made, labels((answer("a"), True), (answer("b"), False)), per_device_batch_size=1))
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_curves_go_into_the_folder_of_the_run(made: Work) -> None:
     work = with_rows(made, labels((answer("a"), True), (answer("b"), False)))
     trainer = kto(replace(work, callbacks=trackers(work.config, work.job)))

@@ -27,7 +27,7 @@ from journeyman.task import Split, Task  # noqa: E402
 from journeyman.tasks import desk  # noqa: E402
 from journeyman.trace import Trace  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.training
 CONFIG = TrainingConfig(
     base_model="embedded:small",
     method="rft",

@@ -133,7 +133,7 @@ def test_a_tool_that_fails_is_an_answer(tmp_path: Path) -> None:
     assert all(trace.reply == "sorry" for trace in judge.asked[0])
 
 
-@pytest.mark.slow
+@pytest.mark.training
 def test_worlds_are_made_once_and_used_again(tmp_path: Path) -> None:
     Shop.made = 0
     judge = Judge(solved)
