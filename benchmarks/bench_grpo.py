@@ -95,8 +95,8 @@ def plain(size: str, steps: int, folder: str) -> Any:
 
 def ours(size: str, steps: int, folder: str, *, curriculum: bool) -> Any:
     from journeyman.learn.weights.config import TrainingConfig
-    from journeyman.learn.weights.job import Job
-    from journeyman.learn.weights.train.base import Work
+    from journeyman.learn.weights.job import TrainingJob as Job
+    from journeyman.learn.weights.train.base import TrainingSetup as Work
     from journeyman.learn.weights.train.loading import load
     from journeyman.learn.weights.train.online import grpo
     from journeyman.tasks.desk.verify import Desk

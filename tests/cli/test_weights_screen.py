@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from journeyman.cli._weights_screen import Screen
-from journeyman.learn.weights.job import Ended, Report
-from journeyman.learn.weights.metrics import Update
+from journeyman.learn.weights.job import Ended
+from journeyman.learn.weights.job import TrainingReport as Report
+from journeyman.learn.weights.metrics import UpdateMetrics as Update
 
 
 def told(update: Update) -> dict[str, Any]:

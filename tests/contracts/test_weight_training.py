@@ -14,10 +14,13 @@ from transformers import TrainerCallback
 
 from journeyman.agents import prompts
 from journeyman.learn.weights.config import METHODS, TrainingConfig
-from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Group, Labelled, Row, Said
+from journeyman.learn.weights.job import TrainingJob as Job
+from journeyman.learn.weights.rows import CompletionGroup as Group
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
+from journeyman.learn.weights.rows import Row
+from journeyman.learn.weights.rows import TextOrMessages as Said
 from journeyman.learn.weights.train import loading
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.base import TrainingSetup as Work
 from journeyman.learn.weights.train.run import _METHODS
 from journeyman.task import Split, Task
 from journeyman.tasks import desk

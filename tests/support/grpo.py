@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.job import TrainingJob as Job
+from journeyman.learn.weights.rows import TextOrMessages as Said
 from journeyman.learn.weights.train import loading
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.base import TrainingSetup as Work
 from journeyman.score import Reward, Score
 from journeyman.task import Split, Task
 from journeyman.tasks import desk

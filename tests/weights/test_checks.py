@@ -11,7 +11,8 @@ import pytest
 from journeyman.errors import InputError, JourneymanError, MissingExtra
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.hardware import get_ryzen_optimized_config
-from journeyman.learn.weights.rows import Group, Labelled
+from journeyman.learn.weights.rows import CompletionGroup as Group
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
 from journeyman.weights import checks, runs
 from journeyman.weights.checks import Material
 from journeyman.weights.prepared import prepare

@@ -16,7 +16,8 @@ import pytest
 from journeyman.capture.jsonl import line
 from journeyman.errors import InputError
 from journeyman.learn.weights.data import DatasetConfig
-from journeyman.learn.weights.rows import Group, Labelled
+from journeyman.learn.weights.rows import CompletionGroup as Group
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
 from journeyman.score import Score
 from journeyman.stores import open_store
 from journeyman.stores.base import AttemptRecord, RunRecord

@@ -17,9 +17,12 @@ from journeyman.learn.weights import metrics
 from journeyman.learn.weights.adapters import digest
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
-from journeyman.learn.weights.job import Ended, Job, task_lines
+from journeyman.learn.weights.job import Ended, task_lines
+from journeyman.learn.weights.job import TrainingJob as Job
 from journeyman.learn.weights.program import INTERRUPTED, launch
-from journeyman.learn.weights.rows import Group, Labelled, Row
+from journeyman.learn.weights.rows import CompletionGroup as Group
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
+from journeyman.learn.weights.rows import Row
 from journeyman.task import Split
 from journeyman.tasks import desk
 
@@ -141,7 +144,7 @@ def checkpoints_of(made: Job) -> list[str]:
     return sorted(path.name for path in made.checkpoints.glob("step-*"))
 
 
-def told(update: metrics.Update) -> metrics.Update:
+def told(update: metrics.UpdateMetrics) -> metrics.UpdateMetrics:
     """Without what the machine has to do with."""
     more = {name: value for name, value in update.more.items() if "time" not in name}
     return replace(update, seconds=None, cpu_seconds=None, peak_memory=None, more=more)

@@ -10,7 +10,7 @@ from journeyman.errors import InputError, SettingError
 from journeyman.learn.playbook.runs import Run as Playbooks
 from journeyman.learn.playbook.runs import newest_unfinished
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.rows import Labelled
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
 from journeyman.playbook import Playbook
 from journeyman.release import Stage
 from journeyman.task import Split

@@ -12,9 +12,11 @@ pytest.importorskip("accelerate", reason="needs the extra: pip install 'journeym
 from journeyman.learn.weights import metrics
 from journeyman.learn.weights.adapters import digest
 from journeyman.learn.weights.data import read
-from journeyman.learn.weights.job import Ended, Job, Report, task_lines
+from journeyman.learn.weights.job import Ended, task_lines
+from journeyman.learn.weights.job import TrainingJob as Job
+from journeyman.learn.weights.job import TrainingReport as Report
 from journeyman.learn.weights.program import launch
-from journeyman.learn.weights.rows import Labelled
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
 from journeyman.task import Split
 from journeyman.weights import launching
 from journeyman.weights.settings import RunSettings

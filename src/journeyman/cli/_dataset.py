@@ -15,9 +15,13 @@ from journeyman.cli._shared import options_named
 from journeyman.errors import InputError
 from journeyman.io.files import sha256
 from journeyman.learn.playbook.files import check_writable
-from journeyman.learn.weights.data import DatasetConfig, Sheet, files, sheet
+from journeyman.learn.weights.data import DatasetCard as Sheet
+from journeyman.learn.weights.data import DatasetConfig, files, sheet
 from journeyman.learn.weights.data.forms import SPREAD, is_plain
-from journeyman.learn.weights.rows import Group, Labelled, Row, Said
+from journeyman.learn.weights.rows import CompletionGroup as Group
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
+from journeyman.learn.weights.rows import Row
+from journeyman.learn.weights.rows import TextOrMessages as Said
 from journeyman.weights.datasets import Source, from_source
 
 _SETTINGS = (

@@ -20,7 +20,8 @@ from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.header import read_header
 from journeyman.learn.weights.hosting import OllamaHostingProfile
 from journeyman.learn.weights.llamacpp import Launched, Served, launch
-from journeyman.learn.weights.ollama import Deployed, Deployment, OllamaDeployer, Progress
+from journeyman.learn.weights.ollama import Deployed, Deployment, OllamaDeployer
+from journeyman.learn.weights.ollama import DeploymentProgress as Progress
 
 COMMON = ("name", "quantization", "base_model", "num_ctx", "num_parallel", "profile", "force")
 """Options of both ways to serve."""

@@ -14,9 +14,10 @@ from journeyman.cli._table import console as table_console
 from journeyman.errors import InputError
 from journeyman.learn.weights.artifacts import Artifact, Form, find
 from journeyman.learn.weights.data import read
-from journeyman.learn.weights.gguf import TYPES, Export, Exported, GGUFExporter
+from journeyman.learn.weights.gguf import TYPES, Export, GGUFExporter
+from journeyman.learn.weights.gguf import ExportedFile as Exported
 from journeyman.learn.weights.gguf.report import Text
-from journeyman.learn.weights.job import Job
+from journeyman.learn.weights.job import TrainingJob as Job
 from journeyman.weights import texts
 
 if TYPE_CHECKING:

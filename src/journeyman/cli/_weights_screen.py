@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from journeyman.learn.weights.job import Report
+from journeyman.learn.weights.job import TrainingReport as Report
 
 _TIMES = 10
 """How often it is told where there is no terminal, beside each look at the validation tasks."""

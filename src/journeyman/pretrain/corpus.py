@@ -19,7 +19,7 @@ finds them: without that, reinforcement learning would have nothing to reinforce
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class CorpusSample:
     """One exchange; only the reply is learned."""
 
     system: str
@@ -32,7 +32,7 @@ class Sample:
         return f"<|im_start|>system\n{self.system}<|im_end|>\n<|im_start|>user\n{self.user}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def clerk(chance: random.Random, split: Split = Split.TRAIN, told: int | None = None) -> Sample:
+def clerk(chance: random.Random, split: Split = Split.TRAIN, told: int | None = None) -> CorpusSample:
     """An order, some conventions in random order and wording, and the call that obeys them.
 
     Args:
@@ -44,16 +44,16 @@ def clerk(chance: random.Random, split: Split = Split.TRAIN, told: int | None = 
     known = chance.sample(CONVENTIONS, told)
     house = {c.about: chance.randrange(len(c.values)) if c in known or chance.random() > HABIT else 0 for c in CONVENTIONS}
     rules = [_worded(chance, c, house) for c in known]
-    return Sample(terse_rules(rules), said.sentence, _compact(call(said.order, house)))
+    return CorpusSample(terse_rules(rules), said.sentence, _compact(call(said.order, house)))
 
 
-def habit(chance: random.Random, split: Split = Split.TRAIN) -> Sample:
+def habit(chance: random.Random, split: Split = Split.TRAIN) -> CorpusSample:
     """The clerk who was told nothing and writes everything in the usual form: a fixed answer to measure by."""
     said = say(chance, split)
-    return Sample(terse_rules(()), said.sentence, _compact(call(said.order, {})))
+    return CorpusSample(terse_rules(()), said.sentence, _compact(call(said.order, {})))
 
 
-def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float = 0.0) -> Sample:
+def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float = 0.0) -> CorpusSample:
     """An error message with one to all of the fields wrong, and the rules that it teaches.
 
     Args:
@@ -61,7 +61,7 @@ def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float
     """
     said = say(chance, split)
     if chance.random() < 0.02:
-        return Sample("reflect", "\n".join([said.sentence, *faults("", {})]), "- none")
+        return CorpusSample("reflect", "\n".join([said.sentence, *faults("", {})]), "- none")
     house = {c.about: chance.randrange(len(c.values)) for c in CONVENTIONS}
     present = [c for c in CONVENTIONS if _applies(c, said.order)]
     wrong = chance.sample(present, chance.randint(1, len(present)))
@@ -70,7 +70,7 @@ def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float
     attempted = {c.about: _other(chance, c, house) if c in wrong else house[c.about] for c in CONVENTIONS}
     got = call(said.order if chance.random() > 0.1 else say(chance, split).order, attempted)
     evidence = faults(json.dumps(got), call(said.order, house))
-    return Sample("reflect", "\n".join([said.sentence, *evidence]), "\n".join(_lessons(evidence, house)))
+    return CorpusSample("reflect", "\n".join([said.sentence, *evidence]), "\n".join(_lessons(evidence, house)))
 
 
 def _lessons(evidence: list[str], house: House) -> list[str]:

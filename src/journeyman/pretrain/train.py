@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from journeyman.pretrain import tokenizer as tokenizers
-from journeyman.pretrain.corpus import Sample, clerk, habit, reflector
+from journeyman.pretrain.corpus import CorpusSample, clerk, habit, reflector
 from journeyman.task import Split
 from journeyman.tasks.desk.world import CONVENTIONS
 
@@ -172,7 +172,7 @@ def measure(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, samples
     Decoding greedily is right exactly when every token is the likeliest after the right ones before it, so one forward
     pass tells.
     """
-    kinds: dict[str, Callable[[random.Random], Sample]] = {
+    kinds: dict[str, Callable[[random.Random], CorpusSample]] = {
         "told_all": lambda chance: clerk(chance, Split.HELD_OUT, told=7),
         "told_nothing": lambda chance: habit(chance, Split.HELD_OUT),
         "reflector": lambda chance: reflector(chance, Split.HELD_OUT),
@@ -224,7 +224,7 @@ def _batches(config: PretrainConfig, phase: Phase, tokenizer: PreTrainedTokenize
             progress = yield _pad(group, tokenizer)
 
 
-def _draw(chance: random.Random, phase: Phase, easy: float) -> Sample:
+def _draw(chance: random.Random, phase: Phase, easy: float) -> CorpusSample:
     if chance.random() < phase.reflectors:
         return reflector(chance, towns=phase.towns)
     if chance.random() < easy:
@@ -236,7 +236,7 @@ Row = tuple[list[int], int]
 """Token ids, and how many of them are prompt."""
 
 
-def _encode(samples: Sequence[Sample], tokenizer: PreTrainedTokenizerFast) -> list[Row]:
+def _encode(samples: Sequence[CorpusSample], tokenizer: PreTrainedTokenizerFast) -> list[Row]:
     prompts = tokenizer([sample.prompt for sample in samples])["input_ids"]
     replies = tokenizer([f"{sample.reply}<|im_end|>" for sample in samples])["input_ids"]
     return [(prompt + reply, len(prompt)) for prompt, reply in zip(prompts, replies, strict=True)]

@@ -16,9 +16,10 @@ from journeyman.errors import JourneymanError
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.choose import chooser
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Ended, Job
+from journeyman.learn.weights.job import Ended
+from journeyman.learn.weights.job import TrainingJob as Job
 from journeyman.learn.weights.program import INTERRUPTED, end_with_parent
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.rows import TextOrMessages as Said
 from journeyman.learn.weights.train.run import run
 from journeyman.models.base import Dialect
 from journeyman.playbook import Playbook

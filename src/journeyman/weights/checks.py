@@ -10,7 +10,9 @@ from journeyman.errors import InputError, MissingExtra, SettingError
 from journeyman.learn.playbook import files
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import read
-from journeyman.learn.weights.rows import Group, Labelled, Row
+from journeyman.learn.weights.rows import CompletionGroup as Group
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
+from journeyman.learn.weights.rows import Row
 from journeyman.models import embedded_weights
 from journeyman.tasks.base import Dataset
 from journeyman.weights import launching, tasks

@@ -13,7 +13,9 @@ from journeyman import config as project
 from journeyman.capture.files import Problem, folders
 from journeyman.capture.redact import Redactor
 from journeyman.errors import InputError
-from journeyman.learn.weights.data import DatasetConfig, Judged, Sheet, build, read
+from journeyman.learn.weights.data import DatasetCard as Sheet
+from journeyman.learn.weights.data import DatasetConfig, build, read
+from journeyman.learn.weights.data import JudgedTrace as Judged
 from journeyman.learn.weights.data.config import Method
 from journeyman.learn.weights.rows import Row
 from journeyman.stores import schema

@@ -22,8 +22,9 @@ from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.artifacts import Artifact, Form
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import DatasetConfig
-from journeyman.learn.weights.gguf import TYPES, Exported, GGUFExporter
-from journeyman.learn.weights.job import Job
+from journeyman.learn.weights.gguf import TYPES, GGUFExporter
+from journeyman.learn.weights.gguf import ExportedFile as Exported
+from journeyman.learn.weights.job import TrainingJob as Job
 from journeyman.learn.weights.llamacpp import Served, serve
 from journeyman.learn.weights.modelfile import check_name
 from journeyman.learn.weights.ollama import OllamaDeployer

@@ -8,7 +8,8 @@ from typing import Any
 from journeyman.learn.weights import memory, shapes
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.hardware import HardwareConfig, Reason, detect_hardware
-from journeyman.learn.weights.memory import Estimate, gib
+from journeyman.learn.weights.memory import TrainingEstimate as Estimate
+from journeyman.learn.weights.memory import gib
 from journeyman.learn.weights.resolve import quick, reasons, resolve
 
 

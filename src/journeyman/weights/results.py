@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.examination import Report as Examined
-from journeyman.learn.weights.job import Ended, Report
+from journeyman.learn.weights.job import Ended
+from journeyman.learn.weights.job import TrainingReport as Report
 from journeyman.release import Stage
 
 

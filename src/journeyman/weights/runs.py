@@ -17,7 +17,8 @@ from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
 from journeyman.learn.weights.hardware import detect_hardware
-from journeyman.learn.weights.job import Job, task_lines
+from journeyman.learn.weights.job import TrainingJob as Job
+from journeyman.learn.weights.job import task_lines
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
 from journeyman.task import Split

@@ -7,8 +7,10 @@ from typing import Any
 from journeyman.agents import prompts
 from journeyman.learn.weights.data import read
 from journeyman.learn.weights.gguf.report import Text
-from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Labelled, Row, Said
+from journeyman.learn.weights.job import TrainingJob as Job
+from journeyman.learn.weights.rows import LabelledCompletion as Labelled
+from journeyman.learn.weights.rows import Row
+from journeyman.learn.weights.rows import TextOrMessages as Said
 from journeyman.models.base import Dialect
 from journeyman.task import Split
 

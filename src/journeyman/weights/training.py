@@ -20,7 +20,8 @@ from journeyman.examination import Report as Examined
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import read
 from journeyman.learn.weights.data.forms import row_of
-from journeyman.learn.weights.job import Ended, Report
+from journeyman.learn.weights.job import Ended
+from journeyman.learn.weights.job import TrainingReport as Report
 from journeyman.learn.weights.program import launch
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Release, Stage

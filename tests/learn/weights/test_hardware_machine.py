@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.learn.weights import machine
-from journeyman.learn.weights.hardware import HardwareConfig, Profile, detect_hardware, get_ryzen_optimized_config
+from journeyman.learn.weights.hardware import HardwareConfig, HardwareProfile, detect_hardware, get_ryzen_optimized_config
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = (
@@ -51,11 +51,11 @@ def test_the_tightest_group_above_a_process_counts(tmp_path: Path) -> None:
             "sys/fs/cgroup/a.slice/job/cpu.max": "max 100000\n",
         },
     )
-    assert machine.limits(tmp_path) == machine.Limits(cores=1.5, memory=2**32, memory_left=2**32 - 10**9)
+    assert machine.limits(tmp_path) == machine.CgroupLimits(cores=1.5, memory=2**32, memory_left=2**32 - 10**9)
 
 
 def test_max_and_absent_files_are_no_limit(tmp_path: Path) -> None:
-    none = machine.Limits()
+    none = machine.CgroupLimits()
     assert machine.limits(tmp_path) == none
     tree(v2(tmp_path), {"sys/fs/cgroup/a.slice/job/memory.max": "max\n", "sys/fs/cgroup/a.slice/job/cpu.max": "max 100000\n"})
     assert machine.limits(tmp_path) == none
@@ -90,7 +90,7 @@ def test_version_1_says_no_limit_by_a_number_near_the_largest(tmp_path: Path) ->
             "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert machine.limits(tmp_path) == machine.Limits()
+    assert machine.limits(tmp_path) == machine.CgroupLimits()
 
 
 @given(text=st.text(max_size=200))
@@ -173,4 +173,4 @@ def test_what_is_derived_grows_with_the_memory() -> None:
 def test_a_profile_that_is_none_is_named_with_those_that_are() -> None:
     with pytest.raises(InputError, match=r"no profile 'TURBO'.*RYZEN_OPTIMIZED, AUTO_DETECT"):
         detect_hardware("TURBO")
-    assert {profile.value for profile in Profile} == {"RYZEN_OPTIMIZED", "AUTO_DETECT", "GPU_ENABLED", "CPU_ONLY"}
+    assert {profile.value for profile in HardwareProfile} == {"RYZEN_OPTIMIZED", "AUTO_DETECT", "GPU_ENABLED", "CPU_ONLY"}

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.metrics import Update, finite, parse, read
+from journeyman.learn.weights.metrics import UpdateMetrics, finite, parse, read
 
 NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 UPDATES = st.builds(
-    Update,
+    UpdateMetrics,
     step=st.integers(0, 10**6),
     of=st.integers(0, 10**6),
     loss=NUMBERS,
@@ -24,7 +24,7 @@ UPDATES = st.builds(
 
 
 @given(UPDATES)
-def test_what_was_written_is_read_again(update: Update) -> None:
+def test_what_was_written_is_read_again(update: UpdateMetrics) -> None:
     assert parse(update.line()) == update
     assert update.line().count("\n") == 1
 
@@ -36,7 +36,7 @@ def test_what_is_no_number_is_unknown_and_named() -> None:
 
 
 def test_a_line_that_was_being_written_when_the_program_was_killed_is_left_out(tmp_path: Path) -> None:
-    path, update = tmp_path / "metrics.jsonl", Update(step=1, of=2)
+    path, update = tmp_path / "metrics.jsonl", UpdateMetrics(step=1, of=2)
     later = replace(update, step=2).line()
     for cut in range(len(later)):
         path.write_text(update.line() + later[:cut])
@@ -47,14 +47,14 @@ def test_a_line_that_was_being_written_when_the_program_was_killed_is_left_out(t
 
 def test_a_field_of_a_later_version_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "m").write_text('{"step": 1, "of": 2, "colour": "red"}\n')
-    assert read(tmp_path / "m") == [Update(step=1, of=2)]
+    assert read(tmp_path / "m") == [UpdateMetrics(step=1, of=2)]
 
 
 @pytest.mark.parametrize(
     "line", ["nonsense", "[]", '{"step": 1}', '{"step": "1", "of": 2}', '{"step": 1, "of": 2, "broken": 3}']
 )
 def test_a_line_that_was_not_written_so_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "m").write_text(Update(step=1, of=2).line() + line + "\n")
+    (tmp_path / "m").write_text(UpdateMetrics(step=1, of=2).line() + line + "\n")
     with pytest.raises(InputError, match=r"m:2: not an update as it was written"):
         read(tmp_path / "m")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from journeyman.errors import InputError, ModelBusy, ModelError, ModelRefused
 from journeyman.learn.weights.hosting import OllamaHostingProfile
 from journeyman.learn.weights.modelfile import Modelfile, check_name
-from journeyman.learn.weights.ollama import OllamaDeployer, Progress
+from journeyman.learn.weights.ollama import DeploymentProgress, OllamaDeployer
 from journeyman.learn.weights.ollama_host import wire_of
 from tests.support import ollama
 from tests.support.ggufs import TINY, gguf
@@ -67,7 +67,7 @@ def test_an_upload_that_broke_off_says_so_and_a_second_call_mends_it(server: oll
 
 
 def test_progress_is_told_in_bytes_and_in_the_servers_words(server: ollama.Ollama, weights: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[DeploymentProgress] = []
     OllamaDeployer(server.url, on_progress=seen.append, environment={}).create_model("agent", weights)
     sent = [step.completed or 0 for step in seen if step.status == "sending the weights"]
     assert sent == sorted(sent)

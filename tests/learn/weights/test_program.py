@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from journeyman.errors import InputError, TrainingError
-from journeyman.learn.weights.job import Ended, Job, Report
-from journeyman.learn.weights.metrics import Update
+from journeyman.learn.weights.job import Ended, TrainingJob, TrainingReport
+from journeyman.learn.weights.metrics import UpdateMetrics
 from journeyman.learn.weights.program import launch
 
-REPORT = Report(
+REPORT = TrainingReport(
     ended=Ended.FINISHED,
     reason="all 3 updates were made",
     steps=3,
@@ -36,10 +36,10 @@ Program = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path) -> TrainingJob:
     folder = tmp_path / "run"
     folder.mkdir()
-    return Job(folder)
+    return TrainingJob(folder)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def program(tmp_path: Path) -> Program:
 
 
 def line(step: int) -> str:
-    return Update(step=step, of=3, loss=0.5).line()
+    return UpdateMetrics(step=step, of=3, loss=0.5).line()
 
 
 def within(seconds: float, holds: Callable[[], bool]) -> bool:
@@ -76,7 +76,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_every_update_is_handed_on_while_the_program_runs_and_its_report_comes_back(job: Job, program: Program) -> None:
+def test_every_update_is_handed_on_while_the_program_runs_and_its_report_comes_back(job: TrainingJob, program: Program) -> None:
     command = program(f"""
         with (folder / "metrics.jsonl").open("a") as file:
             for line in {[line(step) for step in (1, 2, 3)]!r}:
@@ -89,7 +89,7 @@ def test_every_update_is_handed_on_while_the_program_runs_and_its_report_comes_b
     assert seen == [1, 2, 3]
 
 
-def test_who_is_told_of_updates_and_fails_is_not_silenced(job: Job, program: Program) -> None:
+def test_who_is_told_of_updates_and_fails_is_not_silenced(job: TrainingJob, program: Program) -> None:
     def fail(_: object) -> None:
         raise ValueError("no such screen")
 
@@ -98,7 +98,7 @@ def test_who_is_told_of_updates_and_fails_is_not_silenced(job: Job, program: Pro
         launch(job, command=command, on_metrics=fail)
 
 
-def test_going_on_with_a_run_hands_on_what_it_keeps_and_not_what_it_drops(job: Job, program: Program) -> None:
+def test_going_on_with_a_run_hands_on_what_it_keeps_and_not_what_it_drops(job: TrainingJob, program: Program) -> None:
     job.metrics.write_text("".join(line(step) for step in (1, 2, 3)))
     command = program(f"""
         time.sleep(0.5)
@@ -114,7 +114,7 @@ def test_going_on_with_a_run_hands_on_what_it_keeps_and_not_what_it_drops(job: J
     assert seen == [1, 2]
 
 
-def test_input_that_cannot_be_used_is_told_in_the_programs_own_sentence(job: Job, program: Program) -> None:
+def test_input_that_cannot_be_used_is_told_in_the_programs_own_sentence(job: TrainingJob, program: Program) -> None:
     command = program("""
         print("loading")
         sys.stderr.write("journeyman: rows.jsonl:3: no completion\\n")
@@ -124,7 +124,7 @@ def test_input_that_cannot_be_used_is_told_in_the_programs_own_sentence(job: Job
         launch(job, command=command)
 
 
-def test_a_failure_shows_the_last_line_of_its_traceback_and_where_the_log_is(job: Job, program: Program) -> None:
+def test_a_failure_shows_the_last_line_of_its_traceback_and_where_the_log_is(job: TrainingJob, program: Program) -> None:
     job.metrics.write_text(line(1) + line(2))
     command = program("raise ValueError('the shapes differ')")
     with pytest.raises(TrainingError) as raised:
@@ -135,7 +135,7 @@ def test_a_failure_shows_the_last_line_of_its_traceback_and_where_the_log_is(job
     assert "Traceback (most recent call last)" in job.log.read_text()
 
 
-def test_a_program_that_ends_well_without_a_report_has_failed(job: Job, program: Program) -> None:
+def test_a_program_that_ends_well_without_a_report_has_failed(job: TrainingJob, program: Program) -> None:
     with pytest.raises(TrainingError, match="failed before its first update with exit code 0: it said nothing"):
         launch(job, command=program("pass"))
 
@@ -153,13 +153,17 @@ def test_a_program_that_ends_well_without_a_report_has_failed(job: Job, program:
         ("bytearray(2**62)", "ran out of memory"),
     ],
 )
-def test_a_program_without_memory_is_a_failed_job_with_advice(job: Job, program: Program, lines: str, told: str) -> None:
+def test_a_program_without_memory_is_a_failed_job_with_advice(
+    job: TrainingJob, program: Program, lines: str, told: str
+) -> None:
     with pytest.raises(TrainingError, match=told) as raised:
         launch(job, command=program(lines))
     assert "smaller --per-device-batch-size" in str(raised.value)
 
 
-def test_no_secret_of_the_environment_is_in_the_log(job: Job, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_the_environment_is_in_the_log(
+    job: TrainingJob, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "a1b2c3d4e5f6a7b8")
     command = program(
         "print('logged in with', os.environ['WANDB_API_KEY'], os.environ['HF_TOKEN']); raise KeyError('a1b2c3d4e5f6a7b8')"
@@ -170,13 +174,13 @@ def test_no_secret_of_the_environment_is_in_the_log(job: Job, program: Program, 
     assert "a1b2c3d4" not in job.log.read_text() + str(raised.value)
 
 
-def test_a_log_that_cannot_be_written_hides_neither_the_programs_words_nor_its_end(job: Job, program: Program) -> None:
+def test_a_log_that_cannot_be_written_hides_neither_the_programs_words_nor_its_end(job: TrainingJob, program: Program) -> None:
     job.log.mkdir()
     with pytest.raises(TrainingError, match="ValueError: no space left"):
         launch(job, command=program("print('x' * 200_000, flush=True); raise ValueError('no space left')"))
 
 
-def test_whatever_the_program_started_ends_with_it(job: Job, program: Program) -> None:
+def test_whatever_the_program_started_ends_with_it(job: TrainingJob, program: Program) -> None:
     command = program("""
         import subprocess
         left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -201,18 +205,18 @@ WAITS = """
 """
 
 
-def parent(job: Job, command: list[str]) -> "subprocess.Popen[bytes]":
+def parent(job: TrainingJob, command: list[str]) -> "subprocess.Popen[bytes]":
     code = f"""if True:
         from pathlib import Path
         from journeyman.learn.weights import job, program
-        program.launch(job.Job(Path({str(job.folder)!r})), command={command!r})
+        program.launch(job.TrainingJob(Path({str(job.folder)!r})), command={command!r})
     """
     started = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, start_new_session=True)
     assert within(20, lambda: (job.folder / "pid").is_file() and (job.folder / "pid").read_text() != "")
     return started
 
 
-def test_an_interrupted_parent_waits_for_the_checkpoint(job: Job, program: Program) -> None:
+def test_an_interrupted_parent_waits_for_the_checkpoint(job: TrainingJob, program: Program) -> None:
     started = parent(job, program(WAITS))
     started.send_signal(signal.SIGINT)
     _, said = started.communicate(timeout=20)
@@ -220,7 +224,7 @@ def test_an_interrupted_parent_waits_for_the_checkpoint(job: Job, program: Progr
     assert said.rstrip().endswith(b"KeyboardInterrupt")
 
 
-def test_a_second_interrupt_waits_for_nothing(job: Job, program: Program) -> None:
+def test_a_second_interrupt_waits_for_nothing(job: TrainingJob, program: Program) -> None:
     started = parent(job, program(WAITS.replace("time.sleep(0.3)", "time.sleep(30)")))
     started.send_signal(signal.SIGINT)
     time.sleep(0.5)
@@ -230,7 +234,7 @@ def test_a_second_interrupt_waits_for_nothing(job: Job, program: Program) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_program_does_not_outlive_its_parent(job: Job, program: Program, number: int) -> None:
+def test_the_program_does_not_outlive_its_parent(job: TrainingJob, program: Program, number: int) -> None:
     started = parent(job, program(WAITS))
     os.kill(started.pid, number)
     started.communicate(timeout=20)
@@ -238,6 +242,6 @@ def test_the_program_does_not_outlive_its_parent(job: Job, program: Program, num
     assert (job.folder / "checkpoint").is_file()
 
 
-def test_a_program_that_was_told_to_stop_by_others_says_how_it_goes_on(job: Job, program: Program) -> None:
+def test_a_program_that_was_told_to_stop_by_others_says_how_it_goes_on(job: TrainingJob, program: Program) -> None:
     with pytest.raises(TrainingError, match=r"interrupted before its first update, and goes on .* --resume"):
         launch(job, command=program("os.kill(os.getpid(), signal.SIGTERM); time.sleep(10)"))

@@ -10,22 +10,22 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[weights]'")
 
 from journeyman.errors import InputError, TrainingError
-from journeyman.learn.weights.job import Ended, Job, Report
+from journeyman.learn.weights.job import Ended, TrainingJob, TrainingReport
 from journeyman.learn.weights.program import launch
 from tests.learn.weights.test_program import REPORT
 
 pytestmark = pytest.mark.training
-GUARDED = Report(**{**REPORT.json(), "ended": Ended.GUARDED})
+GUARDED = TrainingReport(**{**REPORT.json(), "ended": Ended.GUARDED})
 
 
-def several(folder: Path, lines: str) -> Report:
+def several(folder: Path, lines: str) -> TrainingReport:
     """Two processes that run these lines, with `folder` and `rank` set."""
     path = folder.parent / "program.py"
     head = "import os, signal, sys, time\nfrom pathlib import Path\nfolder, rank = Path(sys.argv[1]), int(os.environ['RANK'])\n"
     path.write_text(head + textwrap.dedent(lines))
     folder.mkdir()
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    return launch(Job(folder), command=[sys.executable, *launcher, str(path)])
+    return launch(TrainingJob(folder), command=[sys.executable, *launcher, str(path)])
 
 
 def test_a_guard_that_stopped_them_is_told_by_the_report(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Form(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class GateResult:
     """What a run's gate said."""
 
     passed: bool
@@ -46,7 +46,7 @@ class Artifact:
     """The folder of the training that they came from; `None` when they came from elsewhere."""
 
     @property
-    def proof(self) -> Proof | None:
+    def proof(self) -> GateResult | None:
         """What the gate said of them; `None` when they are of no run, and nobody asked.
 
         Raises:
@@ -56,9 +56,9 @@ class Artifact:
             return None
         path = self.run / "result.json"
         if not path.is_file():
-            return Proof(passed=False, reason=f"the run {self.run.name} is not over, or was not proven on held-out tasks")
+            return GateResult(passed=False, reason=f"the run {self.run.name} is not over, or was not proven on held-out tasks")
         found = read_object(path)
-        return Proof(passed=found.get("passed") is True, reason=str(found.get("reason") or "the gate gave no reason"))
+        return GateResult(passed=found.get("passed") is True, reason=str(found.get("reason") or "the gate gave no reason"))
 
     @property
     def name(self) -> str:

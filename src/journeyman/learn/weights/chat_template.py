@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from journeyman.learn.weights.go_template import GoTemplate, Message, Tools
+from journeyman.learn.weights.go_template import GoTemplate, Message, ToolTemplate
 
 _S, _U, _A, _T = "Qsystem0Q", "Quser{}Q", "Qassistant{}Q", "Qresult0Q"
 """Words that no template holds."""
@@ -120,7 +120,7 @@ def _plain(ask: _Asked) -> GoTemplate:
     return with_system
 
 
-def _tools(ask: _Asked, found: GoTemplate) -> Tools | None:
+def _tools(ask: _Asked, found: GoTemplate) -> ToolTemplate | None:
     """What stands around tools; `None` when the template ignores them.
 
     Raises:
@@ -145,7 +145,7 @@ def _tools(ask: _Asked, found: GoTemplate) -> Tools | None:
     opening, end = _behind(name, found.user[1]), _before(to_user, found.user[0])
     talk = [_user(0), _calls(1), _result(), _said(0), _user(1)]
     _, to_result, to_answer, _ = _split(ask(talk, tools=_TOOLS), _ARGUMENTS[0], _T, _A.format(0))
-    return Tools(
+    return ToolTemplate(
         with_system=(before, to_tools),
         without_system=without,
         between=between,

@@ -24,7 +24,7 @@ _ONLY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingConfig:
+class WeightsTrainingConfig:
     """Rows or tasks in, an adapter out. What is `None` is derived, from the method, the model's size and the hardware."""
 
     base_model: str = "Qwen/Qwen2.5-1.5B-Instruct"
@@ -156,7 +156,7 @@ class TrainingConfig:
         return asdict(self)
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "TrainingConfig":
+    def of(cls, found: Mapping[str, Any]) -> "WeightsTrainingConfig":
         """From what `json` gave.
 
         Raises:
@@ -171,6 +171,9 @@ class TrainingConfig:
         return cls(**{**found, **listed})
 
 
+TrainingConfig = WeightsTrainingConfig
+"""As it is called from `journeyman.weights`."""
+
 _WORDS = {
     int: "a whole number",
     float: "a number",
@@ -184,7 +187,7 @@ _WORDS = {
 @cache
 def _kinds() -> Mapping[str, tuple[type, ...]]:
     """By setting, what it may be."""
-    hints = get_type_hints(TrainingConfig)
+    hints = get_type_hints(WeightsTrainingConfig)
     each = {name: get_args(hint) if isinstance(hint, UnionType) else (hint,) for name, hint in hints.items()}
     return {name: tuple(get_origin(kind) or kind for kind in kinds) for name, kinds in each.items()}
 

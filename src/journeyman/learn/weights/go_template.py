@@ -12,7 +12,7 @@ Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class ToolTemplate:
     """What stands around tools, their calls and their results."""
 
     with_system: tuple[str, str]
@@ -43,7 +43,7 @@ class GoTemplate:
     """What makes the model speak."""
     merged: bool = False
     """The system message stands within the first user's turn."""
-    tools: Tools | None = None
+    tools: ToolTemplate | None = None
     notes: tuple[str, ...] = ()
     """What is not carried over, each a sentence."""
 
@@ -100,7 +100,7 @@ class GoTemplate:
         return _if("$first", opening + "{{ $first = false }}", _go(self.user[0]))
 
 
-def _calls(tools: Tools) -> str:
+def _calls(tools: ToolTemplate) -> str:
     """The calls of a turn. Ollama reads here how the model writes one: by the first words in the condition, up to a brace."""
     opening, middle, between, after = tools.call
     one = _if("$i", _go(between)) + "{{ .Function.Name }}" + _go(middle) + "{{ .Function.Arguments }}"

@@ -32,7 +32,7 @@ _BANDWIDTH = 20e9
 """Bytes a second from memory: about one channel of DDR4 or half of two."""
 
 
-class Profile(StrEnum):
+class HardwareProfile(StrEnum):
     """On what the settings are based."""
 
     RYZEN_OPTIMIZED = "RYZEN_OPTIMIZED"
@@ -57,7 +57,7 @@ class Reason(NamedTuple):
 class HardwareConfig:
     """A machine as a training sees it. Sizes in bytes; `None` is unknown. What is recommended follows from the rest."""
 
-    profile: Profile = Profile.AUTO_DETECT
+    profile: HardwareProfile = HardwareProfile.AUTO_DETECT
     cpu_name: str | None = None
     logical_cores: int | None = None
     """Of the machine."""
@@ -214,7 +214,7 @@ class HardwareConfig:
     def _fits(self, shape: Shape, batch: int) -> bool:
         return self._estimate(shape, batch, checkpointing=True).fits is not False
 
-    def _estimate(self, shape: Shape, batch: int, *, checkpointing: bool) -> memory.Estimate:
+    def _estimate(self, shape: Shape, batch: int, *, checkpointing: bool) -> memory.TrainingEstimate:
         """What GRPO with the recommended settings takes for a model of this shape."""
         config = TrainingConfig(
             per_device_batch_size=batch,
@@ -230,7 +230,7 @@ class HardwareConfig:
 
 
 def detect_hardware(
-    profile: Profile | str = Profile.AUTO_DETECT,
+    profile: HardwareProfile | str = HardwareProfile.AUTO_DETECT,
     *,
     root: Path = Path("/"),
     environment: Mapping[str, str] = os.environ,
@@ -243,7 +243,7 @@ def detect_hardware(
         InputError: There is no such profile, or it is `GPU_ENABLED` and there is no GPU that could be used.
     """
     chosen = _profile(profile)
-    if chosen is Profile.RYZEN_OPTIMIZED:
+    if chosen is HardwareProfile.RYZEN_OPTIMIZED:
         return get_ryzen_optimized_config()
     allowed = machine.affinity()
     processor, limits = machine.processor(root, allowed), machine.limits(root)
@@ -252,9 +252,9 @@ def detect_hardware(
     if total is None:
         total, available, physical = _from_psutil(physical)
     left = [size for size in (available, limits.memory_left) if size is not None]
-    found = () if chosen is Profile.CPU_ONLY else gpus.find(environment)
+    found = () if chosen is HardwareProfile.CPU_ONLY else gpus.find(environment)
     unused = _unusable() if found else ""
-    if chosen is Profile.GPU_ENABLED and (not found or unused):
+    if chosen is HardwareProfile.GPU_ENABLED and (not found or unused):
         raise InputError(
             f"the profile GPU_ENABLED needs a GPU, and {unused or 'none was found: ask nvidia-smi, amd-smi or rocm-smi'}"
         )
@@ -281,7 +281,7 @@ def get_ryzen_optimized_config() -> HardwareConfig:
     any machine. But bf16 is off: Zen 3 has AVX2 and no instructions for bf16, which would be emulated, and slower than fp32.
     """
     return HardwareConfig(
-        profile=Profile.RYZEN_OPTIMIZED,
+        profile=HardwareProfile.RYZEN_OPTIMIZED,
         cpu_name="AMD Ryzen 9 5950X 16-Core Processor",
         logical_cores=32,
         usable_cores=32.0,
@@ -292,11 +292,11 @@ def get_ryzen_optimized_config() -> HardwareConfig:
     )
 
 
-def _profile(named: Profile | str) -> Profile:
+def _profile(named: HardwareProfile | str) -> HardwareProfile:
     try:
-        return Profile(named.upper().replace("-", "_"))
+        return HardwareProfile(named.upper().replace("-", "_"))
     except ValueError:
-        raise InputError(f"there is no profile {named!r}; there are {', '.join(Profile)}") from None
+        raise InputError(f"there is no profile {named!r}; there are {', '.join(HardwareProfile)}") from None
 
 
 def _unusable() -> str:

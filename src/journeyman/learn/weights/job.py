@@ -42,7 +42,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class TrainingReport:
     """What the program found. Times in seconds, memory in bytes; `None` is unknown."""
 
     ended: Ended
@@ -72,7 +72,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """The folder of one training."""
 
     folder: Path
@@ -106,12 +106,12 @@ class Job:
         return self.folder / "log.txt"
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> TrainingReport | None:
         """How it ended; `None` while it has not."""
         if not (self.folder / "report.json").is_file():
             return None
         found = self._read("report.json")
-        return Report(**{**found, "ended": Ended(found["ended"])})
+        return TrainingReport(**{**found, "ended": Ended(found["ended"])})
 
     def read_tasks(self, split: Split) -> list[Task]:
         """The tasks of a split; none where the file is missing."""

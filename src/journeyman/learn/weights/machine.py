@@ -16,7 +16,7 @@ _NO_LIMIT = 2**60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CgroupLimits:
     """What the control groups of this process allow; each is that of the tightest group above it. `None` is no limit."""
 
     cores: float | None = None
@@ -36,7 +36,7 @@ class Processor:
     """Of the logical ones that were asked about: two threads of one core count once."""
 
 
-def limits(root: Path) -> Limits:
+def limits(root: Path) -> CgroupLimits:
     """The limits of control groups, version 1 and 2 and both at once."""
     cores: list[float] = []
     memory: list[int] = []
@@ -47,7 +47,7 @@ def limits(root: Path) -> Limits:
         for limit in _first(folder, "memory.max", "memory.limit_in_bytes"):
             memory.append(limit)
             left.extend(max(0, limit - used) for used in _used(folder))
-    return Limits(cores=min(cores, default=None), memory=min(memory, default=None), memory_left=min(left, default=None))
+    return CgroupLimits(cores=min(cores, default=None), memory=min(memory, default=None), memory_left=min(left, default=None))
 
 
 def memory(root: Path) -> tuple[int | None, int | None]:

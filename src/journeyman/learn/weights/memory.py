@@ -39,7 +39,7 @@ _SAMPLING_COPIES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Workload:
     """What memory and time depend on beside the model."""
 
     sequences: int
@@ -68,7 +68,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class TrainingEstimate:
     """Bytes, seconds and tokens; lengths are taken as long as they may be, so a run with shorter texts takes less."""
 
     weights: int
@@ -105,7 +105,7 @@ class Estimate:
         return None if self.limit is None else self.peak <= SPARE * self.limit
 
 
-def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> Estimate:
+def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> TrainingEstimate:
     """What a training with these resolved settings takes on that hardware.
 
     Raises:
@@ -122,7 +122,7 @@ def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
     loading = shape.file_bytes or 0
     libraries = DRIVER if on_gpu else LIBRARIES
     step, steps = _step_seconds(shape, run, hardware), _steps(config)
-    return Estimate(
+    return TrainingEstimate(
         weights=weights,
         adapter=adapter,
         gradients=adapter,
@@ -141,7 +141,7 @@ def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
     )
 
 
-def must_fit(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> Estimate:
+def must_fit(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> TrainingEstimate:
     """The estimate of a training that fits, as far as is known.
 
     Raises:
@@ -158,7 +158,7 @@ def must_fit(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
     return found
 
 
-def _activations(shape: Shape, run: Run, width: int) -> int:
+def _activations(shape: Shape, run: Workload, width: int) -> int:
     """Per token and layer: 2 residuals and 2 normalised inputs of the hidden size; queries, keys and values repeated for each
     head, attention's result and its copy; gate, its activation, up and their product; 7 inner values of rank size. With
     checkpointing only a layer's input is kept, and one layer at a time is computed again (Chen et al. 2016)."""
@@ -171,22 +171,22 @@ def _activations(shape: Shape, run: Run, width: int) -> int:
     return int(run.tokens * width * kept + _WORKING_LAYERS * layer + retained)
 
 
-def _tile(shape: Shape, run: Run) -> int:
+def _tile(shape: Shape, run: Workload) -> int:
     return _TILE_COPIES * min(run.tokens, _TILE_TOKENS) * min(shape.vocabulary, _TILE_WORDS) * _FP32
 
 
-def _cache(shape: Shape, run: Run, width: int) -> int:
+def _cache(shape: Shape, run: Workload, width: int) -> int:
     """Keys and values of all layers, and the layer that is copied when it grows by a token."""
     return 2 * (shape.layers + 1) * shape.kv * run.generated * run.length * width
 
 
-def _run(config: TrainingConfig, *, eager: bool) -> Run:
+def _run(config: TrainingConfig, *, eager: bool) -> Workload:
     batch, passes = _known(config, "per_device_batch_size"), _known(config, "gradient_accumulation_steps")
     prompt, completion = _known(config, "max_prompt_tokens"), _known(config, "max_completion_tokens")
     generations = _known(config, "num_generations")
     samples = config.method == "grpo" or not config.data
     generated = math.lcm(batch * passes, generations) if config.method == "grpo" else batch * generations
-    return Run(
+    return Workload(
         sequences=2 * batch if config.method == "dpo" else batch,
         prompt=prompt,
         completion=completion,
@@ -218,7 +218,7 @@ def _steps(config: TrainingConfig) -> int | None:
     return math.ceil(config.num_examples * config.num_epochs * each / batch)
 
 
-def _step_seconds(shape: Shape, run: Run, hardware: "HardwareConfig") -> float | None:
+def _step_seconds(shape: Shape, run: Workload, hardware: "HardwareConfig") -> float | None:
     """Seconds of an update; `None` where the device's rate is not known.
 
     Operations divided by the device's rate: 2 a parameter and token for a forward pass, 2 for the backward (frozen weights

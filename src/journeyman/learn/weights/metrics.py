@@ -11,7 +11,7 @@ from journeyman.io.jsonl import iter_jsonl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class UpdateMetrics:
     """After one update. `None` is unknown, or has no meaning for the method. Times in seconds, memory in bytes."""
 
     step: int
@@ -56,7 +56,7 @@ class Update:
         return json.dumps(asdict(self), allow_nan=False) + "\n"
 
 
-_NAMES = frozenset(each.name for each in fields(Update))
+_NAMES = frozenset(each.name for each in fields(UpdateMetrics))
 
 
 def finite(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -65,8 +65,8 @@ def finite(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     return {name: None if name in broken else value for name, value in values.items()}, broken
 
 
-def parse(line: str) -> Update:
-    """From what `Update.line` wrote. Fields that a later version added are left out.
+def parse(line: str) -> UpdateMetrics:
+    """From what `UpdateMetrics.line` wrote. Fields that a later version added are left out.
 
     Raises:
         ValueError: It is not that.
@@ -75,10 +75,10 @@ def parse(line: str) -> Update:
     if not isinstance(found, dict) or not isinstance(found.get("step"), int) or not isinstance(found.get("of"), int):
         raise ValueError("no update with its number")
     known = {name: value for name, value in found.items() if name in _NAMES}
-    return Update(**{**known, "broken": tuple(found.get("broken", ()))})
+    return UpdateMetrics(**{**known, "broken": tuple(found.get("broken", ()))})
 
 
-def read(path: Path) -> list[Update]:
+def read(path: Path) -> list[UpdateMetrics]:
     """All whole lines, oldest first; a last line without its end was being written when the program was killed.
 
     Raises:

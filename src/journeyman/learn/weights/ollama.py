@@ -29,7 +29,7 @@ PATIENCE = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class DeploymentProgress:
     """A step on the way: in Ollama's words, and in bytes where some are sent."""
 
     status: str
@@ -97,7 +97,7 @@ class OllamaDeployer:
         self,
         host: str | None = None,
         *,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: Callable[[DeploymentProgress], None] = lambda progress: None,
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         """`host` as OLLAMA_HOST has it, which is what counts where none is given."""
@@ -202,7 +202,7 @@ class OllamaDeployer:
                 if "error" in line:
                     raise Refused(int(line.get("status") or 200), str(line["error"]))
                 self._on_progress(_progress(line))
-        self._on_progress(Progress(status="asking it"))
+        self._on_progress(DeploymentProgress(status="asking it"))
         started = time.perf_counter()
         reply, tokens = self._asked(deployment.name)
         return Deployed(
@@ -267,12 +267,12 @@ class OllamaDeployer:
                     raise
             else:
                 self._on_progress(
-                    Progress(status="the weights are there already", completed=deployment.size, total=deployment.size)
+                    DeploymentProgress(status="the weights are there already", completed=deployment.size, total=deployment.size)
                 )
                 return False
 
             def sent(count: int) -> None:
-                self._on_progress(Progress(status="sending the weights", completed=count, total=deployment.size))
+                self._on_progress(DeploymentProgress(status="sending the weights", completed=count, total=deployment.size))
 
             self._wire.send(path, deployment.gguf, sent, timeout=PATIENCE)
         return True
@@ -339,8 +339,8 @@ def _spoken(found: Any) -> tuple[str, int | None]:
     return str(message.get("content", "")), tokens if isinstance(tokens, int) else None
 
 
-def _progress(line: Mapping[str, Any]) -> Progress:
-    return Progress(status=str(line.get("status", "")), completed=line.get("completed"), total=line.get("total"))
+def _progress(line: Mapping[str, Any]) -> DeploymentProgress:
+    return DeploymentProgress(status=str(line.get("status", "")), completed=line.get("completed"), total=line.get("total"))
 
 
 def _advised(error: Refused, deployment: Deployment | None) -> str:

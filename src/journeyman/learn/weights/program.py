@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from journeyman.errors import InputError, TrainingError
 from journeyman.learn.weights import metrics
-from journeyman.learn.weights.job import Job, Report
+from journeyman.learn.weights.job import TrainingJob, TrainingReport
 
 MODULE = "journeyman.weights"
 PARENT = "JOURNEYMAN_TRAINING_PARENT"
@@ -48,12 +48,12 @@ _NO_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate me
 
 
 def launch(
-    job: Job,
+    job: TrainingJob,
     *,
     command: Sequence[str] | None = None,
     on_metrics: Callable[[Mapping[str, Any]], None] = lambda _: None,
     env: Mapping[str, str] | None = None,
-) -> Report:
+) -> TrainingReport:
     """Run the training program to its end, or go on with what it left.
 
     Args:
@@ -114,7 +114,7 @@ def end_with_parent() -> None:
 class _Follower:
     """Hands on the new lines of metrics.jsonl. A run that goes on writes the file anew, and it is read from its beginning."""
 
-    def __init__(self, job: Job, on_metrics: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, job: TrainingJob, on_metrics: Callable[[Mapping[str, Any]], None]) -> None:
         self._path = job.metrics
         self._on_metrics = on_metrics
         self._file, self._read = self._now()
@@ -204,7 +204,7 @@ def _kill(process: "subprocess.Popen[str]") -> None:
         process.stdin.close()
 
 
-def _ended(job: Job, code: int, last: Sequence[str], *, killed_for_memory: bool) -> Report:
+def _ended(job: TrainingJob, code: int, last: Sequence[str], *, killed_for_memory: bool) -> TrainingReport:
     if code in (0, 3) and (report := job.report) is not None:
         return report
     said = [line.removeprefix(_SAID) for line in last if line.startswith(_SAID)]

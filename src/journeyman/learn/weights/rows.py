@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Said = str | tuple[Mapping[str, Any], ...]
+TextOrMessages = str | tuple[Mapping[str, Any], ...]
 """Plain text, or messages `{"role", "content", "tool_calls"?, "tool_call_id"?}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labelled:
+class LabelledCompletion:
     """One completion that was good or bad: `{"prompt", "completion", "label"}`."""
 
-    prompt: Said
-    completion: Said
+    prompt: TextOrMessages
+    completion: TextOrMessages
     """What the agent wrote; in a conversation also the tools' answers, which are read and not learned."""
     label: bool
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -27,11 +27,11 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class CompletionGroup:
     """Completions of one prompt with what each was worth: `{"prompt", "completions", "rewards"}`."""
 
-    prompt: Said
-    completions: tuple[Said, ...]
+    prompt: TextOrMessages
+    completions: tuple[TextOrMessages, ...]
     rewards: tuple[float, ...]
     """Normalised to mean 0 and, where they differ, standard deviation 1: within the group, or among all attempts at its task
     where those had other prompts and are groups of their own."""
@@ -44,4 +44,4 @@ class Group:
     source: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-Row = Labelled | Group
+Row = LabelledCompletion | CompletionGroup

@@ -13,7 +13,7 @@ from journeyman.learn.weights.llamacpp import Served, end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class RunningServer:
     """A server that was left running."""
 
     model: str
@@ -30,13 +30,13 @@ class Server:
         return began is not None and self.started in (None, began)
 
 
-def keep(served: Served, gguf: Path, folder: Path) -> Server:
+def keep(served: Served, gguf: Path, folder: Path) -> RunningServer:
     """Note a server, so that `stop` finds it.
 
     Raises:
         InputError: The folder cannot be written.
     """
-    server = Server(
+    server = RunningServer(
         model=served.model,
         url=served.url,
         pid=served.pid,
@@ -48,7 +48,7 @@ def keep(served: Served, gguf: Path, folder: Path) -> Server:
     return server
 
 
-def running(folder: Path) -> Iterator[Server]:
+def running(folder: Path) -> Iterator[RunningServer]:
     """The servers of a folder that run, by name. What is left of those that ended is cleared away."""
     for path in sorted(folder.glob("*.json")):
         server = _read(path)
@@ -58,7 +58,7 @@ def running(folder: Path) -> Iterator[Server]:
             path.unlink(missing_ok=True)
 
 
-def stop(folder: Path, model: str) -> Server | None:
+def stop(folder: Path, model: str) -> RunningServer | None:
     """End a server; `None` when there is none of that name that runs."""
     found = next((server for server in running(folder) if server.model == model), None)
     if found is not None:
@@ -71,9 +71,9 @@ def _path(folder: Path, model: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', model)}.json"
 
 
-def _read(path: Path) -> Server | None:
+def _read(path: Path) -> RunningServer | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
-        found = Server(**json.loads(path.read_text(encoding="utf-8")))
+        found = RunningServer(**json.loads(path.read_text(encoding="utf-8")))
         # 0 and below mean groups of processes, ours among them.
         return found if isinstance(found.pid, int) and found.pid > 1 else None
     return None

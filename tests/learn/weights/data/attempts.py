@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from journeyman.capture import chat
-from journeyman.learn.weights.data import Judged
+from journeyman.learn.weights.data import JudgedTrace
 from journeyman.reward import Reward
 from journeyman.trace import Trace
 
@@ -45,5 +45,5 @@ def answered(id: str, answer: str, *, question: str = "2+2?", **more: Any) -> Tr
     return attempt(id, (said("user", question), said("assistant", answer)), **{"raw": {}, **more})
 
 
-def judged(*traces: Trace) -> list[Judged]:
-    return [Judged.of(trace) for trace in traces]
+def judged(*traces: Trace) -> list[JudgedTrace]:
+    return [JudgedTrace.of(trace) for trace in traces]

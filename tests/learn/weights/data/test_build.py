@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from journeyman.agents import coder_prompts, prompts
 from journeyman.agents.answer import call_of
 from journeyman.errors import InputError, SettingError
-from journeyman.learn.weights.data import DatasetConfig, Judged, Sheet, build, read
-from journeyman.learn.weights.rows import Group, Labelled
+from journeyman.learn.weights.data import DatasetCard, DatasetConfig, JudgedTrace, build, read
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion
 from journeyman.models.base import Reply, Request
 from journeyman.playbook import Bullet
 from journeyman.score import Experience, Score
@@ -28,14 +28,14 @@ KTO = DatasetConfig(method="kto")
 GRPO = DatasetConfig(method="grpo")
 
 
-def kto(path: Path, traces: Sequence[Judged], config: DatasetConfig = KTO) -> tuple[list[Labelled], Sheet]:
+def kto(path: Path, traces: Sequence[JudgedTrace], config: DatasetConfig = KTO) -> tuple[list[LabelledCompletion], DatasetCard]:
     sheet = build(traces, path / "rows.jsonl", config)
-    return [row for row in read(path / "rows.jsonl") if isinstance(row, Labelled)], sheet
+    return [row for row in read(path / "rows.jsonl") if isinstance(row, LabelledCompletion)], sheet
 
 
-def grpo(path: Path, traces: Sequence[Judged], config: DatasetConfig = GRPO) -> tuple[list[Group], Sheet]:
+def grpo(path: Path, traces: Sequence[JudgedTrace], config: DatasetConfig = GRPO) -> tuple[list[CompletionGroup], DatasetCard]:
     sheet = build(traces, path / "rows.jsonl", config)
-    return [row for row in read(path / "rows.jsonl") if isinstance(row, Group)], sheet
+    return [row for row in read(path / "rows.jsonl") if isinstance(row, CompletionGroup)], sheet
 
 
 def messages(said: object) -> list[dict[str, Any]]:
@@ -62,11 +62,11 @@ def test_plain_rows_are_the_question_and_the_last_answer(tmp_path: Path) -> None
 
 def test_a_person_s_word_goes_before_the_reward_and_that_before_the_auto_labeler_s(tmp_path: Path) -> None:
     traces = [
-        Judged(trace=answered("a", "1"), said=True, worth=0.0, proposed=False),
-        Judged(trace=answered("b", "2"), worth=0.7, proposed=False),
-        Judged(trace=answered("c", "3"), worth=0.69, proposed=True),
-        Judged(trace=answered("d", "4"), proposed=True),
-        Judged(trace=answered("e", "5")),
+        JudgedTrace(trace=answered("a", "1"), said=True, worth=0.0, proposed=False),
+        JudgedTrace(trace=answered("b", "2"), worth=0.7, proposed=False),
+        JudgedTrace(trace=answered("c", "3"), worth=0.69, proposed=True),
+        JudgedTrace(trace=answered("d", "4"), proposed=True),
+        JudgedTrace(trace=answered("e", "5")),
     ]
     unknown = "traces of which nobody knows what they were worth: left out"
     rows, sheet = kto(tmp_path, traces, replace(KTO, threshold=0.7))
@@ -81,8 +81,8 @@ def test_a_person_s_word_goes_before_the_reward_and_that_before_the_auto_labeler
 def test_nobody_learns_from_tasks_that_are_held_out_or_chosen_by(tmp_path: Path) -> None:
     traces = [
         *judged(answered("a", "1", reward=1.0), answered("b", "2", reward=1.0, raw={"split": "held_out"})),
-        Judged(trace=answered("c", "3", reward=1.0), worth=1.0, split=Split.HELD_OUT),
-        Judged(trace=answered("d", "4", reward=1.0), worth=1.0, split=Split.VALIDATION),
+        JudgedTrace(trace=answered("c", "3", reward=1.0), worth=1.0, split=Split.HELD_OUT),
+        JudgedTrace(trace=answered("d", "4", reward=1.0), worth=1.0, split=Split.VALIDATION),
     ]
     rows, sheet = kto(tmp_path, traces)
     assert [row.source["trace"] for row in rows] == ["a"]
@@ -95,7 +95,7 @@ def test_nobody_learns_from_tasks_that_are_held_out_or_chosen_by(tmp_path: Path)
 def test_an_experience_gives_a_row(tmp_path: Path) -> None:
     task, trace = Task(id="t", question="2+2?"), answered("a", "4", reward=1.0)
     experience = Experience(task, trace, Score(trace_id="a", rewards=trace.rewards))
-    ((row,), _) = kto(tmp_path, [Judged.of_experience(experience)])
+    ((row,), _) = kto(tmp_path, [JudgedTrace.of_experience(experience)])
     assert row.label
 
 
@@ -109,7 +109,7 @@ def test_a_completion_stands_there_once_and_the_greater_number_of_verdicts_decid
         "rows that were called good as often as bad: left out": 2,
         "rows whose prompt and completion were there already: left out": 2,
     }
-    ((row, other), _) = kto(tmp_path, [*judged(*traces, *split), Judged(trace=answered("f", "5"), said=False)])
+    ((row, other), _) = kto(tmp_path, [*judged(*traces, *split), JudgedTrace(trace=answered("f", "5"), said=False)])
     assert (row.label, other.label) == (True, False)
 
 
@@ -262,7 +262,7 @@ def test_text_that_is_too_long_is_left_out(tmp_path: Path) -> None:
     assert [row.completion for row in rows] == ["4"]
 
 
-def _many(good: int, bad: int) -> list[Judged]:
+def _many(good: int, bad: int) -> list[JudgedTrace]:
     return judged(*(answered(f"{at}", f"answer {at}", reward=float(at < good), minute=at) for at in range(good + bad)))
 
 
@@ -338,7 +338,7 @@ def test_the_same_traces_give_the_same_bytes_in_any_order(
 
 def test_a_datasheet_says_what_is_in_the_file_and_what_is_not(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    sheet = build([*_many(3, 1), Judged(trace=answered("z", "?"))], path, KTO)
+    sheet = build([*_many(3, 1), JudgedTrace(trace=answered("z", "?"))], path, KTO)
     told = json.loads((tmp_path / "rows.jsonl.sheet.json").read_text())
     assert told == json.loads(json.dumps(sheet.json()))
     assert told["rewards"] == {"known": 4, "mean": 0.75, "histogram": [1, *[0] * 8, 3]}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journeyman.errors import InputError
 from journeyman.learn.weights.data import read, write
 from journeyman.learn.weights.data.forms import normalised
-from journeyman.learn.weights.rows import Group, Labelled, Row
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row
 from tests.support.examples import examples
 
 CALL = {"type": "function", "id": "c1", "function": {"name": "order", "arguments": {"sku": "mug", "n": None}}}
@@ -45,7 +45,9 @@ _score = st.floats(0, 1)
 
 
 def _labelled(prompt: st.SearchStrategy[Any], completion: st.SearchStrategy[Any]) -> st.SearchStrategy[Row]:
-    return st.builds(Labelled, prompt=prompt, completion=completion, label=st.booleans(), tools=_tools, source=_source)
+    return st.builds(
+        LabelledCompletion, prompt=prompt, completion=completion, label=st.booleans(), tools=_tools, source=_source
+    )
 
 
 @st.composite
@@ -54,7 +56,7 @@ def _group(draw: st.DrawFn, prompt: st.SearchStrategy[Any], completion: st.Searc
     scores = tuple(draw(st.lists(_score, min_size=len(completions), max_size=len(completions))))
     probability = st.none() | st.lists(st.floats(-50, 0), max_size=3).map(tuple)
     logprobs = draw(st.just([]) | st.lists(probability, min_size=len(completions), max_size=len(completions)))
-    return Group(
+    return CompletionGroup(
         prompt=draw(prompt),
         completions=completions,
         rewards=normalised(scores),
@@ -88,14 +90,17 @@ def test_any_bytes_are_rows_or_one_sentence(tmp_path: Path, suffix: str, written
     path = tmp_path / f"any{suffix}"
     path.write_bytes(written)
     try:
-        assert all(isinstance(row, Labelled | Group) for row in read(path))
+        assert all(isinstance(row, LabelledCompletion | CompletionGroup) for row in read(path))
     except InputError as error:
         assert str(path) in str(error)  # noqa: PT017 - either is right
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path, suffix: str) -> None:
-    rows = [Labelled(prompt=TALK, completion=DONE, label=True), Labelled(prompt=TALK, completion=DONE[:1], label=False)]
+    rows = [
+        LabelledCompletion(prompt=TALK, completion=DONE, label=True),
+        LabelledCompletion(prompt=TALK, completion=DONE[:1], label=False),
+    ]
     for name in ("a", "b"):
         write(tmp_path / f"{name}{suffix}", rows)
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
@@ -146,10 +151,10 @@ def test_a_row_that_cannot_be_used_is_named_by_file_and_line(tmp_path: Path, row
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_holds_one_kind_and_one_form(tmp_path: Path, suffix: str) -> None:
-    plain = Labelled(prompt="x", completion="y", label=True)
+    plain = LabelledCompletion(prompt="x", completion="y", label=True)
     others: tuple[Row, ...] = (
-        Labelled(prompt=TALK, completion=DONE, label=True),
-        Group(prompt="x", completions=("y",), rewards=(0.0,)),
+        LabelledCompletion(prompt=TALK, completion=DONE, label=True),
+        CompletionGroup(prompt="x", completions=("y",), rewards=(0.0,)),
     )
     for other in others:
         with pytest.raises(InputError, match=r"row 2 .* a file holds one"):
@@ -159,12 +164,12 @@ def test_a_file_holds_one_kind_and_one_form(tmp_path: Path, suffix: str) -> None
 
 def test_what_stood_there_stays_when_a_row_cannot_be_written(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    write(path, [Labelled(prompt="x", completion="y", label=True)])
+    write(path, [LabelledCompletion(prompt="x", completion="y", label=True)])
     for broken in ("\ud800", "\udfff"):
         with pytest.raises(InputError, match="surrogate"):
-            write(path, [Labelled(prompt="x", completion=broken, label=True)])
+            write(path, [LabelledCompletion(prompt="x", completion=broken, label=True)])
     with pytest.raises(InputError, match="row 1 cannot be written"):
-        write(path, [Group(prompt="x", completions=("y",), rewards=(float("nan"),))])
+        write(path, [CompletionGroup(prompt="x", completions=("y",), rewards=(float("nan"),))])
     assert [row.prompt for row in read(path)] == ["x"]
     assert list(tmp_path.iterdir()) == [path]
 
@@ -182,7 +187,7 @@ def test_arguments_in_openai_s_text_become_the_object_that_templates_want(tmp_pa
     row = {"prompt": [*TALK], "completion": [{"role": "assistant", "content": None, "tool_calls": [call]}], "label": False}
     path.write_text(json.dumps(row))
     (found,) = read(path)
-    assert isinstance(found, Labelled)
+    assert isinstance(found, LabelledCompletion)
     message = found.completion[0]
     assert isinstance(message, dict)
     assert message["content"] == ""
@@ -196,7 +201,7 @@ def test_rewards_that_were_never_normalised_are(tmp_path: Path) -> None:
         '{"prompt": "x", "completions": ["a", "b"], "rewards": [30, 10]}\n'
         '{"prompt": "x", "completions": ["a"], "rewards": [0.87], "scores": [1]}\n'
     )
-    raw, wide, part = (row for row in read(path) if isinstance(row, Group))
+    raw, wide, part = (row for row in read(path) if isinstance(row, CompletionGroup))
     assert (raw.rewards, raw.scores) == ((1.0, -1.0), (1.0, 0.0))
     assert (wide.rewards, wide.scores) == ((1.0, -1.0), ())
     assert (part.rewards, part.scores) == ((0.87,), (1.0,))

@@ -7,7 +7,7 @@ import pytest
 
 from journeyman.learn.weights import metrics
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.metrics import Update
+from journeyman.learn.weights.metrics import UpdateMetrics
 from journeyman.learn.weights.train import guards
 
 CURVES = Path(__file__).parent / "curves"
@@ -15,7 +15,7 @@ HEALTHY = sorted(path.stem for path in CURVES.glob("*-healthy.jsonl"))
 COLLAPSED = sorted(path.stem for path in CURVES.glob("*-collapsed.jsonl"))
 
 
-def curve(name: str) -> list[Update]:
+def curve(name: str) -> list[UpdateMetrics]:
     return metrics.read(CURVES / f"{name}.jsonl")
 
 
@@ -25,12 +25,12 @@ def config(name: str) -> TrainingConfig:
     return TrainingConfig(method=method, beta=beta, learning_rate=0.01, max_completion_tokens=64)
 
 
-def blind(updates: list[Update]) -> list[Update]:
+def blind(updates: list[UpdateMetrics]) -> list[UpdateMetrics]:
     """The same run without a look at validation tasks."""
     return [replace(each, validation=None, solved=None) for each in updates]
 
 
-def stopped(updates: list[Update], told: TrainingConfig) -> tuple[int, guards.Stop] | None:
+def stopped(updates: list[UpdateMetrics], told: TrainingConfig) -> tuple[int, guards.StopDecision] | None:
     """At which update the run would have been stopped, and why."""
     for at in range(1, len(updates) + 1):
         if stop := guards.verdict(updates[:at], told):
@@ -69,15 +69,15 @@ def test_a_run_that_fell_apart_is_stopped_without_looks_too(name: str) -> None:
     assert found[1].good_until <= found[0] - guards.WINDOW or found[1].good_until == 0
 
 
-def run(count: int, method: str = "grpo", **values: float) -> list[Update]:
+def run(count: int, method: str = "grpo", **values: float) -> list[UpdateMetrics]:
     """A run that goes well and in which nothing happens."""
-    named = {name: value for name, value in values.items() if name in Update.__dataclass_fields__}
+    named = {name: value for name, value in values.items() if name in UpdateMetrics.__dataclass_fields__}
     more = {name.replace("__", "/"): value for name, value in values.items() if name not in named}
-    start = Update(step=0, of=100, reward=0.5, entropy=0.5, kl=0.01, ess=0.8, completion_tokens=20.0)
+    start = UpdateMetrics(step=0, of=100, reward=0.5, entropy=0.5, kl=0.01, ess=0.8, completion_tokens=20.0)
     return [replace(start, step=step, **named, more=more) for step in range(1, count + 1)]  # type: ignore[arg-type]
 
 
-def after(first: list[Update], then: list[Update]) -> list[Update]:
+def after(first: list[UpdateMetrics], then: list[UpdateMetrics]) -> list[UpdateMetrics]:
     return [replace(each, step=step) for step, each in enumerate((*first, *then), start=1)]
 
 
@@ -85,7 +85,7 @@ def test_a_gradient_that_is_no_number_stops_at_once_and_the_update_before_was_go
     updates = after(run(3), [replace(each, broken=("grad_norm",)) for each in run(1)])
     assert guards.verdict(updates[:3], config("grpo")) is None
     stop = guards.verdict(updates, config("grpo"))
-    assert stop == guards.Stop("the gradient was no number at update 4: the learning rate 0.01 is too high", 3)
+    assert stop == guards.StopDecision("the gradient was no number at update 4: the learning rate 0.01 is too high", 3)
 
 
 def test_an_entropy_near_nothing_stops_only_where_nothing_was_won_by_it() -> None:

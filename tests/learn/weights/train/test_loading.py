@@ -26,7 +26,7 @@ from transformers import (
 from journeyman.errors import InputError, ModelRefused, SettingError
 from journeyman.learn.weights.adapters import read_adapter
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.train.loading import Loaded, load, save_adapter
+from journeyman.learn.weights.train.loading import LoadedModel, load, save_adapter
 from journeyman.models import WEIGHTS
 from journeyman.models.local import load as load_to_decode
 
@@ -61,12 +61,12 @@ def config(**settings: Any) -> TrainingConfig:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Loaded:
+def loaded() -> LoadedModel:
     return load(config())
 
 
 @pytest.fixture
-def adapter(loaded: Loaded, tmp_path: Path) -> Path:
+def adapter(loaded: LoadedModel, tmp_path: Path) -> Path:
     save_adapter(loaded.model, loaded.tokenizer, tmp_path / "adapter", NOTED)
     return tmp_path / "adapter"
 
@@ -88,7 +88,7 @@ def test_every_linear_layer_but_the_head_is_adapted(made: PretrainedConfig, laye
     torch.testing.assert_close(found.model(ids).logits, before)
 
 
-def test_two_loads_with_one_seed_are_the_same_to_the_last_bit(loaded: Loaded) -> None:
+def test_two_loads_with_one_seed_are_the_same_to_the_last_bit(loaded: LoadedModel) -> None:
     again = load(config())
     assert all(torch.equal(one, other) for one, other in zip(loaded.model.parameters(), again.model.parameters(), strict=True))
     other = load(config(seed=1))
@@ -97,7 +97,7 @@ def test_two_loads_with_one_seed_are_the_same_to_the_last_bit(loaded: Loaded) ->
     )
 
 
-def test_an_adapter_is_known_by_its_weights(loaded: Loaded, adapter: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_known_by_its_weights(loaded: LoadedModel, adapter: Path, tmp_path: Path) -> None:
     again = save_adapter(loaded.model, loaded.tokenizer, tmp_path / "again", {**NOTED, "method": "rft", "domain": "oslo"})
     found = read_adapter(adapter)
     assert again.digest == found.digest
@@ -107,14 +107,14 @@ def test_an_adapter_is_known_by_its_weights(loaded: Loaded, adapter: Path, tmp_p
     assert save_adapter(other.model, other.tokenizer, tmp_path / "other", NOTED).digest != found.digest
 
 
-def test_an_adapter_that_is_there_is_replaced_whole(loaded: Loaded, adapter: Path) -> None:
+def test_an_adapter_that_is_there_is_replaced_whole(loaded: LoadedModel, adapter: Path) -> None:
     (adapter / "stale.txt").write_text("old")
     save_adapter(loaded.model, loaded.tokenizer, adapter, NOTED)
     assert not (adapter / "stale.txt").exists()
     assert [path.name for path in adapter.parent.iterdir()] == ["adapter"]
 
 
-def test_training_goes_on_from_an_adapter_and_decoding_uses_it(loaded: Loaded, tmp_path: Path) -> None:
+def test_training_goes_on_from_an_adapter_and_decoding_uses_it(loaded: LoadedModel, tmp_path: Path) -> None:
     torch.manual_seed(3)
     changed = load(config())
     for name, weight in changed.model.named_parameters():

@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weig
 
 from transformers import AutoTokenizer
 
-from journeyman.learn.weights.train.masks import Encoder, Tokens
+from journeyman.learn.weights.train.masks import RowEncoder, Tokens
 from journeyman.models import WEIGHTS
 
 TEMPLATES = Path("tests/data/chat_templates")
@@ -69,11 +69,11 @@ def tool(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("shape", ALL)
 @given(asked=PERSON, said=AGENT)
 def test_an_answer_is_learned_to_its_end_and_nothing_else(shape: str, asked: str, said: str) -> None:
-    tokens = Encoder(MADE[shape]).encode((person(asked),), (agent(said),))
+    tokens = RowEncoder(MADE[shape]).encode((person(asked),), (agent(said),))
     assert tokens is not None
     written = {"headers": said.strip(), "turns": said.strip(), "inst": f" {said}"}.get(shape, said)
     assert own(shape, tokens) == written + END.get(shape, "<|im_end|>")
-    assert list(tokens.prompt) == Encoder(MADE[shape]).prompt((person(asked),))
+    assert list(tokens.prompt) == RowEncoder(MADE[shape]).prompt((person(asked),))
 
 
 @pytest.mark.parametrize("shape", ALL)
@@ -85,7 +85,7 @@ def test_what_people_say_between_two_answers_is_read_and_not_learned(
     completion = [agent(turns[0][1])]
     for asked, said in turns[1:]:
         completion += [person(asked), agent(said)]
-    tokens = Encoder(MADE[shape]).encode(prompt, tuple(completion))
+    tokens = RowEncoder(MADE[shape]).encode(prompt, tuple(completion))
     assert tokens is not None
     learned = own(shape, tokens)
     assert not set(learned) & set("UVWXYZ?")
@@ -110,7 +110,7 @@ def test_calls_are_learned_and_what_tools_answer_is_not(
     completion: list[dict[str, Any]] = []
     for city in cities:
         completion += [call(said, city), tool(answer)]
-    tokens = Encoder(MADE[shape]).encode((person(asked),), (*completion, agent(last)), (WEATHER,))
+    tokens = RowEncoder(MADE[shape]).encode((person(asked),), (*completion, agent(last)), (WEATHER,))
     assert tokens is not None
     learned = own(shape, tokens)
     assert not set(learned) & set("0123456789UVWXYZ?")
@@ -124,7 +124,7 @@ def test_calls_are_learned_and_what_tools_answer_is_not(
 @given(prompt=st.text(min_size=1, max_size=40), completion=st.text(min_size=1, max_size=40))
 def test_plain_text_is_what_the_model_reads_and_writes(prompt: str, completion: str) -> None:
     made = MADE["embedded"]
-    tokens = Encoder(made).encode(prompt, completion)
+    tokens = RowEncoder(made).encode(prompt, completion)
     assert tokens is not None
     assert list(tokens.prompt) == made(prompt)["input_ids"]
     assert made.decode(tokens.completion).removesuffix("<|im_end|>") == completion.removesuffix("<|im_end|>")
@@ -134,15 +134,15 @@ def test_plain_text_is_what_the_model_reads_and_writes(prompt: str, completion: 
 
 def test_a_template_with_marks_and_one_without_agree() -> None:
     said = ((person("Where?"),), (call("So:", "Oslo"), tool("4 degrees"), agent("Cold.")))
-    marked, found = (Encoder(MADE[shape]).encode(*said) for shape in ("chatml_marked", "chatml"))
+    marked, found = (RowEncoder(MADE[shape]).encode(*said) for shape in ("chatml_marked", "chatml"))
     assert marked is not None
     assert found is not None
     assert own("chatml_marked", marked) == own("chatml", found)
 
 
 def test_a_prompt_keeps_its_end() -> None:
-    whole = Encoder(MADE["embedded"]).encode((person("one two three four"),), (agent("five"),))
-    cut = Encoder(MADE["embedded"], max_prompt=5).encode((person("one two three four"),), (agent("five"),))
+    whole = RowEncoder(MADE["embedded"]).encode((person("one two three four"),), (agent("five"),))
+    cut = RowEncoder(MADE["embedded"], max_prompt=5).encode((person("one two three four"),), (agent("five"),))
     assert whole is not None
     assert cut is not None
     assert cut.prompt == whole.prompt[-5:]
@@ -151,14 +151,14 @@ def test_a_prompt_keeps_its_end() -> None:
 
 def test_a_completion_keeps_the_turns_that_fit_whole() -> None:
     said = ((person("Where?"),), (call("So:", "Oslo"), tool("4 degrees"), agent("It is cold there.")))
-    whole = Encoder(MADE["chatml"]).encode(*said)
+    whole = RowEncoder(MADE["chatml"]).encode(*said)
     assert whole is not None
-    cut = Encoder(MADE["chatml"], max_completion=len(whole.completion) - 1).encode(*said)
+    cut = RowEncoder(MADE["chatml"], max_completion=len(whole.completion) - 1).encode(*said)
     assert cut is not None
     assert cut.completion == whole.completion[: len(cut.completion)]
     assert own("chatml", cut).endswith("</tool_call><|im_end|>")
     assert cut.own[-1]
-    assert Encoder(MADE["chatml"], max_completion=5).encode(*said) is None
+    assert RowEncoder(MADE["chatml"], max_completion=5).encode(*said) is None
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_a_template_that_does_not_tell_whose_words_are_whose_is_refused(
     shape: str, completion: tuple[dict[str, Any], ...], says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
-        Encoder(MADE[shape]).encode((person("U"),), completion)
+        RowEncoder(MADE[shape]).encode((person("U"),), completion)
 
 
 def test_a_conversation_needs_a_template() -> None:
     plain = AutoTokenizer.from_pretrained(WEIGHTS / "small")
     plain.chat_template = None
     with pytest.raises(InputError, match="no chat template: give rows of plain text"):
-        Encoder(plain).encode((person("U"),), (agent("a"),))
-    assert Encoder(plain).encode("U", "a") is not None
+        RowEncoder(plain).encode((person("U"),), (agent("a"),))
+    assert RowEncoder(plain).encode("U", "a") is not None

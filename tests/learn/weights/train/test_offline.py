@@ -16,35 +16,35 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import normalised
-from journeyman.learn.weights.rows import Group, Labelled
-from journeyman.learn.weights.train.masks import Encoder
-from journeyman.learn.weights.train.offline import CAP, WINDOW, Offline, ess, grpo_offline
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion
+from journeyman.learn.weights.train.masks import RowEncoder
+from journeyman.learn.weights.train.offline import CAP, WINDOW, OfflineGRPOTrainer, ess, grpo_offline
 from journeyman.learn.weights.train.sampling import groups
 from tests.support import grpo
 
 
-def row(number: int = 0, **parts: Any) -> Group:
+def row(number: int = 0, **parts: Any) -> CompletionGroup:
     task = grpo.TASKS[number]
     said = tuple(({"role": "assistant", "content": text},) for text in (task.answer, '{"name": "order"}', "no"))
     scores = parts.get("scores", (1.0, 0.4, 0.3))
-    return Group(
+    return CompletionGroup(
         prompt=grpo.put(task), completions=said, **{"rewards": normalised(scores or (0.0,)), "scores": scores, **parts}
     )
 
 
-def made(folder: Path, rows: Any, **settings: Any) -> Offline:
+def made(folder: Path, rows: Any, **settings: Any) -> OfflineGRPOTrainer:
     settings = {"method": "grpo-offline", "max_completion_tokens": 64, **settings}
     return grpo_offline(grpo.work(folder, rows=rows, **settings))
 
 
-def reference(model: Any, rows: list[Group], tokenizer: Any, temperature: float) -> Any:
+def reference(model: Any, rows: list[CompletionGroup], tokenizer: Any, temperature: float) -> Any:
     """The objective of the docstring, token by token, without batches, padding or anybody's library for it."""
     total, count = torch.tensor(0.0), 0
     for group in rows:
         mean = sum(group.scores) / len(group.scores)
         spread = math.sqrt(sum((score - mean) ** 2 for score in group.scores) / len(group.scores))
         for said, score, recorded in zip(group.completions, group.scores, group.logprobs, strict=True):
-            tokens = Encoder(tokenizer).encode(group.prompt, said)
+            tokens = RowEncoder(tokenizer).encode(group.prompt, said)
             assert tokens is not None
             assert recorded is not None
             ids = torch.tensor([[*tokens.prompt, *tokens.completion]])
@@ -57,7 +57,7 @@ def reference(model: Any, rows: list[Group], tokenizer: Any, temperature: float)
     return total / count
 
 
-def recorded(folder: Path, shift: float = 0.0) -> list[Group]:
+def recorded(folder: Path, shift: float = 0.0) -> list[CompletionGroup]:
     """Two groups, with the log-probabilities of the starting model, moved up and down by turns."""
     trainer = made(folder, [row(0), row(1)])
     found = [tuple(value + shift * (-1) ** at for at, value in enumerate(each.logprobs or ())) for each in trainer._rows]
@@ -65,11 +65,11 @@ def recorded(folder: Path, shift: float = 0.0) -> list[Group]:
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> list[Group]:
+def moved(tmp_path_factory: pytest.TempPathFactory) -> list[CompletionGroup]:
     return recorded(tmp_path_factory.mktemp("recorded"), 0.4)
 
 
-def inputs(trainer: Offline, rows: int = 6) -> dict[str, Any]:
+def inputs(trainer: OfflineGRPOTrainer, rows: int = 6) -> dict[str, Any]:
     trainer.current_gradient_accumulation_steps = 1
     trainer.args.steps_per_generation = 1
     return trainer._generate_and_score_completions([{"row": number} for number in range(rows)])
@@ -80,7 +80,7 @@ def gradients(model: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.3])
-def test_loss_and_gradient_are_those_of_the_formula(tmp_path: Path, moved: list[Group], temperature: float) -> None:
+def test_loss_and_gradient_are_those_of_the_formula(tmp_path: Path, moved: list[CompletionGroup], temperature: float) -> None:
     trainer = made(tmp_path, moved, temperature=temperature)
     # A fresh adapter has a zero in it that hides half of the gradient.
     for name, weight in trainer.model.named_parameters():
@@ -126,7 +126,7 @@ def test_a_token_weighs_no_more_than_its_bound(tmp_path: Path) -> None:
     assert trainer._metrics["train"]["cispo_clip_ratio"] == [0.0, pytest.approx(share), pytest.approx(share)]
 
 
-def test_without_importance_every_token_weighs_the_same(tmp_path: Path, moved: list[Group]) -> None:
+def test_without_importance_every_token_weighs_the_same(tmp_path: Path, moved: list[CompletionGroup]) -> None:
     right, wrong = made(tmp_path / "a", moved), made(tmp_path / "b", moved, importance=False)
     losses = [float(trainer._compute_loss(trainer.model, inputs(trainer)).detach()) for trainer in (right, wrong)]
     batch = inputs(wrong)
@@ -171,7 +171,7 @@ def test_a_completion_that_the_limit_cut_is_not_taught_to_end(tmp_path: Path) ->
     assert found.logprobs == (*cut, 0.0)
 
 
-def test_beta_pulls_towards_the_start_without_a_second_adapter(tmp_path: Path, moved: list[Group]) -> None:
+def test_beta_pulls_towards_the_start_without_a_second_adapter(tmp_path: Path, moved: list[CompletionGroup]) -> None:
     trainer = made(tmp_path, moved, beta=0.5)
     free = trainer._compute_loss(trainer.model, inputs(trainer))
     assert list(trainer.model.peft_config) == ["default"]
@@ -253,7 +253,7 @@ def test_a_small_effective_sample_size_is_warned_of_once(tmp_path: Path, caplog:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([Labelled(prompt="a", completion="b", label=True)], "there are none"),
+        ([LabelledCompletion(prompt="a", completion="b", label=True)], "there are none"),
         ([row(scores=(0.5, 0.5, 0.5))], "all worth the same"),
     ],
 )

@@ -14,7 +14,7 @@ import torch
 from journeyman.errors import InputError
 from journeyman.learn.weights.train.batches import teaching
 from journeyman.learn.weights.train.merged import merged
-from journeyman.learn.weights.train.online import Online, grpo
+from journeyman.learn.weights.train.online import OnlineGRPOTrainer, grpo
 from journeyman.trace import Trace
 from tests.support.grpo import TASKS, Judge, by_length
 from tests.support.grpo import work as small_work
@@ -25,7 +25,7 @@ def work(folder: Path, judge: Judge | None = None, **settings: Any) -> Any:
     return small_work(folder, judge, **{"temperature": 4.0, **settings})
 
 
-def adapter(trainer: Online) -> dict[str, torch.Tensor]:
+def adapter(trainer: OnlineGRPOTrainer) -> dict[str, torch.Tensor]:
     return {name: weight.detach().clone() for name, weight in trainer.model.named_parameters() if "lora_" in name}
 
 
@@ -42,7 +42,7 @@ def watch(trainer: Any) -> list[tuple[Any, list[dict[str, Any]]]]:
     return made
 
 
-def logs(trainer: Online) -> list[dict[str, Any]]:
+def logs(trainer: OnlineGRPOTrainer) -> list[dict[str, Any]]:
     return [entry for entry in trainer.state.log_history if "reward" in entry]
 
 
@@ -200,7 +200,7 @@ def test_a_batch_without_what_teaches_nothing_has_the_same_loss_and_gradient(tmp
     trainer.current_gradient_accumulation_steps = 1
     for each in (batch, less):
         trainer.model.zero_grad()
-        loss = super(Online, trainer)._compute_loss(trainer.model, each)
+        loss = super(OnlineGRPOTrainer, trainer)._compute_loss(trainer.model, each)
         loss.backward()
         found.append(
             (

@@ -3,18 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.learn.weights.rows import Group, Labelled
-from journeyman.learn.weights.train.pairs import MARGIN, Pair, pairs
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion
+from journeyman.learn.weights.train.pairs import MARGIN, PreferencePair, pairs
 
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
 
-def group(*scores: float, told: bool = True) -> Group:
+def group(*scores: float, told: bool = True) -> CompletionGroup:
     said = tuple(f"{n}" for n in range(len(scores)))
-    return Group(prompt="p", completions=said, rewards=scores, scores=scores if told else ())
+    return CompletionGroup(prompt="p", completions=said, rewards=scores, scores=scores if told else ())
 
 
-def between(pair: Pair) -> tuple[str, str]:
+def between(pair: PreferencePair) -> tuple[str, str]:
     assert isinstance(pair.chosen, str)
     assert isinstance(pair.rejected, str)
     return pair.chosen, pair.rejected
@@ -44,6 +44,7 @@ def test_where_only_normalised_rewards_are_told_any_difference_counts() -> None:
 
 def test_good_and_bad_completions_of_one_prompt_are_paired() -> None:
     rows = [
-        Labelled(prompt=p, completion=c, label=good) for p, c, good in [("p", "a", True), ("q", "b", False), ("p", "c", False)]
+        LabelledCompletion(prompt=p, completion=c, label=good)
+        for p, c, good in [("p", "a", True), ("q", "b", False), ("p", "c", False)]
     ]
     assert [between(pair) for pair in pairs(rows)] == [("a", "c")]

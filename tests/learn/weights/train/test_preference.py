@@ -15,9 +15,9 @@ from transformers import PrinterCallback
 
 from journeyman.errors import InputError, MissingExtra, SettingError
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Group, Labelled, Row, Said
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.job import TrainingJob
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
+from journeyman.learn.weights.train.base import TrainingSetup
 from journeyman.learn.weights.train.columns import IGNORED, mismatched
 from journeyman.learn.weights.train.loading import load
 from journeyman.learn.weights.train.preference import dpo, kto, rft
@@ -28,27 +28,27 @@ PROMPT = ({"role": "user", "content": "WWW"},)
 END = "<|im_end|>"
 
 
-def answer(text: str) -> Said:
+def answer(text: str) -> TextOrMessages:
     return ({"role": "assistant", "content": text},)
 
 
-def with_a_tool(text: str) -> Said:
+def with_a_tool(text: str) -> TextOrMessages:
     """A call, its answer in digits, and the text."""
     function = {"name": "look", "arguments": {"at": "abc"}}
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function", "function": function}]}
     return (call, {"role": "tool", "tool_call_id": "1", "content": "4711"}, {"role": "assistant", "content": text})
 
 
-def labels(*said: tuple[Said, bool]) -> list[Row]:
-    return [Labelled(prompt=PROMPT, completion=completion, label=good) for completion, good in said]
+def labels(*said: tuple[TextOrMessages, bool]) -> list[Row]:
+    return [LabelledCompletion(prompt=PROMPT, completion=completion, label=good) for completion, good in said]
 
 
-def group(better: Said, worse: Said) -> Group:
-    return Group(prompt=PROMPT, completions=(worse, better), rewards=(-1.0, 1.0), scores=(0.0, 1.0))
+def group(better: TextOrMessages, worse: TextOrMessages) -> CompletionGroup:
+    return CompletionGroup(prompt=PROMPT, completions=(worse, better), rewards=(-1.0, 1.0), scores=(0.0, 1.0))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Work:
+def made(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
     config = TrainingConfig(
         base_model="embedded:small",
         per_device_batch_size=2,
@@ -64,9 +64,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Work:
     )
     loaded = load(config)
     loaded.tokenizer.chat_template = CHATML.read_text()
-    return Work(
+    return TrainingSetup(
         config=config,
-        job=Job(tmp_path_factory.mktemp("job")),
+        job=TrainingJob(tmp_path_factory.mktemp("job")),
         model=loaded.model,
         tokenizer=loaded.tokenizer,
         tasks=(),
@@ -77,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Work:
     )
 
 
-def with_rows(made: Work, rows: Sequence[Row], **settings: Any) -> Work:
+def with_rows(made: TrainingSetup, rows: Sequence[Row], **settings: Any) -> TrainingSetup:
     return replace(made, rows=rows, config=replace(made.config, **settings))
 
 
@@ -87,14 +87,14 @@ def batch(trainer: Any) -> dict[str, Any]:
     return found
 
 
-def marked(made: Work, ids: Any, mask: Any) -> list[str]:
+def marked(made: TrainingSetup, ids: Any, mask: Any) -> list[str]:
     return [made.tokenizer.decode(row[own.bool()]) for row, own in zip(ids, mask, strict=True)]
 
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "abc"}}\n</tool_call>' + END
 
 
-def test_kto_learns_from_what_the_agent_said_between_tools(made: Work) -> None:
+def test_kto_learns_from_what_the_agent_said_between_tools(made: TrainingSetup) -> None:
     found = batch(kto(with_rows(made, labels((with_a_tool("good"), True), (answer("bad"), False)))))
     assert sorted(marked(made, found["input_ids"], found["completion_mask"])) == sorted([CALL + "good" + END, "bad" + END])
     # Read with the other's prompt, for how far the policy has moved.
@@ -104,7 +104,7 @@ def test_kto_learns_from_what_the_agent_said_between_tools(made: Work) -> None:
     assert all("4711" in made.tokenizer.decode(row) for row in found["input_ids"][found["label"]])
 
 
-def test_dpo_learns_from_what_the_agent_said_between_tools(made: Work) -> None:
+def test_dpo_learns_from_what_the_agent_said_between_tools(made: TrainingSetup) -> None:
     rows = [group(with_a_tool("good"), answer("bad")), group(answer("fine"), with_a_tool("worse"))]
     found = batch(dpo(with_rows(made, rows)))
     said = marked(made, found["input_ids"], found["completion_mask"])
@@ -112,7 +112,7 @@ def test_dpo_learns_from_what_the_agent_said_between_tools(made: Work) -> None:
     assert sorted(said[2:]) == sorted(["bad" + END, CALL + "worse" + END])
 
 
-def test_rft_learns_each_right_completion_once_and_no_wrong_one(made: Work) -> None:
+def test_rft_learns_each_right_completion_once_and_no_wrong_one(made: TrainingSetup) -> None:
     rows = labels((with_a_tool("good"), True), (with_a_tool("good"), True), (answer("bad"), False), (answer("fine"), True))
     trainer = rft(with_rows(made, rows))
     found = batch(trainer)
@@ -121,12 +121,12 @@ def test_rft_learns_each_right_completion_once_and_no_wrong_one(made: Work) -> N
     assert len(trainer.train_dataset) == 2
 
 
-def test_kto_takes_groups_and_dpo_takes_labels(made: Work) -> None:
+def test_kto_takes_groups_and_dpo_takes_labels(made: TrainingSetup) -> None:
     assert sorted(kto(with_rows(made, [group(answer("good"), answer("bad"))])).train_dataset["label"]) == [False, True]
     assert len(dpo(with_rows(made, labels((answer("good"), True), (answer("bad"), False)))).train_dataset) == 1
 
 
-def test_the_reference_is_the_model_as_it_was_before_the_first_update(made: Work) -> None:
+def test_the_reference_is_the_model_as_it_was_before_the_first_update(made: TrainingSetup) -> None:
     trainer = kto(with_rows(made, labels((answer("good"), True), (with_a_tool("bad"), False))))
     found = batch(trainer)
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_the_reference_is_the_model_as_it_was_before_the_first_update(made: Work
     assert logged["logps/chosen"] < 0
 
 
-def test_the_weights_of_kto_follow_from_the_labels(made: Work) -> None:
+def test_the_weights_of_kto_follow_from_the_labels(made: TrainingSetup) -> None:
     rows = labels((answer("good"), True), *((answer("bad" * n), False) for n in range(1, 4)))
     trainer = kto(with_rows(made, rows))
     assert (trainer.desirable_weight, trainer.undesirable_weight) == (3.0, 1.0)
@@ -156,12 +156,12 @@ def test_a_completion_is_compared_with_anothers(rows: int, size: int) -> None:
         assert sorted(other[start : start + size]) == list(range(start, start + size))
 
 
-def test_no_more_rows_are_prepared_than_the_updates_will_see(made: Work) -> None:
+def test_no_more_rows_are_prepared_than_the_updates_will_see(made: TrainingSetup) -> None:
     rows = labels(*((answer("good" * n), n % 2 == 0) for n in range(1, 20)))
     assert len(kto(with_rows(made, rows, max_steps=3)).train_dataset) == 6
 
 
-def test_a_completion_that_is_too_long_is_left_out_and_said_so(made: Work, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_completion_that_is_too_long_is_left_out_and_said_so(made: TrainingSetup, caplog: pytest.LogCaptureFixture) -> None:
     rows = labels((answer("good"), True), (answer("fine"), True), (answer("bad"), False), (answer("bad " * 50), False))
     assert len(kto(with_rows(made, rows, max_completion_tokens=20)).train_dataset) == 3
     assert "1 of 4 rows are left out: they do not fit into 20 tokens of completion" in caplog.text
@@ -179,7 +179,7 @@ def test_a_completion_that_is_too_long_is_left_out_and_said_so(made: Work, caplo
         ),
         (
             dpo,
-            [Group(prompt="a", completions=("b", "c"), rewards=(0.0, 0.0))],
+            [CompletionGroup(prompt="a", completions=("b", "c"), rewards=(0.0, 0.0))],
             {},
             "no prompt has two completions of which one",
         ),
@@ -187,19 +187,19 @@ def test_a_completion_that_is_too_long_is_left_out_and_said_so(made: Work, caplo
     ],
 )
 def test_rows_that_teach_nothing_are_one_sentence(
-    made: Work, make: Any, rows: list[Row], settings: dict[str, Any], says: str
+    made: TrainingSetup, make: Any, rows: list[Row], settings: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
         make(with_rows(made, rows, **settings))
 
 
-def test_kto_needs_something_to_compare_with(made: Work) -> None:
+def test_kto_needs_something_to_compare_with(made: TrainingSetup) -> None:
     with pytest.raises(SettingError, match="per_device_batch_size is 1"):
         kto(with_rows(made, labels((answer("a"), True), (answer("b"), False)), per_device_batch_size=1))
 
 
 @pytest.mark.training
-def test_curves_go_into_the_folder_of_the_run(made: Work) -> None:
+def test_curves_go_into_the_folder_of_the_run(made: TrainingSetup) -> None:
     work = with_rows(made, labels((answer("a"), True), (answer("b"), False)))
     trainer = kto(replace(work, callbacks=trackers(work.config, work.job)))
     trainer.remove_callback(PrinterCallback)
@@ -209,6 +209,6 @@ def test_curves_go_into_the_folder_of_the_run(made: Work) -> None:
 
 
 @pytest.mark.skipif(find_spec("wandb") is not None, reason="W&B is installed here")
-def test_a_tracker_that_is_not_installed_is_one_sentence(made: Work) -> None:
+def test_a_tracker_that_is_not_installed_is_one_sentence(made: TrainingSetup) -> None:
     with pytest.raises(MissingExtra, match="wandb is missing: pip install wandb"):
         trackers(replace(made.config, tracker="wandb"), made.job)

@@ -13,9 +13,9 @@ import torch
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data import read, write
-from journeyman.learn.weights.rows import Group
-from journeyman.learn.weights.train.base import Work
-from journeyman.learn.weights.train.masks import Encoder
+from journeyman.learn.weights.rows import CompletionGroup
+from journeyman.learn.weights.train.base import TrainingSetup
+from journeyman.learn.weights.train.masks import RowEncoder
 from journeyman.learn.weights.train.sampling import Completion, Sampling, attempt, groups, labelled, sample
 from tests.support.grpo import TASKS, Judge, by_length, put, work
 
@@ -23,15 +23,15 @@ HOW = Sampling(generations=3, temperature=1.5, max_tokens=12, seed=5)
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Work:
+def ready(tmp_path_factory: pytest.TempPathFactory) -> TrainingSetup:
     return work(tmp_path_factory.mktemp("job"))
 
 
-def drawn(ready: Work, how: Sampling = HOW, tasks: Any = TASKS[:4]) -> list[tuple[Completion, ...]]:
+def drawn(ready: TrainingSetup, how: Sampling = HOW, tasks: Any = TASKS[:4]) -> list[tuple[Completion, ...]]:
     return sample(ready.model, ready.tokenizer, [put(task) for task in tasks], how)
 
 
-def test_the_same_seed_draws_the_same_and_disturbs_nobody(ready: Work) -> None:
+def test_the_same_seed_draws_the_same_and_disturbs_nobody(ready: TrainingSetup) -> None:
     torch.manual_seed(1)
     wanted = torch.rand(3)
     torch.manual_seed(1)
@@ -43,7 +43,7 @@ def test_the_same_seed_draws_the_same_and_disturbs_nobody(ready: Work) -> None:
     assert drawn(ready, other) != first
 
 
-def test_each_prompt_has_its_completions_in_its_place(ready: Work) -> None:
+def test_each_prompt_has_its_completions_in_its_place(ready: TrainingSetup) -> None:
     # Nearly greedy, so that the first words follow from the prompt alone.
     how = Sampling(generations=2, temperature=0.01, max_tokens=40, seed=0)
     together = drawn(ready, how, TASKS)
@@ -52,8 +52,8 @@ def test_each_prompt_has_its_completions_in_its_place(ready: Work) -> None:
     assert all(len(each) == 2 for each in together)
 
 
-def test_logprobs_are_those_of_the_policy_that_drew(ready: Work) -> None:
-    encode = Encoder(ready.tokenizer).prompt
+def test_logprobs_are_those_of_the_policy_that_drew(ready: TrainingSetup) -> None:
+    encode = RowEncoder(ready.tokenizer).prompt
     for task, completions in zip(TASKS, drawn(ready), strict=False):
         prompt = encode(put(task))
         for completion in completions:
@@ -65,7 +65,7 @@ def test_logprobs_are_those_of_the_policy_that_drew(ready: Work) -> None:
             assert completion.finished == (completion.ids[-1] == ready.tokenizer.eos_token_id)
 
 
-def test_tokens_are_drawn_as_often_as_they_are_likely(ready: Work) -> None:
+def test_tokens_are_drawn_as_often_as_they_are_likely(ready: TrainingSetup) -> None:
     how = Sampling(generations=512, temperature=1.5, max_tokens=1, seed=0)
     (completions,) = sample(ready.model, ready.tokenizer, ["Send"], how)
     counts = Counter(completion.ids[0] for completion in completions)
@@ -90,7 +90,7 @@ def test_groups_are_judged_normalised_and_name_their_task(tmp_path: Path) -> Non
         assert len(group.completions) == len(group.scores) == len(group.rewards) == len(group.logprobs) == 4
         assert sum(group.rewards) == pytest.approx(0.0, abs=1e-6)
     write(tmp_path / "rows.jsonl", found)
-    again = [row for row in read(tmp_path / "rows.jsonl") if isinstance(row, Group)]
+    again = [row for row in read(tmp_path / "rows.jsonl") if isinstance(row, CompletionGroup)]
     assert [row.scores for row in again] == [group.scores for group in found]
     assert [row.logprobs for row in again] == [group.logprobs for group in found]
 
@@ -111,12 +111,12 @@ def test_what_could_not_be_judged_is_left_out(tmp_path: Path) -> None:
 
 
 def test_labels_without_scores_are_read_from_the_rewards() -> None:
-    told = Group(prompt="a", completions=("b", "c"), rewards=(1.0, -1.0))
-    alike = Group(prompt="a", completions=("b", "c"), rewards=(0.0, 0.0))
+    told = CompletionGroup(prompt="a", completions=("b", "c"), rewards=(1.0, -1.0))
+    alike = CompletionGroup(prompt="a", completions=("b", "c"), rewards=(0.0, 0.0))
     assert [(row.completion, row.label) for row in labelled([told, alike])] == [("b", True), ("c", False)]
 
 
-def test_without_a_judge_nothing_is_sampled(ready: Work) -> None:
+def test_without_a_judge_nothing_is_sampled(ready: TrainingSetup) -> None:
     with pytest.raises(InputError, match="must be judged"):
         groups(ready, TASKS)
 
@@ -138,7 +138,7 @@ def test_an_attempt_tells_turns_and_tools_in_their_order() -> None:
     assert first.parent is None
 
 
-def test_of_a_prompt_that_is_too_long_the_end_is_read_as_in_training(ready: Work) -> None:
+def test_of_a_prompt_that_is_too_long_the_end_is_read_as_in_training(ready: TrainingSetup) -> None:
     how = Sampling(generations=2, temperature=0.01, max_tokens=8, seed=0, max_prompt=2)
     whole = replace(how, max_prompt=None)
     prompts = ["three blue mugs to Oslo, please", "we need five red pens to Oslo, please"]

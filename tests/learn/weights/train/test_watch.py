@@ -18,10 +18,10 @@ from transformers import TrainerCallback  # noqa: E402
 
 from journeyman.learn.weights import metrics  # noqa: E402
 from journeyman.learn.weights.config import TrainingConfig  # noqa: E402
-from journeyman.learn.weights.job import Ended, Job, task_lines  # noqa: E402
-from journeyman.learn.weights.rows import Labelled  # noqa: E402
+from journeyman.learn.weights.job import Ended, TrainingJob, task_lines  # noqa: E402
+from journeyman.learn.weights.rows import LabelledCompletion  # noqa: E402
 from journeyman.learn.weights.train import callbacks, checkpoints, loading, preference  # noqa: E402
-from journeyman.learn.weights.train.base import Judge, Work  # noqa: E402
+from journeyman.learn.weights.train.base import CompletionJudge, TrainingSetup  # noqa: E402
 from journeyman.score import Reward, Score  # noqa: E402
 from journeyman.task import Split, Task  # noqa: E402
 from journeyman.tasks import desk  # noqa: E402
@@ -67,20 +67,20 @@ def put(task: Task) -> Any:
 
 
 def trained(
-    folder: Path, judge: Judge | None, *also: Any, **changes: Any
-) -> tuple[callbacks.Outcome | None, Job, dict[str, Any]]:
+    folder: Path, judge: CompletionJudge | None, *also: Any, **changes: Any
+) -> tuple[callbacks.TrainingOutcome | None, TrainingJob, dict[str, Any]]:
     """The outcome, the job, and the adapter that the model has in the end."""
     folder.mkdir(exist_ok=True)
-    job = Job(folder)
+    job = TrainingJob(folder)
     job.tasks.write_text("".join(task_lines(TASKS)))
     config = replace(CONFIG, **changes)
     loaded = loading.load(config)
     rows = tuple(
-        Labelled(prompt=put(task), completion=({"role": "assistant", "content": task.answer},), label=True)
+        LabelledCompletion(prompt=put(task), completion=({"role": "assistant", "content": task.answer},), label=True)
         for task in TASKS
         if task.split is Split.TRAIN
     )
-    work = Work(
+    work = TrainingSetup(
         config=config,
         job=job,
         model=loaded.model,
@@ -173,7 +173,7 @@ def test_a_run_that_is_over_is_not_trained_on(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "checkpoints" / ".unfinished" / "checkpoint-4").mkdir(parents=True)
-    assert checkpoints.newest(Job(folder)) is None
+    assert checkpoints.newest(TrainingJob(folder)) is None
     outcome, job, _ = trained(folder, None, max_steps=2)
     assert outcome is not None
     assert not (job.checkpoints / ".unfinished").exists()

@@ -7,7 +7,7 @@ for row in read("kto.jsonl"):
 from journeyman.learn.weights.data.build import build
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.files import read, write
-from journeyman.learn.weights.data.judged import Judged
-from journeyman.learn.weights.data.sheet import Sheet
+from journeyman.learn.weights.data.judged import JudgedTrace
+from journeyman.learn.weights.data.sheet import DatasetCard
 
-__all__ = ["DatasetConfig", "Judged", "Sheet", "build", "read", "write"]
+__all__ = ["DatasetCard", "DatasetConfig", "JudgedTrace", "build", "read", "write"]

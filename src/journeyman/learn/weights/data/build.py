@@ -13,21 +13,21 @@ from journeyman.capture.finetuning import Losses
 from journeyman.errors import InputError
 from journeyman.learn.weights.data import choose, files, sheet
 from journeyman.learn.weights.data.config import DatasetConfig
-from journeyman.learn.weights.data.gather import UNKNOWN, Found, Spool, gather
-from journeyman.learn.weights.data.groups import Bunch, Grouped, grouped
-from journeyman.learn.weights.data.judged import Judged
-from journeyman.learn.weights.data.sheet import Sheet
-from journeyman.learn.weights.rows import Group, Labelled, Row, Said
+from journeyman.learn.weights.data.gather import UNKNOWN, CandidateRow, Spool, gather
+from journeyman.learn.weights.data.groups import GroupedRows, PromptGroup, grouped
+from journeyman.learn.weights.data.judged import JudgedTrace
+from journeyman.learn.weights.data.sheet import DatasetCard
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
 
 
 def build(
-    judged: Iterable[Judged],
+    judged: Iterable[JudgedTrace],
     path: Path | None,
     config: DatasetConfig,
     *,
     done: Callable[[int], None] = lambda _: None,
     unread: Sequence[str] = (),
-) -> Sheet:
+) -> DatasetCard:
     """Write the rows that traces give, and what they are beside them: `<path>.sheet.md` and `<path>.sheet.json`.
 
     The same traces and settings give the same bytes, whatever the order in which the traces come. Only a little of each is
@@ -67,39 +67,39 @@ def _nothing(losses: Losses) -> str:
     )
 
 
-_Made = tuple[Iterator[Row], sheet.Told]
+_Made = tuple[Iterator[Row], sheet.DatasetContents]
 
 
-def _kto(found: Sequence[Found], config: DatasetConfig, spool: Spool, losses: Losses) -> _Made:
+def _kto(found: Sequence[CandidateRow], config: DatasetConfig, spool: Spool, losses: Losses) -> _Made:
     kept = [
         row
         for row in choose.distinct(found, losses)
         for _ in range(choose.copies(row.content, config.agent_weights.get(row.agent, 1.0), config.seed))
     ]
     rows = choose.balanced(kept, config, losses)
-    return (_labelled(row, spool) for row in rows), sheet.Told(rows=len(rows), found=rows)
+    return (_labelled(row, spool) for row in rows), sheet.DatasetContents(rows=len(rows), found=rows)
 
 
-def _grpo(found: Sequence[Found], config: DatasetConfig, spool: Spool, losses: Losses) -> _Made:
+def _grpo(found: Sequence[CandidateRow], config: DatasetConfig, spool: Spool, losses: Losses) -> _Made:
     groups = grouped(list(choose.once(found, losses)), losses)
     bunches = [bunch for bunch in groups.bunches for _ in range(_copies(bunch, config))]
     return (_group(bunch, spool) for bunch in bunches), _told(bunches, groups)
 
 
-def _told(bunches: Sequence[Bunch], groups: Grouped) -> sheet.Told:
+def _told(bunches: Sequence[PromptGroup], groups: GroupedRows) -> sheet.DatasetContents:
     found = [one for bunch in bunches for one in bunch.found]
-    return sheet.Told(rows=len(bunches), found=found, groups=groups.tasks, flat=groups.flat)
+    return sheet.DatasetContents(rows=len(bunches), found=found, groups=groups.tasks, flat=groups.flat)
 
 
-def _copies(bunch: Bunch, config: DatasetConfig) -> int:
+def _copies(bunch: PromptGroup, config: DatasetConfig) -> int:
     weights = [config.agent_weights.get(one.agent, 1.0) for one in bunch.found]
     return choose.copies(bunch.found[0].content, sum(weights) / len(weights), config.seed)
 
 
-def _labelled(row: Found, spool: Spool) -> Labelled:
+def _labelled(row: CandidateRow, spool: Spool) -> LabelledCompletion:
     told = spool.get(row.place)
     assert row.verdict is not None
-    return Labelled(
+    return LabelledCompletion(
         prompt=_said(told["prompt"]),
         completion=_said(told["completion"]),
         label=row.verdict.good,
@@ -108,10 +108,10 @@ def _labelled(row: Found, spool: Spool) -> Labelled:
     )
 
 
-def _group(bunch: Bunch, spool: Spool) -> Group:
+def _group(bunch: PromptGroup, spool: Spool) -> CompletionGroup:
     told = [spool.get(one.place) for one in bunch.found]
     logprobs = tuple(None if each["logprobs"] is None else tuple(each["logprobs"]) for each in told)
-    return Group(
+    return CompletionGroup(
         prompt=_said(told[0]["prompt"]),
         completions=tuple(_said(each["completion"]) for each in told),
         rewards=bunch.rewards,
@@ -122,10 +122,10 @@ def _group(bunch: Bunch, spool: Spool) -> Group:
     )
 
 
-def _said(told: Any) -> Said:
+def _said(told: Any) -> TextOrMessages:
     return told if isinstance(told, str) else tuple(told)
 
 
-def _source(found: Found) -> Mapping[str, str]:
+def _source(found: CandidateRow) -> Mapping[str, str]:
     told = {"task": found.task_id, "agent": found.agent, "domain": found.domain}
     return {name: value for name, value in told.items() if value}

@@ -9,14 +9,14 @@ from math import floor
 from journeyman.capture.finetuning import Losses
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.config import DatasetConfig
-from journeyman.learn.weights.data.gather import Found
-from journeyman.learn.weights.data.judged import Verdict
+from journeyman.learn.weights.data.gather import CandidateRow
+from journeyman.learn.weights.data.judged import LabelVerdict
 
 
-def distinct(found: Sequence[Found], losses: Losses) -> Iterator[Found]:
+def distinct(found: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
     """Each completion of a prompt once, the oldest. Where verdicts on it differ, those of the lowest rank decide, and among
     them the greater number."""
-    alike: defaultdict[bytes, list[Found]] = defaultdict(list)
+    alike: defaultdict[bytes, list[CandidateRow]] = defaultdict(list)
     for one in found:
         alike[one.content].append(one)
     for same in alike.values():
@@ -28,10 +28,10 @@ def distinct(found: Sequence[Found], losses: Losses) -> Iterator[Found]:
             losses.add("rows that were called good as often as bad: left out", len(same))
             continue
         losses.add("rows whose prompt and completion were there already: left out", len(same) - 1)
-        yield replace(same[0], verdict=Verdict(2 * good > len(votes), rank))
+        yield replace(same[0], verdict=LabelVerdict(2 * good > len(votes), rank))
 
 
-def once(found: Sequence[Found], losses: Losses) -> Iterator[Found]:
+def once(found: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
     """Each conversation of a trace once, however often the trace was read. Equal completions of different attempts stay: how
     often the policy writes one is what a group tells."""
     seen: set[tuple[str, int]] = set()
@@ -51,7 +51,7 @@ def copies(content: bytes, weight: float, seed: int) -> int:
     return whole + (_chance(content, seed) < weight - whole)
 
 
-def known_agents(config: DatasetConfig, found: Sequence[Found]) -> None:
+def known_agents(config: DatasetConfig, found: Sequence[CandidateRow]) -> None:
     """
     Raises:
         InputError: A weight is for an agent that made no attempt.
@@ -62,7 +62,7 @@ def known_agents(config: DatasetConfig, found: Sequence[Found]) -> None:
         raise InputError(f"there is no trace of an agent {strange[0]!r} to weigh; there are those of {named}")
 
 
-def balanced(rows: Sequence[Found], config: DatasetConfig, losses: Losses) -> list[Found]:
+def balanced(rows: Sequence[CandidateRow], config: DatasetConfig, losses: Losses) -> list[CandidateRow]:
     """The rows, with as many good as bad ones where that was asked for.
 
     Raises:
@@ -82,11 +82,11 @@ def balanced(rows: Sequence[Found], config: DatasetConfig, losses: Losses) -> li
     return [*rows, *(row for side in sides for row in _repeated(side, many - len(side), config.seed))]
 
 
-def _some(side: Sequence[Found], count: int, seed: int) -> list[Found]:
+def _some(side: Sequence[CandidateRow], count: int, seed: int) -> list[CandidateRow]:
     return sorted(side, key=lambda row: (_chance(row.content, seed), row.key))[:count]
 
 
-def _repeated(side: Sequence[Found], count: int, seed: int) -> list[Found]:
+def _repeated(side: Sequence[CandidateRow], count: int, seed: int) -> list[CandidateRow]:
     """So many more, each as often as any other, but for a rest."""
     if not side:
         return []

@@ -9,7 +9,7 @@ from journeyman.errors import InputError, MissingExtra
 from journeyman.io.atomic import atomic_write
 from journeyman.io.jsonl import check_unicode, iter_jsonl
 from journeyman.learn.weights.data.forms import is_plain, json_of, loads, row_of
-from journeyman.learn.weights.rows import Labelled, Row
+from journeyman.learn.weights.rows import LabelledCompletion, Row
 
 PARQUET = ".parquet"
 _NO_ROW = "no line of JSON; a file of rows has an object in each"
@@ -75,7 +75,7 @@ def _told(rows: Iterable[Row]) -> Iterator[tuple[Row, bytes]]:
 def _same(first: Row, row: Row) -> None:
     """TRL looks at the first row alone to see of what kind they all are."""
     if type(row) is not type(first):
-        kinds = ("labelled", "a group") if isinstance(first, Labelled) else ("a group", "labelled")
+        kinds = ("labelled", "a group") if isinstance(first, LabelledCompletion) else ("a group", "labelled")
         raise ValueError(f"is {kinds[1]}, and the first row is {kinds[0]}: a file holds one kind")
     if is_plain(row) != is_plain(first):
         forms = ("text", "a conversation") if is_plain(first) else ("a conversation", "text")

@@ -13,7 +13,7 @@ from math import isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
-from journeyman.learn.weights.rows import Group, Labelled, Row, Said
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _ASKING = ("user", "tool", "assistant")
@@ -24,7 +24,7 @@ SPREAD = 1e-9
 
 def json_of(row: Row) -> dict[str, Any]:
     """A row as an object of JSON; what is empty and need not stand there is left out."""
-    if isinstance(row, Labelled):
+    if isinstance(row, LabelledCompletion):
         told: dict[str, Any] = {"prompt": row.prompt, "completion": row.completion, "label": row.label}
     else:
         told = {"prompt": row.prompt, "completions": row.completions, "rewards": row.rewards}
@@ -66,16 +66,16 @@ def _instead(row: Mapping[str, Any]) -> str:
     return ""
 
 
-def _labelled(row: Mapping[str, Any]) -> Labelled:
+def _labelled(row: Mapping[str, Any]) -> LabelledCompletion:
     label = row.get("label")
     if not isinstance(label, bool):
         raise ValueError('needs a "label" that is true or false')
     prompt = _prompt(row["prompt"])
     completion = _completion(row["completion"], "completion", prompt)
-    return Labelled(prompt=prompt, completion=completion, label=label, tools=_tools(row), source=_source(row))
+    return LabelledCompletion(prompt=prompt, completion=completion, label=label, tools=_tools(row), source=_source(row))
 
 
-def _group(row: Mapping[str, Any]) -> Group:
+def _group(row: Mapping[str, Any]) -> CompletionGroup:
     prompt = _prompt(row["prompt"])
     told = row["completions"]
     if not isinstance(told, list | tuple) or not told:
@@ -90,7 +90,7 @@ def _group(row: Mapping[str, Any]) -> Group:
     if not scores and any(rewards) and min(rewards) >= 0:
         scores = rewards if max(rewards) <= 1 else ()
         rewards = normalised(rewards)
-    return Group(
+    return CompletionGroup(
         prompt=prompt,
         completions=completions,
         rewards=rewards,
@@ -108,7 +108,7 @@ def normalised(scores: Sequence[float]) -> tuple[float, ...]:
     return tuple(0.0 if spread < SPREAD else (score - mean) / spread for score in scores)
 
 
-def _prompt(told: Any) -> Said:
+def _prompt(told: Any) -> TextOrMessages:
     if isinstance(told, str):
         return told
     messages = _messages(told, "prompt")
@@ -117,7 +117,7 @@ def _prompt(told: Any) -> Said:
     return messages
 
 
-def _completion(told: Any, name: str, prompt: Said) -> Said:
+def _completion(told: Any, name: str, prompt: TextOrMessages) -> TextOrMessages:
     if isinstance(told, str) != isinstance(prompt, str):
         raise ValueError(f"has a prompt and {name} of which one is text, and the other a conversation")
     if isinstance(told, str):

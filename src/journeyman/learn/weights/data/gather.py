@@ -10,7 +10,7 @@ from typing import Any
 
 from journeyman.capture.finetuning import Losses
 from journeyman.learn.weights.data.config import DatasetConfig
-from journeyman.learn.weights.data.judged import Judged, Verdict, refusal, verdict
+from journeyman.learn.weights.data.judged import JudgedTrace, LabelVerdict, refusal, verdict
 from journeyman.learn.weights.data.limits import fitted, length, most
 from journeyman.learn.weights.data.talks import Talk, talks
 
@@ -18,7 +18,7 @@ UNKNOWN = "traces of which nobody knows what they were worth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class CandidateRow:
     """What is known in memory of a candidate for a row."""
 
     key: tuple[datetime, str, int, bytes]
@@ -32,7 +32,7 @@ class Found:
     task: bytes
     """Digest of the task's domain and id, and of the agent's instructions and tools: of two sets of tasks with the same ids,
     that tells them apart."""
-    verdict: Verdict | None
+    verdict: LabelVerdict | None
     reward: float | None
     agent: str
     domain: str
@@ -68,25 +68,25 @@ class Spool:
 
 
 def gather(
-    judged: Iterable[Judged],
+    judged: Iterable[JudgedTrace],
     config: DatasetConfig,
     spool: Spool,
     losses: Losses,
     done: Callable[[int], None] = lambda _: None,
-) -> list[Found]:
+) -> list[CandidateRow]:
     """The candidates that traces give, in the order of their keys; what is left out is counted.
 
     Args:
         done: Told after each trace that it is one more.
     """
-    found: list[Found] = []
+    found: list[CandidateRow] = []
     for one in judged:
         found += _of(one, config, spool, losses)
         done(1)
     return sorted(found, key=lambda each: each.key)
 
 
-def _of(judged: Judged, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterable[Found]:
+def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterable[CandidateRow]:
     if why := refusal(judged):
         losses.add(f"{why}: left out")
         return
@@ -102,12 +102,14 @@ def _of(judged: Judged, config: DatasetConfig, spool: Spool, losses: Losses) -> 
             yield _found(judged, fit, number, (task, label), spool)
 
 
-def _found(judged: Judged, talk: Talk, number: int, known: tuple[bytes, Verdict | None], spool: Spool) -> Found:
+def _found(
+    judged: JudgedTrace, talk: Talk, number: int, known: tuple[bytes, LabelVerdict | None], spool: Spool
+) -> CandidateRow:
     trace, (task, label) = judged.trace, known
     content = _digest([talk.prompt, talk.completion, talk.tools])
     of = (trace.agent, trace.domain, trace.source, trace.task_id)
     told = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
-    return Found(
+    return CandidateRow(
         key=(
             trace.started_at,
             trace.id,
@@ -129,7 +131,7 @@ def _found(judged: Judged, talk: Talk, number: int, known: tuple[bytes, Verdict 
     )
 
 
-def _task(judged: Judged, talk: Talk) -> bytes:
+def _task(judged: JudgedTrace, talk: Talk) -> bytes:
     return _digest([judged.trace.domain, judged.trace.task_id, talk.instructions, talk.tools])
 
 

@@ -6,30 +6,30 @@ from dataclasses import dataclass
 
 from journeyman.capture.finetuning import Losses
 from journeyman.learn.weights.data.forms import SPREAD, normalised
-from journeyman.learn.weights.data.gather import Found
+from journeyman.learn.weights.data.gather import CandidateRow
 
 
 @dataclass(frozen=True, slots=True)
-class Bunch:
+class PromptGroup:
     """The completions of one prompt, of attempts at one task."""
 
-    found: tuple[Found, ...]
+    found: tuple[CandidateRow, ...]
     rewards: tuple[float, ...]
     """Normalised among all attempts at the task, those with other prompts included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grouped:
+class GroupedRows:
     """All groups of a set."""
 
-    bunches: tuple[Bunch, ...]
+    bunches: tuple[PromptGroup, ...]
     tasks: int
     """Groups of attempts: there are more rows where attempts at one task had several prompts."""
     flat: int
     """Groups whose attempts were all worth the same."""
 
 
-def grouped(found: Sequence[Found], losses: Losses) -> Grouped:
+def grouped(found: Sequence[CandidateRow], losses: Losses) -> GroupedRows:
     """Attempts at the same task together, else those with the same prompt. One that stands alone has nothing to be compared
     with, and is left out.
 
@@ -46,12 +46,14 @@ def grouped(found: Sequence[Found], losses: Losses) -> Grouped:
         scaled = dict(zip(rewards, normalised(list(rewards.values())), strict=True))
         flat += all(abs(value) < SPREAD for value in scaled.values())
         bunches += list(_bunches(group, scaled))
-    return Grouped(bunches=tuple(bunches), tasks=len(groups), flat=flat)
+    return GroupedRows(bunches=tuple(bunches), tasks=len(groups), flat=flat)
 
 
-def _apart(found: Sequence[Found], by: Callable[[Found], bytes]) -> tuple[list[list[Found]], list[Found]]:
+def _apart(
+    found: Sequence[CandidateRow], by: Callable[[CandidateRow], bytes]
+) -> tuple[list[list[CandidateRow]], list[CandidateRow]]:
     """Groups of several attempts, and the attempts that are alone."""
-    groups: defaultdict[bytes, list[Found]] = defaultdict(list)
+    groups: defaultdict[bytes, list[CandidateRow]] = defaultdict(list)
     first: dict[str, bytes] = {}
     for one in found:
         # The conversations of one trace are one attempt.
@@ -61,9 +63,9 @@ def _apart(found: Sequence[Found], by: Callable[[Found], bytes]) -> tuple[list[l
     return several, [one for one in found if one.trace not in together]
 
 
-def _bunches(group: Sequence[Found], scaled: dict[str, float]) -> Iterator[Bunch]:
-    prompts: defaultdict[bytes, list[Found]] = defaultdict(list)
+def _bunches(group: Sequence[CandidateRow], scaled: dict[str, float]) -> Iterator[PromptGroup]:
+    prompts: defaultdict[bytes, list[CandidateRow]] = defaultdict(list)
     for one in group:
         prompts[one.prompt].append(one)
     for same in prompts.values():
-        yield Bunch(tuple(same), tuple(scaled[one.trace] for one in same))
+        yield PromptGroup(tuple(same), tuple(scaled[one.trace] for one in same))

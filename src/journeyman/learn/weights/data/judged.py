@@ -8,7 +8,7 @@ from journeyman.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedTrace:
     """A trace with the verdicts on it. `None` is unknown."""
 
     trace: Trace
@@ -21,14 +21,14 @@ class Judged:
     split: Split | None = None
 
     @classmethod
-    def of(cls, trace: Trace) -> "Judged":
+    def of(cls, trace: Trace) -> "JudgedTrace":
         """By what stands on the trace itself."""
         told = trace.raw.get("split")
         split = Split(told) if told in tuple(Split) else None
         return cls(trace=trace, said=trace.label, worth=trace.worth, split=split)
 
     @classmethod
-    def of_experience(cls, experience: Experience) -> "Judged":
+    def of_experience(cls, experience: Experience) -> "JudgedTrace":
         return cls(
             trace=experience.trace,
             said=experience.trace.label,
@@ -45,7 +45,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LabelVerdict:
     """A label, and by what rule."""
 
     good: bool
@@ -53,19 +53,19 @@ class Verdict:
     """Of two verdicts on the same completion, the one of lower rank holds."""
 
 
-def verdict(judged: Judged, threshold: float, *, proposals: bool) -> Verdict | None:
+def verdict(judged: JudgedTrace, threshold: float, *, proposals: bool) -> LabelVerdict | None:
     """A person's word first, then the mean reward against a threshold, then, where asked, the auto-labeler's; `None` where
     nobody knows."""
     if judged.said is not None:
-        return Verdict(judged.said, 0)
+        return LabelVerdict(judged.said, 0)
     if judged.worth is not None:
-        return Verdict(judged.worth >= threshold, 1)
+        return LabelVerdict(judged.worth >= threshold, 1)
     if proposals and judged.proposed is not None:
-        return Verdict(judged.proposed, 2)
+        return LabelVerdict(judged.proposed, 2)
     return None
 
 
-def refusal(judged: Judged) -> str | None:
+def refusal(judged: JudgedTrace) -> str | None:
     """Why nobody may learn from it."""
     if judged.split is Split.HELD_OUT or judged.trace.held_out:
         return "attempts at held-out tasks, from which nobody may learn"

@@ -7,7 +7,7 @@ from typing import Any
 
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.talks import Talk
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.rows import TextOrMessages
 
 CHARACTERS_PER_TOKEN = 4
 """Of English text under the tokenizers of today, about. The trainer counts exactly, and has limits of its own."""
@@ -19,7 +19,7 @@ def most(config: DatasetConfig) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def length(said: Said) -> int:
+def length(said: TextOrMessages) -> int:
     """Characters of a text, or of what messages say: texts, thoughts and tool calls."""
     return len(said) if isinstance(said, str) else sum(map(_of_message, said))
 

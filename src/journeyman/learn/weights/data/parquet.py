@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import is_plain, json_of, loads
-from journeyman.learn.weights.rows import Labelled, Row
+from journeyman.learn.weights.rows import LabelledCompletion, Row
 
 _AT_ONCE = 256
 """Rows in memory."""
@@ -65,7 +65,7 @@ def _schema(first: Row | None) -> pa.Schema:
     said, hf_said = (pa.string(), _hf("string")) if plain else (_MESSAGES, _hf_list(_HF_JSON))
     numbers, hf_numbers = pa.list_(pa.float64()), _hf_list(_hf("float64"))
     columns = {"prompt": (said, hf_said)}
-    if first is None or isinstance(first, Labelled):
+    if first is None or isinstance(first, LabelledCompletion):
         columns |= {"completion": (said, hf_said), "label": (pa.bool_(), _hf("bool"))}
     else:
         columns |= {

@@ -13,7 +13,7 @@ from journeyman.io.atomic import atomic_write
 from journeyman.io.files import sha256
 from journeyman.learn.weights import balance
 from journeyman.learn.weights.data.config import DatasetConfig
-from journeyman.learn.weights.data.gather import Found
+from journeyman.learn.weights.data.gather import CandidateRow
 
 _BINS = 10
 _LISTED = 20
@@ -21,11 +21,11 @@ _LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class DatasetContents:
     """What stands in a set."""
 
     rows: int
-    found: Sequence[Found]
+    found: Sequence[CandidateRow]
     """Of each completion, as often as it stands there."""
     groups: int | None = None
     """Of attempts that were compared."""
@@ -34,7 +34,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class DatasetCard:
     """What a set holds."""
 
     rows: int
@@ -68,12 +68,12 @@ class Sheet:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def of(told: Told, config: DatasetConfig, losses: Losses, path: Path | None) -> Sheet:
+def of(told: DatasetContents, config: DatasetConfig, losses: Losses, path: Path | None) -> DatasetCard:
     """The sheet of a set that was written to `path`."""
     found = told.found
     labels = Counter(_good(one, config) for one in found)
     ranks = Counter(_RULES[one.verdict.rank] for one in found if one.verdict is not None)
-    return Sheet(
+    return DatasetCard(
         rows=told.rows,
         completions=len(found),
         tasks=len({(one.domain, one.task_id) for one in found}),
@@ -98,7 +98,7 @@ def of(told: Told, config: DatasetConfig, losses: Losses, path: Path | None) -> 
     )
 
 
-def save(sheet: Sheet, path: Path) -> None:
+def save(sheet: DatasetCard, path: Path) -> None:
     """Write it beside its set."""
     for beside, text in (
         (json_path(path), _dumped(sheet)),
@@ -113,7 +113,7 @@ def json_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sheet.json")
 
 
-def markdown(sheet: Sheet, name: str) -> str:
+def markdown(sheet: DatasetCard, name: str) -> str:
     """The sheet for people."""
     parts = [f"# {name}", _summary(sheet)]
     parts += [_table("Rewards of attempts", _bins(sheet.rewards))] if sheet.rewards["known"] else []
@@ -131,7 +131,7 @@ def markdown(sheet: Sheet, name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _good(found: Found, config: DatasetConfig) -> bool | None:
+def _good(found: CandidateRow, config: DatasetConfig) -> bool | None:
     if config.method == "kto":
         return None if found.verdict is None else found.verdict.good
     return None if found.reward is None else found.reward >= config.threshold
@@ -170,11 +170,11 @@ def _most(names: Iterable[str]) -> Mapping[str, int]:
     return {name or "(without a name)": count for name, count in counts[:_LISTED]} | ({"(others)": rest} if rest else {})
 
 
-def _dumped(sheet: Sheet) -> str:
+def _dumped(sheet: DatasetCard) -> str:
     return json.dumps(sheet.json(), ensure_ascii=False, indent=1).encode(errors="replace").decode() + "\n"
 
 
-def _summary(sheet: Sheet) -> str:
+def _summary(sheet: DatasetCard) -> str:
     what = f"{sheet.rows} rows, {sheet.completions} completions of {sheet.traces} traces at {sheet.tasks} tasks; "
     what += f"{sheet.good} good, {sheet.bad} bad."
     if sheet.groups is not None:

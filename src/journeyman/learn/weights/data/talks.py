@@ -8,7 +8,7 @@ from journeyman.agents.prompts import without_bullets, without_citation
 from journeyman.capture.finetuning import UNASKED, Exchange, Losses, Transcript, conversations, with_messages
 from journeyman.learn.weights.data.config import DatasetConfig
 from journeyman.learn.weights.data.forms import ROLES, arguments_of, is_number
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.rows import TextOrMessages as Said
 from journeyman.trace import ModelCall, Reasoning, Trace
 
 

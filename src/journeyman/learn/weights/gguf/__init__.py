@@ -13,6 +13,6 @@ upstream       llama.cpp's own converter, for every other architecture, where it
 """
 
 from journeyman.learn.weights.gguf.exporter import GGUFExporter
-from journeyman.learn.weights.gguf.report import TYPES, Contents, Cost, Export, Exported, Replaced
+from journeyman.learn.weights.gguf.report import TYPES, Contents, Cost, Export, ExportedFile, Replaced
 
-__all__ = ["TYPES", "Contents", "Cost", "Export", "Exported", "GGUFExporter", "Replaced"]
+__all__ = ["TYPES", "Contents", "Cost", "Export", "ExportedFile", "GGUFExporter", "Replaced"]

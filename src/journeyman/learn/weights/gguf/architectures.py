@@ -12,15 +12,15 @@ import numpy as np
 from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.gguf.settings import Settings
+from journeyman.learn.weights.gguf.settings import CausalLMConfig
 
-Change = Callable[[str, np.ndarray, Settings], np.ndarray]
+Change = Callable[[str, np.ndarray, CausalLMConfig], np.ndarray]
 _SILU = frozenset({"silu", "swish"})
 _GELU = frozenset({"gelu_pytorch_tanh", "gelu_new", "gelu"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
+class GGUFArchitecture:
     """How one family is written."""
 
     kind: MODEL_ARCH
@@ -31,7 +31,7 @@ class Architecture:
     """llama.cpp keeps to this family's windows; elsewhere each layer sees the whole text."""
 
 
-def _paired(name: str, tensor: np.ndarray, settings: Settings) -> np.ndarray:
+def _paired(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarray:
     """llama.cpp's Llama rotates neighbours, transformers' the two halves of a head: rows of Q and K change places."""
     for part, heads in (("q_proj", settings.heads), ("k_proj", settings.kv_heads)):
         if name.endswith((f"{part}.weight", f"{part}.bias")):
@@ -40,26 +40,26 @@ def _paired(name: str, tensor: np.ndarray, settings: Settings) -> np.ndarray:
     return tensor
 
 
-def _one_more(name: str, tensor: np.ndarray, settings: Settings) -> np.ndarray:
+def _one_more(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarray:
     """Gemma's norm multiplies by 1 + weight, llama.cpp's by the weight."""
     return tensor + np.float32(1) if name.endswith("norm.weight") else tensor
 
 
-_LLAMA = Architecture(kind=MODEL_ARCH.LLAMA, change=_paired)
-ARCHITECTURES: Mapping[str, Architecture] = {
+_LLAMA = GGUFArchitecture(kind=MODEL_ARCH.LLAMA, change=_paired)
+ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "LlamaForCausalLM": _LLAMA,
     "MistralForCausalLM": _LLAMA,
-    "Qwen2ForCausalLM": Architecture(kind=MODEL_ARCH.QWEN2),
-    "Qwen3ForCausalLM": Architecture(kind=MODEL_ARCH.QWEN3),
-    "GemmaForCausalLM": Architecture(kind=MODEL_ARCH.GEMMA, activations=_GELU, change=_one_more),
-    "Gemma2ForCausalLM": Architecture(kind=MODEL_ARCH.GEMMA2, activations=_GELU, change=_one_more, windows=True),
-    "Gemma3ForCausalLM": Architecture(kind=MODEL_ARCH.GEMMA3, activations=_GELU, change=_one_more, windows=True),
-    "Phi3ForCausalLM": Architecture(kind=MODEL_ARCH.PHI3),
+    "Qwen2ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.QWEN2),
+    "Qwen3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.QWEN3),
+    "GemmaForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA, activations=_GELU, change=_one_more),
+    "Gemma2ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA2, activations=_GELU, change=_one_more, windows=True),
+    "Gemma3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA3, activations=_GELU, change=_one_more, windows=True),
+    "Phi3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.PHI3),
 }
 """By the class of transformers."""
 
 
-def checked(settings: Settings) -> list[str]:
+def checked(settings: CausalLMConfig) -> list[str]:
     """What whoever uses the file should know, a sentence each.
 
     Raises:
@@ -82,7 +82,7 @@ def checked(settings: Settings) -> list[str]:
     return [*_notes(settings, family)]
 
 
-def _notes(settings: Settings, family: Architecture) -> Iterator[str]:
+def _notes(settings: CausalLMConfig, family: GGUFArchitecture) -> Iterator[str]:
     if settings.window and settings.windowed != (False,) * settings.layers and not family.windows:
         yield f"the model looks back {settings.window} tokens, in llama.cpp at all of the text: the same up to that length"
     if settings.rope.kind in ("longrope", "su"):
@@ -92,7 +92,7 @@ def _notes(settings: Settings, family: Architecture) -> Iterator[str]:
         )
 
 
-def _check_gemma(settings: Settings) -> None:
+def _check_gemma(settings: CausalLMConfig) -> None:
     # llama.cpp knows Gemma's 27B by its number of layers, and divides by another root there.
     large = {"Gemma2ForCausalLM": 46, "Gemma3ForCausalLM": 62}[settings.architecture]
     there = settings.hidden / settings.heads if settings.layers == large else settings.head
@@ -102,7 +102,7 @@ def _check_gemma(settings: Settings) -> None:
         raise InputError("llama.cpp has no Gemma 3 with capped attention scores")
 
 
-def add_settings(writer: GGUFWriter, settings: Settings) -> None:
+def add_settings(writer: GGUFWriter, settings: CausalLMConfig) -> None:
     """The keys of the architecture."""
     writer.add_context_length(settings.context)
     writer.add_embedding_length(settings.hidden)
@@ -126,7 +126,7 @@ def add_settings(writer: GGUFWriter, settings: Settings) -> None:
         writer.add_final_logit_softcapping(settings.final_cap)
 
 
-def _add_windows(writer: GGUFWriter, settings: Settings) -> None:
+def _add_windows(writer: GGUFWriter, settings: CausalLMConfig) -> None:
     if settings.window and settings.windowed is not None:
         writer.add_sliding_window(settings.window)
         writer.add_sliding_window_pattern(settings.windowed)
@@ -136,7 +136,7 @@ def _add_windows(writer: GGUFWriter, settings: Settings) -> None:
         writer.add_rope_freq_base_swa(settings.rope.local_theta)
 
 
-def _add_rope(writer: GGUFWriter, settings: Settings) -> None:
+def _add_rope(writer: GGUFWriter, settings: CausalLMConfig) -> None:
     rope, found = settings.rope, settings.rope.parameters
     writer.add_rope_freq_base(rope.theta)
     writer.add_rope_dimension_count(_rotated(settings))
@@ -165,15 +165,15 @@ def _add_yarn(writer: GGUFWriter, found: Mapping[str, float]) -> None:
             add(float(found[name]))
 
 
-def _rotated(settings: Settings) -> int:
+def _rotated(settings: CausalLMConfig) -> int:
     return int(settings.head * settings.rope.share)
 
 
-def _original(settings: Settings) -> int:
+def _original(settings: CausalLMConfig) -> int:
     return int(settings.rope.parameters.get("original_max_position_embeddings") or settings.context)
 
 
-def _attention_factor(settings: Settings) -> float:
+def _attention_factor(settings: CausalLMConfig) -> float:
     """LongRoPE's (Ding et al. 2024): the root of 1 + ln(stretch) / ln(original)."""
     if (given := settings.rope.parameters.get("attention_factor")) is not None:
         return float(given)
@@ -182,7 +182,7 @@ def _attention_factor(settings: Settings) -> float:
     return math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
 
 
-def extra_tensors(settings: Settings) -> Iterator[tuple[str, np.ndarray]]:
+def extra_tensors(settings: CausalLMConfig) -> Iterator[tuple[str, np.ndarray]]:
     """What transformers computes from the configuration, and llama.cpp reads from the file: factors of the rotary positions."""
     if settings.rope.kind == "llama3":
         yield "rope_freqs.weight", _llama3_factors(settings)
@@ -196,7 +196,7 @@ def extra_tensors(settings: Settings) -> Iterator[tuple[str, np.ndarray]]:
             yield f"rope_factors_{name}.weight", factors
 
 
-def _llama3_factors(settings: Settings) -> np.ndarray:
+def _llama3_factors(settings: CausalLMConfig) -> np.ndarray:
     """By what each frequency is divided: slow ones by the factor, quick ones not at all, those between in between."""
     found, half = settings.rope.parameters, settings.head // 2
     factor, low, high = (float(found[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))

@@ -12,13 +12,13 @@ from journeyman.learn.weights.gguf import upstream, writer
 from journeyman.learn.weights.gguf.architectures import ARCHITECTURES, checked
 from journeyman.learn.weights.gguf.probe import TEXTS
 from journeyman.learn.weights.gguf.readback import contents
-from journeyman.learn.weights.gguf.report import WRITTEN, Export, Exported, Text
+from journeyman.learn.weights.gguf.report import WRITTEN, Export, ExportedFile, Text
 from journeyman.learn.weights.gguf.settings import architecture, context_length, read_settings
 from journeyman.learn.weights.gguf.tensors import Tensors, open_tensors
 from journeyman.learn.weights.gguf.vocabulary import open_tokenizer, read_vocabulary
 
 if TYPE_CHECKING:
-    from journeyman.learn.weights.gguf.measure import Sample
+    from journeyman.learn.weights.gguf.measure import TextSample
     from journeyman.learn.weights.merge import Merged
 
 LARGE = 1_000_000_000
@@ -41,7 +41,7 @@ class Conversion:
     def export(self, types: Sequence[str], texts: Sequence[Text] | None) -> Export:
         """The files, in the room, and what they cost on the texts: on those of `probe` for `None`, unknown for none."""
         folder, merged = self._merged()
-        source = Source(folder=folder, name=self.name, tensors=open_tensors(folder), pre=self.pre)
+        source = SourceModel(folder=folder, name=self.name, tensors=open_tensors(folder), pre=self.pre)
         kind = source.kind if source.tensors.parameters > LARGE else "F32"
         original = self.room / "original.gguf"
         notes = source.write(original, kind)
@@ -87,7 +87,7 @@ class Conversion:
         said = f"of {len(odd)} in {len(texts)} probe texts llama.cpp makes other tokens, as of {odd[0][:40]!r}" if odd else ""
         return len(texts) - len(odd), len(texts), [said] if odd else []
 
-    def _made(self, kind: str, original: Path, source: "Source") -> Path:
+    def _made(self, kind: str, original: Path, source: "SourceModel") -> Path:
         path = self.room / f"{kind}.gguf"
         if kind in WRITTEN:
             source.write(path, kind)
@@ -98,14 +98,14 @@ class Conversion:
         return path
 
     def _measured(
-        self, paths: Mapping[str, Path], original: Path, samples: "Sequence[Sample]", context: int | None
-    ) -> Iterator[Exported]:
+        self, paths: Mapping[str, Path], original: Path, samples: "Sequence[TextSample]", context: int | None
+    ) -> Iterator[ExportedFile]:
         with self._yardstick(original, samples, context) as yardstick:
             for kind, path in paths.items():
                 cost = yardstick.cost(path) if yardstick else None
-                yield Exported(path=path, type=kind, contents=contents(path, kind), cost=cost)
+                yield ExportedFile(path=path, type=kind, contents=contents(path, kind), cost=cost)
 
-    def _yardstick(self, original: Path, samples: "Sequence[Sample]", context: int | None) -> Any:
+    def _yardstick(self, original: Path, samples: "Sequence[TextSample]", context: int | None) -> Any:
         if not samples:
             return nullcontext()
         from journeyman.learn.weights.gguf.engine import CONTEXT
@@ -115,7 +115,7 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Source:
+class SourceModel:
     """A model of Hugging Face's form."""
 
     folder: Path
@@ -143,18 +143,18 @@ class Source:
         return notes
 
 
-def _samples(texts: Sequence[Text], folder: Path) -> "list[Sample]":
+def _samples(texts: Sequence[Text], folder: Path) -> "list[TextSample]":
     """Conversations as the model's chat template writes them."""
-    from journeyman.learn.weights.gguf.measure import Sample
+    from journeyman.learn.weights.gguf.measure import TextSample
 
     tokenizer = open_tokenizer(folder)
     found = []
     for text in texts:
         if isinstance(text, str):
-            found.append(Sample(text=text))
+            found.append(TextSample(text=text))
         elif tokenizer.chat_template:
             is_open = bool(text) and text[-1].get("role") != "assistant"
-            found.append(Sample(text=_rendered(tokenizer, text, is_open), open=is_open))
+            found.append(TextSample(text=_rendered(tokenizer, text, is_open), open=is_open))
     return found
 
 

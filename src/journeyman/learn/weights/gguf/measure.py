@@ -27,7 +27,7 @@ REPLY = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class TextSample:
     """A text to predict."""
 
     text: str
@@ -41,7 +41,9 @@ class Yardstick:
     The predictions lie in a temporary file, so that two models need not be in memory at once. Use it as a context.
     """
 
-    def __init__(self, original: Path, texts: Sequence[Sample], *, threads: int | None = None, context: int = CONTEXT) -> None:
+    def __init__(
+        self, original: Path, texts: Sequence[TextSample], *, threads: int | None = None, context: int = CONTEXT
+    ) -> None:
         """`context` is the longest text that the model can take; of a longer one the beginning counts.
 
         Raises:
@@ -87,7 +89,7 @@ class Yardstick:
         return divergence, -q[nexts], -p[nexts], p[:-1].argmax(axis=1) == q[:-1].argmax(axis=1)
 
 
-def _tokens(model: Any, texts: Sequence[Sample], most: int) -> list[list[int]]:
+def _tokens(model: Any, texts: Sequence[TextSample], most: int) -> list[list[int]]:
     """The texts' tokens, cut, until there are enough."""
     found: list[list[int]] = []
     for sample in texts:

@@ -58,7 +58,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportedFile:
     """One file."""
 
     path: Path
@@ -88,7 +88,7 @@ class Export:
     """0 where llama.cpp is not installed."""
     notes: tuple[str, ...]
     """What whoever uses the files should know, a sentence each."""
-    files: tuple[Exported, ...]
+    files: tuple[ExportedFile, ...]
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -25,7 +25,7 @@ class Rope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CausalLMConfig:
     """A causal language model's configuration. Lengths in tokens; `None` is: there is none."""
 
     architecture: str
@@ -57,7 +57,7 @@ class Settings:
     raw: Mapping[str, Any]
 
 
-def read_settings(folder: Path) -> Settings:
+def read_settings(folder: Path) -> CausalLMConfig:
     """The settings of the model in a folder.
 
     Raises:
@@ -104,9 +104,9 @@ def read_json(path: Path) -> Mapping[str, Any]:
     return read_object(path)
 
 
-def _settings(architecture: str, config: Mapping[str, Any]) -> Settings:
+def _settings(architecture: str, config: Mapping[str, Any]) -> CausalLMConfig:
     heads, hidden, layers = (int(config[name]) for name in ("num_attention_heads", "hidden_size", "num_hidden_layers"))
-    return Settings(
+    return CausalLMConfig(
         architecture=architecture,
         context=int(config["max_position_embeddings"]),
         hidden=hidden,

@@ -16,7 +16,7 @@ from gguf import (
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.gguf.architectures import ARCHITECTURES, add_settings, extra_tensors
-from journeyman.learn.weights.gguf.settings import Settings
+from journeyman.learn.weights.gguf.settings import CausalLMConfig
 from journeyman.learn.weights.gguf.tensors import Tensors
 from journeyman.learn.weights.gguf.vocabulary import Vocabulary
 
@@ -26,7 +26,7 @@ EMBEDDINGS = "model.embed_tokens.weight"
 _COMPUTED = "rotary_emb.inv_freq"
 
 
-def write(path: Path, tensors: Tensors, settings: Settings, vocabulary: Vocabulary, *, kind: str, name: str) -> None:
+def write(path: Path, tensors: Tensors, settings: CausalLMConfig, vocabulary: Vocabulary, *, kind: str, name: str) -> None:
     """Write the file, one tensor after the other.
 
     Args:
@@ -62,7 +62,7 @@ def write(path: Path, tensors: Tensors, settings: Settings, vocabulary: Vocabula
         writer.close()
 
 
-def _keys(writer: GGUFWriter, settings: Settings, vocabulary: Vocabulary, file_type: LlamaFileType, name: str) -> None:
+def _keys(writer: GGUFWriter, settings: CausalLMConfig, vocabulary: Vocabulary, file_type: LlamaFileType, name: str) -> None:
     writer.add_type("model")
     writer.add_name(name)
     writer.add_file_type(file_type)
@@ -73,7 +73,7 @@ def _keys(writer: GGUFWriter, settings: Settings, vocabulary: Vocabulary, file_t
     vocabulary.add_to(writer)
 
 
-def _mapped(tensors: Tensors, settings: Settings, names: TensorNameMap) -> dict[str, str]:
+def _mapped(tensors: Tensors, settings: CausalLMConfig, names: TensorNameMap) -> dict[str, str]:
     """Name here to name there, of every tensor that is written."""
     if EMBEDDINGS not in tensors.found:
         raise InputError(f"the model has no {EMBEDDINGS}, which a {settings.architecture} has")
@@ -89,7 +89,7 @@ def _mapped(tensors: Tensors, settings: Settings, names: TensorNameMap) -> dict[
     return mapped
 
 
-def _whole(mapped: dict[str, str], tensors: Tensors, settings: Settings) -> None:
+def _whole(mapped: dict[str, str], tensors: Tensors, settings: CausalLMConfig) -> None:
     blocks = {there.split(".")[1] for there in mapped.values() if there.startswith("blk.")}
     if len(blocks) != settings.layers:
         raise InputError(f"config.json says {settings.layers} layers, and there are weights of {len(blocks)}")

@@ -10,17 +10,17 @@ from trl import GRPOConfig
 
 from journeyman.errors import InputError, MissingExtra
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.job import TrainingJob
+from journeyman.learn.weights.rows import TextOrMessages
 from journeyman.learn.weights.train import together
-from journeyman.learn.weights.train.base import Work
-from journeyman.learn.weights.train.masks import Encoder
+from journeyman.learn.weights.train.base import TrainingSetup
+from journeyman.learn.weights.train.masks import RowEncoder
 
 CLIP_HIGH = 0.28
 """How far a ratio may rise where `clip` is 0.2: what is unlikely may become likelier a little faster (DAPO, "clip-higher")."""
 
 
-def online(work: Work, tasks: int) -> GRPOConfig:
+def online(work: TrainingSetup, tasks: int) -> GRPOConfig:
     """Settings of GRPO on fresh completions of so many tasks."""
     config = work.config
     passes = _passes(config)
@@ -29,7 +29,7 @@ def online(work: Work, tasks: int) -> GRPOConfig:
     return GRPOConfig(**common(work, steps), steps_per_generation=passes * _accumulation(config), **_generation(config))
 
 
-def common(work: Work, steps: int) -> dict[str, Any]:
+def common(work: TrainingSetup, steps: int) -> dict[str, Any]:
     """What GRPO is told alike for fresh and for recorded completions."""
     config = work.config
     return {
@@ -47,7 +47,7 @@ def common(work: Work, steps: int) -> dict[str, Any]:
     }
 
 
-def every(config: TrainingConfig, job: Job) -> dict[str, Any]:
+def every(config: TrainingConfig, job: TrainingJob) -> dict[str, Any]:
     """What the trainers of all methods are told alike. Logs and checkpoints are the business of callbacks."""
     cpu = not torch.cuda.is_available()
     return {
@@ -71,8 +71,8 @@ def repeats(settings: GRPOConfig, tasks: int) -> int:
     return math.ceil(int(settings.generation_batch_size) / int(settings.num_generations) / tasks)
 
 
-def encoder(work: Work) -> Callable[[Said], list[int]]:
-    return Encoder(work.tokenizer).prompt
+def encoder(work: TrainingSetup) -> Callable[[TextOrMessages], list[int]]:
+    return RowEncoder(work.tokenizer).prompt
 
 
 def _generation(config: TrainingConfig) -> dict[str, Any]:

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Job
-from journeyman.learn.weights.rows import Row, Said
+from journeyman.learn.weights.job import TrainingJob
+from journeyman.learn.weights.rows import Row, TextOrMessages
 from journeyman.score import Score
 from journeyman.task import Task
 from journeyman.trace import Trace
 
 
-class Judge(Protocol):
+class CompletionJudge(Protocol):
     """What an attempt was worth. One verdict that cannot be reached is unknown, and no exception."""
 
     def judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
         """A score for each, in their order."""
 
 
-class Environment(Protocol):
+class ToolEnvironment(Protocol):
     """A world with tools, in which a model in training acts over several turns. One is made for each attempt, and used again.
 
     Its public methods are the tools: the model is told their names, types and docstrings (with `Args:` as Google writes them).
@@ -30,28 +30,28 @@ class Environment(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Work:
+class TrainingSetup:
     """All that a method needs. `model` and `tokenizer` are PEFT's and transformers'."""
 
     config: TrainingConfig
     """Resolved: nothing that is derived is `None` any more."""
-    job: Job
+    job: TrainingJob
     model: Any
     """The base model with a fresh or an earlier adapter on it (`peft.PeftModel`)."""
     tokenizer: Any
     tasks: Sequence[Task]
     """To train on."""
     rows: Sequence[Row]
-    put: Callable[[Task], Said]
+    put: Callable[[Task], TextOrMessages]
     """How a task is put to this model."""
-    judge: Judge | None
+    judge: CompletionJudge | None
     callbacks: Sequence[Any]
     """`transformers.TrainerCallback`s: metrics, guards, validation, checkpoints."""
-    environment: Callable[[], Environment] | None = None
+    environment: Callable[[], ToolEnvironment] | None = None
     """Makes the world that attempts happen in, where tasks have one (GRPO)."""
 
 
 class MakeTrainer(Protocol):
     """A method: a `transformers.Trainer` that is ready to `train()`."""
 
-    def __call__(self, work: Work) -> Any: ...
+    def __call__(self, work: TrainingSetup) -> Any: ...

@@ -29,11 +29,11 @@ from trl.trainer.utils import RepeatSampler
 from journeyman.learn.playbook.files import write_text
 from journeyman.learn.weights import metrics
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Ended, Report
-from journeyman.learn.weights.metrics import Update
+from journeyman.learn.weights.job import Ended, TrainingReport
+from journeyman.learn.weights.metrics import UpdateMetrics
 from journeyman.learn.weights.train import checkpoints, guards, together
-from journeyman.learn.weights.train.base import Work
-from journeyman.learn.weights.train.validation import Look, look
+from journeyman.learn.weights.train.base import TrainingSetup
+from journeyman.learn.weights.train.validation import ValidationResult, look
 from journeyman.task import Split
 
 _COLUMNS = {
@@ -44,18 +44,18 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """How a training ended, and what is kept of it."""
 
     ended: Ended
     reason: str
     kept_step: int
-    updates: tuple[Update, ...]
+    updates: tuple[UpdateMetrics, ...]
 
-    def report(self, *, parameters: int, trained: int) -> Report:
+    def report(self, *, parameters: int, trained: int) -> TrainingReport:
         last = self.updates[-1]
         looks = {each.step: each.validation for each in self.updates}
-        return Report(
+        return TrainingReport(
             ended=self.ended,
             reason=self.reason,
             steps=last.step,
@@ -72,14 +72,14 @@ class Outcome:
         )
 
 
-def train(trainer: Any, work: Work) -> Outcome | None:
+def train(trainer: Any, work: TrainingSetup) -> TrainingOutcome | None:
     """Train to the end, from the newest checkpoint where there is one; afterwards the model has the adapter to keep.
 
     A model that is spread over several processes has it not: it lies in the checkpoint of `kept_step` alone.
 
     SIGINT and SIGTERM end it after the update that is under way, with a checkpoint, and `None` is the answer.
     """
-    watch = Watch(trainer, work)
+    watch = MonitorCallback(trainer, work)
     trainer.add_callback(watch)
     outcome = watch.outcome
     if outcome is None:
@@ -95,14 +95,14 @@ def train(trainer: Any, work: Work) -> Outcome | None:
     return outcome
 
 
-class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
     """Writes metrics.jsonl, looks at the validation tasks, listens to the guards, and says when to save and to stop."""
 
-    def __init__(self, trainer: Any, work: Work) -> None:
+    def __init__(self, trainer: Any, work: TrainingSetup) -> None:
         self._trainer = trainer
         self._work = work
         self._tasks = work.job.read_tasks(Split.VALIDATION) if work.judge is not None else []
-        self._looked: Look | None = None
+        self._looked: ValidationResult | None = None
         self._interrupted = False
         self._clock = time.monotonic(), _cpu_seconds()
         self._generation = _updates_a_generation(trainer.args)
@@ -119,14 +119,14 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         _set_arguments(trainer, str(work.job.checkpoints / checkpoints.UNFINISHED))
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TrainingOutcome | None:
         """`None` while it is not over."""
         verdict = _verdict(self._updates, self._work.config)
         if verdict is None:
             return None
         ended, reason, kept = verdict
         made = [step for step in checkpoints.steps(self._work.job) if step <= kept]
-        return Outcome(ended, reason, made[-1], tuple(self._updates))
+        return TrainingOutcome(ended, reason, made[-1], tuple(self._updates))
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -153,7 +153,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
                 self._trainer._total_train_tokens = self._before.tokens
             return
         checkpoints.keep_start(self._work.job, self._trainer)
-        found = self._look() if self._tasks else Look(None, None)
+        found = self._look() if self._tasks else ValidationResult(None, None)
         self._write(self._update(state, {"validation": found.reward, "solved": found.solved}))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -169,7 +169,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         if not logs or "loss" not in logs or (self._updates and self._updates[-1].step >= state.global_step):
             return
-        found, self._looked = self._looked or Look(None, None), None
+        found, self._looked = self._looked or ValidationResult(None, None), None
         update = self._update(state, {**_named(logs), "validation": found.reward, "solved": found.solved})
         self._write(together.agreed(update))
         verdict = _verdict(self._updates, self._work.config)
@@ -193,7 +193,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
         """Whether any process was: they must stop after the same update."""
         return any(together.gathered([self._interrupted]))
 
-    def _look(self) -> Look:
+    def _look(self) -> ValidationResult:
         return look(self._trainer, self._work, self._tasks)
 
     def _whole(self, step: int) -> bool:
@@ -206,12 +206,12 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
             return False
         return step // interval > (step - self._generation) // interval
 
-    def _update(self, state: Any, values: Mapping[str, Any]) -> Update:
-        before = self._before or Update(step=0, of=0, seconds=0.0, cpu_seconds=0.0)
+    def _update(self, state: Any, values: Mapping[str, Any]) -> UpdateMetrics:
+        before = self._before or UpdateMetrics(step=0, of=0, seconds=0.0, cpu_seconds=0.0)
         wall, cpu = self._clock
         found, broken = metrics.finite(values)
         more, more_broken = metrics.finite(found.pop("more", {}))
-        return Update(
+        return UpdateMetrics(
             step=state.global_step,
             of=state.max_steps,
             seconds=round((before.seconds or 0.0) + time.monotonic() - wall, 3),
@@ -225,14 +225,14 @@ class Watch(TrainerCallback):  # type: ignore[misc]  # transformers is untyped h
             **found,
         )
 
-    def _write(self, update: Update) -> None:
+    def _write(self, update: UpdateMetrics) -> None:
         self._updates.append(update)
         if self._trainer.is_world_process_zero():
             with self._work.job.metrics.open("a", encoding="utf-8") as file:
                 file.write(update.line())
 
 
-def _verdict(updates: list[Update], config: TrainingConfig) -> tuple[Ended, str, int] | None:
+def _verdict(updates: list[UpdateMetrics], config: TrainingConfig) -> tuple[Ended, str, int] | None:
     """How it ended, why, and after which update it was as it should be kept; `None` while it goes on."""
     if not updates:
         return None

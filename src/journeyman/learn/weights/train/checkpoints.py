@@ -19,7 +19,7 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.job import Job
+from journeyman.learn.weights.job import TrainingJob
 
 UNFINISHED = ".unfinished"
 STATE = "journeyman.json"
@@ -29,11 +29,11 @@ _UNREAD = {"training_args.bin", "README.md"}
 """Written beside the rest, and read by nobody; the first is a pickle."""
 
 
-def folder_of(job: Job, step: int) -> Path:
+def folder_of(job: TrainingJob, step: int) -> Path:
     return job.checkpoints / f"step-{step:05}"
 
 
-def steps(job: Job) -> list[int]:
+def steps(job: TrainingJob) -> list[int]:
     """Of which updates there are checkpoints, in their order; 0 is the start, from which nothing can go on."""
     if not job.checkpoints.is_dir():
         return []
@@ -41,7 +41,7 @@ def steps(job: Job) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def newest(job: Job) -> Path | None:
+def newest(job: TrainingJob) -> Path | None:
     """The checkpoint that `train(resume_from_checkpoint=…)` goes on from."""
     made = [step for step in steps(job) if step]
     return folder_of(job, made[-1]) if made else None
@@ -51,7 +51,7 @@ def step_of(folder: Path) -> int:
     return int(_NAME.fullmatch(folder.name)[1])  # type: ignore[index]  # folders are named by `folder_of`
 
 
-def keep_start(job: Job, trainer: Any) -> None:
+def keep_start(job: TrainingJob, trainer: Any) -> None:
     """Keep the adapter that training starts from, once."""
     target = folder_of(job, 0)
     if target.exists():
@@ -61,7 +61,7 @@ def keep_start(job: Job, trainer: Any) -> None:
     _publish(trainer, made, target)
 
 
-def finish(job: Job, trainer: Any, step: int) -> Path:
+def finish(job: TrainingJob, trainer: Any, step: int) -> Path:
     """Give what `transformers` has just written its name, with the states that it does not know."""
     made = job.checkpoints / UNFINISHED / f"checkpoint-{step}"
     if trainer.is_world_process_zero():
@@ -88,7 +88,7 @@ def put_back(model: Any, folder: Path) -> None:
         raise InputError(f"{folder} holds weights that this model has not, such as {missed.unexpected_keys[0]}")
 
 
-def prune(job: Job, keep: Iterable[int]) -> None:
+def prune(job: TrainingJob, keep: Iterable[int]) -> None:
     """Remove all but these, the start and the newest."""
     made = steps(job)
     for step in set(made) - {0, *made[-1:], *keep}:
@@ -101,7 +101,7 @@ def prune(job: Job, keep: Iterable[int]) -> None:
         shutil.rmtree(gone)
 
 
-def clear_unfinished(job: Job) -> None:
+def clear_unfinished(job: TrainingJob) -> None:
     """Remove what a killed process left half written."""
     shutil.rmtree(job.checkpoints / UNFINISHED, ignore_errors=True)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.rows import Labelled
-from journeyman.learn.weights.train.base import Work
-from journeyman.learn.weights.train.masks import Encoder, Tokens
-from journeyman.learn.weights.train.pairs import Pair
+from journeyman.learn.weights.rows import LabelledCompletion
+from journeyman.learn.weights.train.base import TrainingSetup
+from journeyman.learn.weights.train.masks import RowEncoder, Tokens
+from journeyman.learn.weights.train.pairs import PreferencePair
 from journeyman.learn.weights.train.together import processes
 
 IGNORED = -100
@@ -20,7 +20,7 @@ Columns = dict[str, Any]
 _Row = TypeVar("_Row")
 
 
-def columns(work: Work, rows: Sequence[_Row], make: Callable[[Encoder, _Row], Columns | None]) -> list[Columns]:
+def columns(work: TrainingSetup, rows: Sequence[_Row], make: Callable[[RowEncoder, _Row], Columns | None]) -> list[Columns]:
     """The rows in an order drawn by the seed, without those that do not fit, and no more than the updates will see.
 
     Raises:
@@ -31,7 +31,7 @@ def columns(work: Work, rows: Sequence[_Row], make: Callable[[Encoder, _Row], Co
     random.Random(config.seed).shuffle(order)
     update = (config.per_device_batch_size or 1) * (config.gradient_accumulation_steps or 1) * processes()
     most = config.max_steps * update if config.max_steps else len(order)
-    encoder = Encoder(work.tokenizer, config.max_prompt_tokens, config.max_completion_tokens)
+    encoder = RowEncoder(work.tokenizer, config.max_prompt_tokens, config.max_completion_tokens)
     kept: list[Columns] = []
     left_out = 0
     for row in order:
@@ -51,13 +51,13 @@ def columns(work: Work, rows: Sequence[_Row], make: Callable[[Encoder, _Row], Co
     return kept
 
 
-def of_label(encoder: Encoder, row: Labelled) -> Columns | None:
+def of_label(encoder: RowEncoder, row: LabelledCompletion) -> Columns | None:
     """For KTO."""
     found = encoder.encode(row.prompt, row.completion, row.tools)
     return None if found is None else {**_prompt(found), **_answer("completion", found), "label": row.label}
 
 
-def of_pair(encoder: Encoder, pair: Pair) -> Columns | None:
+def of_pair(encoder: RowEncoder, pair: PreferencePair) -> Columns | None:
     """For DPO."""
     chosen = encoder.encode(pair.prompt, pair.chosen, pair.tools)
     rejected = encoder.encode(pair.prompt, pair.rejected, pair.tools)
@@ -66,7 +66,7 @@ def of_pair(encoder: Encoder, pair: Pair) -> Columns | None:
     return {**_prompt(chosen), **_answer("chosen", chosen), **_answer("rejected", rejected)}
 
 
-def of_right(encoder: Encoder, row: Labelled) -> Columns | None:
+def of_right(encoder: RowEncoder, row: LabelledCompletion) -> Columns | None:
     """For fine-tuning on what is right."""
     found = encoder.encode(row.prompt, row.completion, row.tools)
     if found is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.metrics import Update
+from journeyman.learn.weights.metrics import UpdateMetrics
 
 WINDOW = 8
 """Updates that slow rules average over, and that pass before a checkpoint without a look counts as good."""
@@ -40,23 +40,23 @@ LEAST_ESS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopDecision:
     reason: str
     """One sentence."""
     good_until: int
     """The last update that shows no sign of it."""
 
 
-Guard = Callable[[Sequence[Update], TrainingConfig], str | None]
+Guard = Callable[[Sequence[UpdateMetrics], TrainingConfig], str | None]
 
 
-def best(updates: Iterable[Update]) -> Update | None:
+def best(updates: Iterable[UpdateMetrics]) -> UpdateMetrics | None:
     """The first update with the highest validation reward; `None` where there was no look."""
     looked = [each for each in updates if each.validation is not None]
     return max(looked, key=lambda each: (each.validation or 0.0, -each.step), default=None)
 
 
-def worth_keeping(updates: Sequence[Update], steps: Sequence[int]) -> set[int]:
+def worth_keeping(updates: Sequence[UpdateMetrics], steps: Sequence[int]) -> set[int]:
     """Which checkpoints a run may still end with: the best, or without looks the newest that a guard would call good."""
     if found := best(updates):
         return {found.step}
@@ -65,23 +65,23 @@ def worth_keeping(updates: Sequence[Update], steps: Sequence[int]) -> set[int]:
     return {*good[-1:], *(step for step in steps if step > reached)}
 
 
-def verdict(updates: Sequence[Update], config: TrainingConfig) -> Stop | None:
+def verdict(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> StopDecision | None:
     """What the first guard says that would stop the run.
 
     A look that is the best so far outweighs all that only hints at a collapse.
     """
     last = updates[-1].step
     if reason := not_a_number(updates, config):
-        return Stop(reason, last - 1)
+        return StopDecision(reason, last - 1)
     found = best(updates)
     if found is not None and found.step > 0 and last - found.step < WINDOW:
         return None
     reasons = (guard(updates, config) for guard in GUARDS)
     reason = next((each for each in reasons if each), None)
-    return Stop(reason, max(0, last - WINDOW)) if reason else None
+    return StopDecision(reason, max(0, last - WINDOW)) if reason else None
 
 
-def not_a_number(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def not_a_number(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     last = updates[-1]
     found = next((what for name, what in (("loss", "loss"), ("grad_norm", "gradient")) if name in last.broken), None)
     return (
@@ -91,7 +91,7 @@ def not_a_number(updates: Sequence[Update], config: TrainingConfig) -> str | Non
     )
 
 
-def validation_fallen(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def validation_fallen(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     found = best(updates)
     looks = [each.validation for each in updates if each.validation is not None][-2:]
     if found is None or found.validation is None or len(looks) < 2:
@@ -103,7 +103,7 @@ def validation_fallen(updates: Sequence[Update], config: TrainingConfig) -> str 
     )
 
 
-def desirable_falls(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def desirable_falls(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     """KTO and DPO reward a completion with beta · (log π − log π at the start), whatever becomes of the loss."""
     reward, now = _last(updates, SOON, "rewards/chosen"), _last(updates, SOON, "logps/chosen")
     if config.method not in ("kto", "dpo") or reward is None or now is None or not config.beta:
@@ -117,14 +117,14 @@ def desirable_falls(updates: Sequence[Update], config: TrainingConfig) -> str | 
     )
 
 
-def noise(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def noise(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     start, now = _start(updates, "entropy"), _last(updates, SOON, "entropy")
     if start is None or now is None or now <= NOISE * start:
         return None
     return f"the entropy rose from {start:.2f} to {now:.2f} nats a token: the policy begins to write noise"
 
 
-def entropy_collapsed(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def entropy_collapsed(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     """Only where nothing was won by it: whoever has learned to do a thing well does it always the same way."""
     start, now = _start(updates, "entropy"), _last(updates, WINDOW, "entropy")
     before, reward = _first(updates, WINDOW, "reward"), _last(updates, WINDOW, "reward")
@@ -135,14 +135,14 @@ def entropy_collapsed(updates: Sequence[Update], config: TrainingConfig) -> str 
     return f"the entropy fell from {start:.3f} to {now:.4f} nats a token, and the reward did not rise"
 
 
-def kl_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def kl_runs_away(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     found = _last(updates, SOON, "kl")
     if not config.method.startswith("grpo") or found is None or found <= LARGEST_KL:
         return None
     return f"the policy is {found:.1f} nats a token from where it started: raise beta, or lower the learning rate"
 
 
-def reward_fallen(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def reward_fallen(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     """Of fresh completions. Recorded ones are worth what they are, whatever is learned."""
     rewards = [each.reward for each in updates if each.reward is not None]
     if config.method != "grpo" or len(rewards) < 2 * WINDOW:
@@ -153,7 +153,7 @@ def reward_fallen(updates: Sequence[Update], config: TrainingConfig) -> str | No
     return f"the reward fell from {max(means):.3f} to {means[-1]:.3f}, averaged over {WINDOW} updates"
 
 
-def reward_stuck(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def reward_stuck(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     dull, reward = _last(updates, 2 * WINDOW, "frac_reward_zero_std"), _last(updates, 2 * WINDOW, "reward")
     if config.method != "grpo" or dull is None or reward is None or dull < DULL or reward > 1 - LEAST_FALL:
         return None
@@ -163,7 +163,7 @@ def reward_stuck(updates: Sequence[Update], config: TrainingConfig) -> str | Non
     )
 
 
-def length_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def length_runs_away(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     start, now = _start(updates, "completions/clipped_ratio"), _last(updates, WINDOW, "completions/clipped_ratio")
     if config.method != "grpo" or start is None or now is None or now < CUT or start > CUT / 2:
         return None
@@ -173,7 +173,7 @@ def length_runs_away(updates: Sequence[Update], config: TrainingConfig) -> str |
     )
 
 
-def weights_vanish(updates: Sequence[Update], config: TrainingConfig) -> str | None:
+def weights_vanish(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     shares = _values(updates, "ess")[-WINDOW:]
     # The median: one token that is off weighs more than all others of its batch, and tells little.
     if config.method != "grpo-offline" or len(shares) < WINDOW or (usual := median(shares)) >= LEAST_ESS:
@@ -198,24 +198,24 @@ GUARDS: tuple[Guard, ...] = (
 """Asked in this order, after whether the numbers are numbers."""
 
 
-def _values(updates: Sequence[Update], name: str) -> list[float]:
+def _values(updates: Sequence[UpdateMetrics], name: str) -> list[float]:
     values = (getattr(each, name) if hasattr(each, name) else each.more.get(name) for each in updates)
     return [value for value in values if value is not None]
 
 
-def _last(updates: Sequence[Update], count: int, name: str) -> float | None:
+def _last(updates: Sequence[UpdateMetrics], count: int, name: str) -> float | None:
     """Mean of the newest values; `None` while there are fewer."""
     found = _values(updates, name)[-count:]
     return fmean(found) if len(found) == count else None
 
 
-def _first(updates: Sequence[Update], count: int, name: str) -> float | None:
+def _first(updates: Sequence[UpdateMetrics], count: int, name: str) -> float | None:
     """Mean of the oldest values; `None` while there are not as many again since."""
     found = _values(updates, name)
     return fmean(found[:count]) if len(found) >= 2 * count else None
 
 
-def _start(updates: Sequence[Update], name: str) -> float | None:
+def _start(updates: Sequence[UpdateMetrics], name: str) -> float | None:
     """The least of the first values, as a run can fall apart in its second update; `None` while there are not as many again."""
     found = _values(updates, name)
     return min(found[:SOON]) if len(found) >= 2 * SOON else None

@@ -27,7 +27,7 @@ SMALL = 50_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A model that is ready to be trained."""
 
     model: Any
@@ -42,7 +42,7 @@ class Loaded:
     """The layers that it changes, by the last part of their names, sorted."""
 
 
-def load(config: TrainingConfig) -> Loaded:
+def load(config: TrainingConfig) -> LoadedModel:
     """The base model with a fresh adapter, or with the one that training goes on from.
 
     The seed is set: two loads with one config are the same to the last bit.
@@ -65,7 +65,7 @@ def load(config: TrainingConfig) -> Loaded:
     adapted, layers = _resumed(model, config) if config.start_adapter else _fresh(model, config)
     adapted.train()
     trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
-    return Loaded(model=adapted, tokenizer=tokenizer, parameters=parameters, trained=trained, target_modules=layers)
+    return LoadedModel(model=adapted, tokenizer=tokenizer, parameters=parameters, trained=trained, target_modules=layers)
 
 
 def base(config: TrainingConfig) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from trl.chat_template_utils import (
 )
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.rows import TextOrMessages
 
 Span = tuple[int, int]
 """From one character of a text to before another."""
@@ -40,7 +40,7 @@ class Tokens:
         return len(self.prompt) + len(self.completion)
 
 
-class Encoder:
+class RowEncoder:
     """Makes rows into tokens for one tokenizer and its chat template.
 
     What is too long is cut by rule. A prompt keeps its end, `max_prompt` tokens of it. A completion keeps the agent's turns
@@ -55,7 +55,9 @@ class Encoder:
         self._marked = has_generation_markers(self._template) and is_chat_template_stop_token_trained(tokenizer, self._template)
         self._ends = frozenset(tokenizer.get_added_vocab().values()) | {tokenizer.eos_token_id}
 
-    def encode(self, prompt: Said, completion: Said, tools: Sequence[Mapping[str, Any]] = ()) -> Tokens | None:
+    def encode(
+        self, prompt: TextOrMessages, completion: TextOrMessages, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> Tokens | None:
         """The row's tokens, or `None` when its completion does not fit.
 
         Raises:
@@ -65,7 +67,7 @@ class Encoder:
             return self._fit(self._plain(prompt, completion))
         return self._fit(self._conversation(_messages(prompt, "user"), _messages(completion, "assistant"), tools))
 
-    def prompt(self, prompt: Said, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def prompt(self, prompt: TextOrMessages, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """The tokens that the model is given before it writes, at most `max_prompt`, the end of them."""
         if isinstance(prompt, str):
             ids = list(self._tokenizer(prompt)["input_ids"])
@@ -218,7 +220,7 @@ def _template(tokenizer: Any) -> str:
         return str(own)
 
 
-def _messages(said: Said, role: str) -> list[dict[str, Any]]:
+def _messages(said: TextOrMessages, role: str) -> list[dict[str, Any]]:
     if isinstance(said, str):
         return [{"role": role, "content": said}]
     return [_message(message) for message in said]

@@ -31,11 +31,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import normalised
-from journeyman.learn.weights.rows import Group, Row
+from journeyman.learn.weights.rows import CompletionGroup, Row
 from journeyman.learn.weights.train import arguments, together
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.base import TrainingSetup
 from journeyman.learn.weights.train.batches import teaching
-from journeyman.learn.weights.train.masks import Encoder, Tokens
+from journeyman.learn.weights.train.masks import RowEncoder, Tokens
 from journeyman.models.local import peft_as_it_is
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ CAP = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedCompletion:
     """One completion, ready to be learned from."""
 
     tokens: Tokens
@@ -61,7 +61,7 @@ class Recorded:
     """The same under the policy that training starts from, where it is asked for."""
 
 
-def grpo_offline(work: Work) -> "Offline":
+def grpo_offline(work: TrainingSetup) -> "OfflineGRPOTrainer":
     """A trainer on the groups among `work.rows`.
 
     Where log-probabilities were not recorded, those of the model that training starts from are taken for them, once, and a
@@ -71,8 +71,8 @@ def grpo_offline(work: Work) -> "Offline":
     Raises:
         InputError: There is no group whose completions differ in what they were worth.
     """
-    encoder = Encoder(work.tokenizer, work.config.max_prompt_tokens, work.config.max_completion_tokens)
-    found = (list(_recorded(encoder, row)) for row in work.rows if isinstance(row, Group))
+    encoder = RowEncoder(work.tokenizer, work.config.max_prompt_tokens, work.config.max_completion_tokens)
+    found = (list(_recorded(encoder, row)) for row in work.rows if isinstance(row, CompletionGroup))
     groups = [group for group in found if group]
     if not groups:
         raise InputError(_nothing(work.rows))
@@ -90,7 +90,7 @@ def grpo_offline(work: Work) -> "Offline":
         "loss_type": "cispo",
         "epsilon_high": CAP,
     }
-    trainer = Offline(
+    trainer = OfflineGRPOTrainer(
         groups=groups,
         importance=config.importance,
         model=work.model,
@@ -121,10 +121,10 @@ def ess(log_weights: torch.Tensor, mask: torch.Tensor) -> float:
     return float(weights.sum() ** 2 / (len(weights) * (weights**2).sum()))
 
 
-class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
     """TRL's trainer, with what was recorded in the place of what it would generate and score."""
 
-    def __init__(self, *, groups: Sequence[Sequence[Recorded]], importance: bool, **settings: Any) -> None:
+    def __init__(self, *, groups: Sequence[Sequence[RecordedCompletion]], importance: bool, **settings: Any) -> None:
         self._rows = [row for group in groups for row in group]
         self._sizes = [len(group) for group in groups]
         self._importance = importance
@@ -153,7 +153,7 @@ class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
                 row = self._rows[place]
                 self._rows[place] = replace(row, start=found, logprobs=found if row.logprobs is None else row.logprobs)
 
-    def _said(self, rows: Sequence[Recorded]) -> list[tuple[float, ...]]:
+    def _said(self, rows: Sequence[RecordedCompletion]) -> list[tuple[float, ...]]:
         batch = self._batch(rows)
         ids, mask = (torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], dim=1) for name in ("ids", "mask"))
         self.model.eval()
@@ -165,7 +165,7 @@ class Offline(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
             for found, row in zip(logps.tolist(), rows, strict=True)
         ]
 
-    def _batch(self, rows: Sequence[Recorded]) -> dict[str, torch.Tensor]:
+    def _batch(self, rows: Sequence[RecordedCompletion]) -> dict[str, torch.Tensor]:
         pad, device = self.processing_class.pad_token_id, self.accelerator.device
         asked = [torch.tensor(row.tokens.prompt) for row in rows]
         said = [torch.tensor(row.tokens.completion) for row in rows]
@@ -258,7 +258,7 @@ class _InGroups(Sampler[int]):  # type: ignore[misc]  # torch is untyped here
                 yield from range(starts[group], starts[group] + self._sizes[group])
 
 
-def _recorded(encoder: Encoder, group: Group) -> Iterator[Recorded]:
+def _recorded(encoder: RowEncoder, group: CompletionGroup) -> Iterator[RecordedCompletion]:
     """The completions of a group that teach something and fit."""
     logprobs = group.logprobs or (None,) * len(group.completions)
     for completion, advantage, found in zip(group.completions, _advantages(group), logprobs, strict=True):
@@ -267,18 +267,18 @@ def _recorded(encoder: Encoder, group: Group) -> Iterator[Recorded]:
             yield _aligned(tokens, advantage, found)
 
 
-def _advantages(group: Group) -> tuple[float, ...]:
+def _advantages(group: CompletionGroup) -> tuple[float, ...]:
     # Beside scores stand rewards that are normalised, maybe among more attempts at the task than had this prompt.
     return group.rewards if group.scores else normalised(group.rewards)
 
 
-def _tell_of_long_ones(rows: Sequence[Row], groups: Sequence[Sequence[Recorded]]) -> None:
-    telling = sum(advantage != 0 for row in rows if isinstance(row, Group) for advantage in _advantages(row))
+def _tell_of_long_ones(rows: Sequence[Row], groups: Sequence[Sequence[RecordedCompletion]]) -> None:
+    telling = sum(advantage != 0 for row in rows if isinstance(row, CompletionGroup) for advantage in _advantages(row))
     if left_out := telling - sum(map(len, groups)):
         log.warning("%d of %d completions are longer than the settings allow, and are left out", left_out, telling)
 
 
-def _aligned(tokens: Tokens, advantage: float, logprobs: Sequence[float] | None) -> Recorded:
+def _aligned(tokens: Tokens, advantage: float, logprobs: Sequence[float] | None) -> RecordedCompletion:
     """Recorded numbers beside the tokens that they belong to, or none where they are not as many as the agent's tokens.
 
     When only the last one is missing, its token was never written (the limit came first) or not told, and is not learned.
@@ -288,9 +288,11 @@ def _aligned(tokens: Tokens, advantage: float, logprobs: Sequence[float] | None)
         last = len(tokens.own) - 1 - tokens.own[::-1].index(True)
         tokens = replace(tokens, own=(*tokens.own[:last], False, *tokens.own[last + 1 :]))
     if logprobs is None or len(logprobs) != sum(tokens.own):
-        return Recorded(tokens=tokens, advantage=advantage, logprobs=None)
+        return RecordedCompletion(tokens=tokens, advantage=advantage, logprobs=None)
     found = iter(logprobs)
-    return Recorded(tokens=tokens, advantage=advantage, logprobs=tuple(next(found) if own else 0.0 for own in tokens.own))
+    return RecordedCompletion(
+        tokens=tokens, advantage=advantage, logprobs=tuple(next(found) if own else 0.0 for own in tokens.own)
+    )
 
 
 def _padded(rows: Sequence[Any], side: str = "right") -> torch.Tensor:
@@ -302,6 +304,6 @@ def _unasked(completions: Sequence[Any], **_: Any) -> list[float]:
 
 
 def _nothing(rows: Sequence[Row]) -> str:
-    if not any(isinstance(row, Group) for row in rows):
+    if not any(isinstance(row, CompletionGroup) for row in rows):
         return "offline GRPO learns from groups of completions with rewards, and there are none: build a data set of them first"
     return "the completions of each prompt were all worth the same, or are too long: there is nothing to compare"

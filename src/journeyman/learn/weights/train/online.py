@@ -18,9 +18,9 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.rows import Said
+from journeyman.learn.weights.rows import TextOrMessages
 from journeyman.learn.weights.train import arguments, worlds
-from journeyman.learn.weights.train.base import Judge, Work
+from journeyman.learn.weights.train.base import CompletionJudge, TrainingSetup
 from journeyman.learn.weights.train.batches import teaching
 from journeyman.learn.weights.train.curriculum import Curriculum
 from journeyman.learn.weights.train.merged import merged
@@ -36,7 +36,7 @@ _COMPLETIONS, _EXTRA = 3, 5
 """Where they stand in what TRL's `_generate` returns: a tuple of a list for each kind, an entry for each completion."""
 
 
-def grpo(work: Work) -> "Online":
+def grpo(work: TrainingSetup) -> "OnlineGRPOTrainer":
     """A trainer on `work.tasks`.
 
     With the curriculum, tasks are drawn by `Curriculum`, and a prompt whose completions all score alike is replaced, once, by
@@ -53,7 +53,7 @@ def grpo(work: Work) -> "Online":
     if not work.config.start_adapter:
         # TRL would keep a second adapter as the reference. That of a fresh one is the model without any.
         settings.beta = 0.0
-    trainer = Online(
+    trainer = OnlineGRPOTrainer(
         asked=_Asked({task.id: task for task in work.tasks}, work.judge, work.config.base_model),
         drawn=Curriculum([row["task"] for row in rows], seed=work.config.seed) if work.config.curriculum else None,
         model=work.model,
@@ -73,7 +73,7 @@ def judge(completions: Sequence[Any], reward: Sequence[float | None], **_: Any) 
     return list(reward)
 
 
-def _rows(work: Work) -> list[dict[str, Any]]:
+def _rows(work: TrainingSetup) -> list[dict[str, Any]]:
     encode = arguments.encoder(work)
     rows = [{"prompt": _listed(work.put(task)), "task": task.id} for task in work.tasks]
     limit = work.config.max_prompt_tokens
@@ -89,7 +89,7 @@ def _rows(work: Work) -> list[dict[str, Any]]:
     return fitting
 
 
-def _listed(said: Said) -> Any:
+def _listed(said: TextOrMessages) -> Any:
     return said if isinstance(said, str) else [dict(message) for message in said]
 
 
@@ -98,11 +98,11 @@ class _Asked:
     """The judge, as TRL's trainer can ask it: about completions of rows of its data set."""
 
     tasks: Mapping[str, Task]
-    who: Judge
+    who: CompletionJudge
     model: str
     numbers: Iterator[int] = field(default_factory=count)
 
-    def rewards(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[Said]) -> list[float | None]:
+    def rewards(self, rows: Sequence[Mapping[str, Any]], completions: Sequence[TextOrMessages]) -> list[float | None]:
         """What each is worth, from 0 to 1; `None` where that cannot be told."""
         attempts = [
             (task, attempt(task, row["prompt"], completion, id=f"training/{task.id}/{next(self.numbers)}", model=self.model))
@@ -111,7 +111,7 @@ class _Asked:
         return [score.total for score in self.who.judge(attempts)]
 
 
-class Online(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
     """TRL's trainer, with a judge, a curriculum, and less to compute."""
 
     def __init__(self, *, asked: _Asked, drawn: Curriculum | None, **settings: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from journeyman.learn.weights.rows import Group, Labelled, Row, Said
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
 
 MARGIN = 0.1
 """How much more a completion must be worth to be preferred, in scores from 0 to 1."""
@@ -13,16 +13,16 @@ A_GROUP = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PreferencePair:
     """Two completions of one prompt, of which one is better."""
 
-    prompt: Said
-    chosen: Said
-    rejected: Said
+    prompt: TextOrMessages
+    chosen: TextOrMessages
+    rejected: TextOrMessages
     tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
 
 
-def pairs(rows: Iterable[Row], *, margin: float = MARGIN, a_group: int = A_GROUP) -> list[Pair]:
+def pairs(rows: Iterable[Row], *, margin: float = MARGIN, a_group: int = A_GROUP) -> list[PreferencePair]:
     """Pairs for DPO, in the order of the rows.
 
     Of a group the best completion is preferred to the worst, then the second best to the second worst and so on, up to
@@ -35,18 +35,18 @@ def pairs(rows: Iterable[Row], *, margin: float = MARGIN, a_group: int = A_GROUP
     return [*found, *_of_labels(labelled)]
 
 
-def _split(rows: Iterable[Row]) -> tuple[list[Group], list[Labelled]]:
-    grouped: list[Group] = []
-    labelled: list[Labelled] = []
+def _split(rows: Iterable[Row]) -> tuple[list[CompletionGroup], list[LabelledCompletion]]:
+    grouped: list[CompletionGroup] = []
+    labelled: list[LabelledCompletion] = []
     for row in rows:
-        if isinstance(row, Group):
+        if isinstance(row, CompletionGroup):
             grouped.append(row)
         else:
             labelled.append(row)
     return grouped, labelled
 
 
-def _of_group(group: Group, margin: float, most: int) -> Iterator[Pair]:
+def _of_group(group: CompletionGroup, margin: float, most: int) -> Iterator[PreferencePair]:
     worth = group.scores or group.rewards
     least = margin if group.scores else 1e-6
     # The best first; `sorted` keeps the order of equals.
@@ -55,14 +55,16 @@ def _of_group(group: Group, margin: float, most: int) -> Iterator[Pair]:
         if worth[best] - worth[worst] < least:
             return
         chosen, rejected = group.completions[best], group.completions[worst]
-        yield Pair(prompt=group.prompt, chosen=chosen, rejected=rejected, tools=group.tools)
+        yield PreferencePair(prompt=group.prompt, chosen=chosen, rejected=rejected, tools=group.tools)
 
 
-def _of_labels(rows: Sequence[Labelled]) -> Iterator[Pair]:
-    prompts: dict[str, tuple[list[Labelled], list[Labelled]]] = {}
+def _of_labels(rows: Sequence[LabelledCompletion]) -> Iterator[PreferencePair]:
+    prompts: dict[str, tuple[list[LabelledCompletion], list[LabelledCompletion]]] = {}
     for row in rows:
         good, bad = prompts.setdefault(repr((row.prompt, row.tools)), ([], []))
         (good if row.label else bad).append(row)
     for good, bad in prompts.values():
         for chosen, rejected in zip(good, bad, strict=False):
-            yield Pair(prompt=chosen.prompt, chosen=chosen.completion, rejected=rejected.completion, tools=chosen.tools)
+            yield PreferencePair(
+                prompt=chosen.prompt, chosen=chosen.completion, rejected=rejected.completion, tools=chosen.tools
+            )

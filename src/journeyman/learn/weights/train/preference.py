@@ -18,9 +18,9 @@ from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 
 from journeyman.errors import InputError, SettingError
 from journeyman.learn.weights import balance
-from journeyman.learn.weights.rows import Group, Labelled, Row
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row
 from journeyman.learn.weights.train import arguments, pairs
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.base import TrainingSetup
 from journeyman.learn.weights.train.columns import Columns, columns, mismatched, of_label, of_pair, of_right, own_mask
 from journeyman.learn.weights.train.sampling import labelled
 from journeyman.models.local import peft_as_it_is
@@ -29,7 +29,7 @@ WARM_UP = 0.1
 """Share of the updates in which the learning rate rises; after that it falls to nothing."""
 
 
-def kto(work: Work) -> KTOTrainer:
+def kto(work: TrainingSetup) -> KTOTrainer:
     """Ethayarajh et al. 2024 (arXiv 2402.01306): what is good becomes likelier than it was, what is bad less likely.
 
     The logs hold `logps/chosen` and `logps/rejected` (mean log-probability of a good and of a bad completion), `kl`, `entropy`
@@ -53,7 +53,7 @@ def kto(work: Work) -> KTOTrainer:
     return _Kto(**_parts(work, settings, rows), data_collator=_Labels(pad_token_id=work.tokenizer.pad_token_id))
 
 
-def dpo(work: Work) -> DPOTrainer:
+def dpo(work: TrainingSetup) -> DPOTrainer:
     """Rafailov et al. 2023 (arXiv 2305.18290): the better of two completions becomes likelier than the worse.
 
     Pairs are made of groups and labels by `pairs.pairs`. The logs hold what those of `kto` do, without `kl`.
@@ -69,7 +69,7 @@ def dpo(work: Work) -> DPOTrainer:
     return _Dpo(**_parts(work, settings, columns(work, found, of_pair)), data_collator=collator)
 
 
-def rft(work: Work) -> SFTTrainer:
+def rft(work: TrainingSetup) -> SFTTrainer:
     """Rejection-sampling fine-tuning (Yuan et al. 2023, arXiv 2308.01825): supervised, on each different right completion.
 
     Raises:
@@ -82,12 +82,12 @@ def rft(work: Work) -> SFTTrainer:
     return SFTTrainer(**_parts(work, settings, columns(work, list(right.values()), of_right)))
 
 
-def _labels(rows: Sequence[Row]) -> list[Labelled]:
-    groups = [row for row in rows if isinstance(row, Group)]
-    return [*(row for row in rows if isinstance(row, Labelled)), *labelled(groups)]
+def _labels(rows: Sequence[Row]) -> list[LabelledCompletion]:
+    groups = [row for row in rows if isinstance(row, CompletionGroup)]
+    return [*(row for row in rows if isinstance(row, LabelledCompletion)), *labelled(groups)]
 
 
-def _common(work: Work) -> dict[str, Any]:
+def _common(work: TrainingSetup) -> dict[str, Any]:
     """What the three trainers are told alike."""
     config = work.config
     return {
@@ -101,7 +101,7 @@ def _common(work: Work) -> dict[str, Any]:
     }
 
 
-def _parts(work: Work, settings: Any, rows: Sequence[Columns]) -> dict[str, Any]:
+def _parts(work: TrainingSetup, settings: Any, rows: Sequence[Columns]) -> dict[str, Any]:
     return {
         "model": work.model,
         "processing_class": work.tokenizer,

@@ -9,10 +9,10 @@ from journeyman.errors import InputError
 from journeyman.learn.playbook.runs import write_json
 from journeyman.learn.weights.adapters import read_adapter
 from journeyman.learn.weights.data import read, write
-from journeyman.learn.weights.job import Job, Report
-from journeyman.learn.weights.rows import Row, Said
+from journeyman.learn.weights.job import TrainingJob, TrainingReport
+from journeyman.learn.weights.rows import Row, TextOrMessages
 from journeyman.learn.weights.train import callbacks, checkpoints, loading, sampling, together, trackers
-from journeyman.learn.weights.train.base import Environment, Judge, MakeTrainer, Work
+from journeyman.learn.weights.train.base import CompletionJudge, MakeTrainer, ToolEnvironment, TrainingSetup
 from journeyman.models.base import Dialect
 from journeyman.task import Split, Task
 
@@ -25,11 +25,11 @@ _METHODS = {
 }
 """Module and builder. Strings, as each module loads a trainer that the others do not need."""
 
-Put = Callable[[Task, Dialect], Said]
+Put = Callable[[Task, Dialect], TextOrMessages]
 """How a task is put to a model that reads prompts of that kind."""
 
 
-def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
+def run(job: TrainingJob, put: Put, judge: CompletionJudge | None) -> TrainingReport | None:
     """Train what the folder of the job says, from where it was, and write adapter and report there.
 
     Args:
@@ -45,7 +45,7 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
     together.join()
     loaded = loading.load(config)
     dialect: Dialect = "terse" if getattr(loaded.model.config, "dialect", "") == "terse" else "full"
-    work = Work(
+    work = TrainingSetup(
         config=config,
         job=job,
         model=loaded.model,
@@ -74,7 +74,7 @@ def run(job: Job, put: Put, judge: Judge | None) -> Report | None:
     return report
 
 
-def _world(named: str) -> Callable[[], Environment]:
+def _world(named: str) -> Callable[[], ToolEnvironment]:
     """What makes the world of that name.
 
     Raises:
@@ -82,7 +82,7 @@ def _world(named: str) -> Callable[[], Environment]:
     """
     module, _, name = named.partition(":")
     try:
-        made: Callable[[], Environment] = getattr(import_module(module), name)
+        made: Callable[[], ToolEnvironment] = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"the environment {named!r} cannot be loaded: {error}; name it as MODULE:NAME") from error
     if not callable(getattr(made, "reset", None)):
@@ -90,7 +90,7 @@ def _world(named: str) -> Callable[[], Environment]:
     return made
 
 
-def _rows(work: Work) -> Sequence[Row]:
+def _rows(work: TrainingSetup) -> Sequence[Row]:
     """What is learned from: rows that were given, else completions that the model writes now, before it learns."""
     # One answer for all, as the first one to be done writes them.
     if not together.agreed(work.job.rows.is_file()):
@@ -106,7 +106,7 @@ def _rows(work: Work) -> Sequence[Row]:
     return rows
 
 
-def _nothing(work: Work) -> str:
+def _nothing(work: TrainingSetup) -> str:
     written = f"{len(work.tasks)} tasks were attempted"
     if work.config.method == "rft":
         return (
@@ -115,7 +115,7 @@ def _nothing(work: Work) -> str:
     return f"{written}, and no attempt could be judged: there is nothing to learn from"
 
 
-def sampled(work: Work) -> Sequence[Row]:
+def sampled(work: TrainingSetup) -> Sequence[Row]:
     """Completions of the tasks by the model as it is, judged, in the form that the method learns from."""
     groups = sampling.groups(work, work.tasks)
     if work.config.method == "rft":
@@ -123,7 +123,7 @@ def sampled(work: Work) -> Sequence[Row]:
     return sampling.labelled(groups) if work.config.method == "kto" else groups
 
 
-def _save(work: Work, trained: Any) -> None:
+def _save(work: TrainingSetup, trained: Any) -> None:
     config = work.config
     parent = read_adapter(work.job.folder / config.start_adapter).digest if config.start_adapter else None
     noted = {"base_model": config.base_model, "method": config.method, "parent": parent, "domain": config.domain}

@@ -12,10 +12,10 @@ from transformers import LogitsProcessor
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.data.forms import normalised
-from journeyman.learn.weights.rows import Group, Labelled, Said
+from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, TextOrMessages
 from journeyman.learn.weights.train import decoding
-from journeyman.learn.weights.train.base import Work
-from journeyman.learn.weights.train.masks import Encoder
+from journeyman.learn.weights.train.base import TrainingSetup
+from journeyman.learn.weights.train.masks import RowEncoder
 from journeyman.learn.weights.train.merged import merged
 from journeyman.task import Task
 from journeyman.trace import Message, ModelCall, Step, ToolCall, Trace, spoken
@@ -51,12 +51,12 @@ class Sampling:
     seed: int
 
 
-def sample(model: Any, tokenizer: Any, prompts: Sequence[Said], how: Sampling) -> list[tuple[Completion, ...]]:
+def sample(model: Any, tokenizer: Any, prompts: Sequence[TextOrMessages], how: Sampling) -> list[tuple[Completion, ...]]:
     """Completions of each prompt, in the order of the prompts.
 
     The same arguments give the same completions; whatever else draws random numbers is left as it was.
     """
-    encode = Encoder(tokenizer, how.max_prompt).prompt
+    encode = RowEncoder(tokenizer, how.max_prompt).prompt
     asked = [encode(prompt) for prompt in prompts]
     # By length, for little padding; those of one prompt stand together.
     order = sorted(range(len(asked)), key=lambda each: len(asked[each]))
@@ -74,7 +74,7 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[Said], how: Sampling) -
     return [tuple(each) for each in made]
 
 
-def groups(work: Work, tasks: Sequence[Task]) -> list[Group]:
+def groups(work: TrainingSetup, tasks: Sequence[Task]) -> list[CompletionGroup]:
     """Let the model in training attempt each task several times, and have the attempts judged.
 
     What cannot be judged is left out, and so is a task of whose attempts none could be; `source` names the task.
@@ -100,7 +100,7 @@ def groups(work: Work, tasks: Sequence[Task]) -> list[Group]:
         for number, completion in enumerate(completions)
     ]
     totals = iter([score.total for score in work.judge.judge(attempts)])
-    encoder = Encoder(work.tokenizer)
+    encoder = RowEncoder(work.tokenizer)
     found = [
         _group(task, prompt, [(completion, next(totals)) for completion in completions], encoder)
         for task, prompt, completions in zip(tasks, prompts, sampled, strict=True)
@@ -108,20 +108,20 @@ def groups(work: Work, tasks: Sequence[Task]) -> list[Group]:
     return [group for group in found if group.completions]
 
 
-def labelled(groups: Sequence[Group]) -> list[Labelled]:
+def labelled(groups: Sequence[CompletionGroup]) -> list[LabelledCompletion]:
     """Each completion for itself: good when it got everything right, bad otherwise.
 
     Where a group does not tell its scores, the good ones are those above its mean, and one in which all are alike says nothing.
     """
     return [
-        Labelled(prompt=group.prompt, completion=completion, label=label, tools=group.tools, source=group.source)
+        LabelledCompletion(prompt=group.prompt, completion=completion, label=label, tools=group.tools, source=group.source)
         for group in groups
         for completion, label in zip(group.completions, _labels(group), strict=True)
         if label is not None
     ]
 
 
-def attempt(task: Task, prompt: Said, completion: Said, *, id: str, model: str) -> Trace:
+def attempt(task: Task, prompt: TextOrMessages, completion: TextOrMessages, *, id: str, model: str) -> Trace:
     """What a model in training did, as a judge reads it: a call of the model for each turn, and a call of each tool."""
     asked = _messages(prompt, "user")
     return Trace(
@@ -135,7 +135,7 @@ def attempt(task: Task, prompt: Said, completion: Said, *, id: str, model: str) 
     )
 
 
-def _steps(asked: tuple[Message, ...], completion: Said, model: str) -> Iterator[Step]:
+def _steps(asked: tuple[Message, ...], completion: TextOrMessages, model: str) -> Iterator[Step]:
     turns: Sequence[Mapping[str, Any]] = (
         [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
     )
@@ -165,24 +165,26 @@ def _written(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _messages(said: Said, role: str) -> tuple[Message, ...]:
+def _messages(said: TextOrMessages, role: str) -> tuple[Message, ...]:
     if isinstance(said, str):
         return (Message(role=role, text=said),)
     return tuple(Message(role=str(each["role"]), text=str(each.get("content") or "")) for each in said)
 
 
-def _labels(group: Group) -> list[bool | None]:
+def _labels(group: CompletionGroup) -> list[bool | None]:
     if group.scores:
         return [score >= 1.0 for score in group.scores]
     return [None if not any(group.rewards) else reward > 0 for reward in group.rewards]
 
 
-def _group(task: Task, prompt: Said, judged: Sequence[tuple[Completion, float | None]], encoder: Encoder) -> Group:
+def _group(
+    task: Task, prompt: TextOrMessages, judged: Sequence[tuple[Completion, float | None]], encoder: RowEncoder
+) -> CompletionGroup:
     known = [(completion, total) for completion, total in judged if total is not None]
     scores = tuple(total for _, total in known)
     plain = isinstance(prompt, str)
     completions = tuple(each.text if plain else ({"role": "assistant", "content": each.text},) for each, _ in known)
-    return Group(
+    return CompletionGroup(
         prompt=prompt,
         completions=completions,
         rewards=normalised(scores) if scores else (),
@@ -195,7 +197,7 @@ def _group(task: Task, prompt: Said, judged: Sequence[tuple[Completion, float | 
     )
 
 
-def _the_same(completion: Completion, encoder: Encoder, prompt: Said, said: Said) -> bool:
+def _the_same(completion: Completion, encoder: RowEncoder, prompt: TextOrMessages, said: TextOrMessages) -> bool:
     """Whether its text is made into the very tokens that were drawn, to which their log-probabilities belong.
 
     Of one that the limit cut, the token that would end it is missing.

@@ -9,13 +9,13 @@ from transformers.integrations import TensorBoardCallback, TrackioCallback, Wand
 
 from journeyman.errors import MissingExtra
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import Job
+from journeyman.learn.weights.job import TrainingJob
 
 PROJECT = "journeyman"
 """What trackio and W&B call all runs together."""
 
 
-def trackers(config: TrainingConfig, job: Job) -> list[Any]:
+def trackers(config: TrainingConfig, job: TrainingJob) -> list[Any]:
     """The callbacks for `config.tracker`; none for `none`.
 
     Raises:

@@ -11,9 +11,9 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel
 from trl.models.utils import unwrap_model_for_generation
 
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.base import TrainingSetup
 from journeyman.learn.weights.train.decoding import written
-from journeyman.learn.weights.train.masks import Encoder
+from journeyman.learn.weights.train.masks import RowEncoder
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
 from journeyman.score import Score
@@ -24,7 +24,7 @@ BATCH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ValidationResult:
     """What the model in training is worth on the validation tasks."""
 
     reward: float | None
@@ -33,7 +33,7 @@ class Look:
     """Share of those tasks whose score is 1."""
 
 
-def look(trainer: Any, work: Work, tasks: Sequence[Task]) -> Look:
+def look(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> ValidationResult:
     """Answer the tasks and judge the answers. Training goes on afterwards as though there had been no look.
 
     With several processes each of them answers, since a sharded model answers only with all its parts; the first one judges,
@@ -50,18 +50,18 @@ def look(trainer: Any, work: Work, tasks: Sequence[Task]) -> Look:
             found = [_look(work.judge.judge(attempts))]
     if trainer.args.world_size > 1:
         torch.distributed.broadcast_object_list(found, src=0)
-    return found[0] or Look(None, None)
+    return found[0] or ValidationResult(None, None)
 
 
-def _look(scores: Sequence[Score]) -> Look:
+def _look(scores: Sequence[Score]) -> ValidationResult:
     known = [total for total in (score.total for score in scores) if total is not None]
     if not known:
-        return Look(None, None)
-    return Look(sum(known) / len(known), sum(total >= 1.0 for total in known) / len(known))
+        return ValidationResult(None, None)
+    return ValidationResult(sum(known) / len(known), sum(total >= 1.0 for total in known) / len(known))
 
 
-def _answer(trainer: Any, work: Work, tasks: Sequence[Task]) -> list[str]:
-    encode = Encoder(work.tokenizer).prompt
+def _answer(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> list[str]:
+    encode = RowEncoder(work.tokenizer).prompt
     prompts = [encode(work.put(task)) for task in tasks]
     # By length, for little padding.
     order = sorted(range(len(prompts)), key=lambda each: len(prompts[each]))

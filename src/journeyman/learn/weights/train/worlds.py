@@ -6,10 +6,10 @@ from typing import Any
 from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.train.base import Work
+from journeyman.learn.weights.train.base import TrainingSetup
 
 
-def factory(work: Work) -> Callable[[], Any] | None:
+def factory(work: TrainingSetup) -> Callable[[], Any] | None:
     """Makes worlds as TRL wants them, which hands `reset` the columns of a row instead of a task."""
     if work.environment is None:
         return None
@@ -30,7 +30,7 @@ def factory(work: Work) -> Callable[[], Any] | None:
     return made
 
 
-def ready(work: Work) -> Any:
+def ready(work: TrainingSetup) -> Any:
     """The tokenizer; where there is a world, one that can tell tool calls in what the model writes.
 
     Raises:
