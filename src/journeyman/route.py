@@ -30,8 +30,8 @@ from journeyman.policy import Choice, Forecast, Outcome
 from journeyman.routing import policies
 from journeyman.routing.online import Online, utility
 from journeyman.routing.policies import Policy, Verdict
-from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.policies import open_existing
 
 _REMEMBERED = 4096
 """Requests whose vectors are kept."""
@@ -270,7 +270,7 @@ def find(where: Path | str) -> tuple[Policy, Verdict]:
     if Path(where).is_dir():
         return policies.read(Path(where))
     project = config.load()
-    with open_store(project.store_url) as store:
+    with open_existing(project.store_url) as store:
         return policies.restore(str(where), store, Artifacts(project.artifacts))
 
 
