@@ -96,6 +96,14 @@ def test_a_policy_comes_back_from_the_store_by_its_id(world: World) -> None:
         policies.restore("feed", world.store, world.artifacts)
 
 
+def test_to_look_for_a_router_by_its_id_makes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JOURNEYMAN_STORE", raising=False)
+    with pytest.raises(InputError, match="no router 'feed' is in the store"):
+        Router.load("feed")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_router_that_was_not_proven_answers_with_the_best_single_worker(world: World) -> None:
     policy = world.trained.policy
     shadow = Router(policy, verdict=policies.Verdict(serves=False, reason="no gate was asked"))

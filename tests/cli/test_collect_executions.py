@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def collect(*more: str, crew: str = "CREW") -> int:
-    given = ["--crew", f"bakers_who_collect:{crew}", "--instructions", "asked.txt", "--output-dir", "logs"]
+    given = ["--workers-from", f"bakers_who_collect:{crew}", "--instructions", "asked.txt", "--output-dir", "logs"]
     return main(["collect", "executions", *given, *more])
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_done_is_one_line(more: list[str], crew: str, said: str, 
 
 
 def test_the_desks_notes_are_not_given_to_others(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["collect", "executions", "--crew", "bakers_who_collect:CREW"]) == 2
+    assert main(["collect", "executions", "--workers-from", "bakers_who_collect:CREW"]) == 2
     assert "are for the embedded desk; give your own with --instructions FILE" in capsys.readouterr().err
 
 

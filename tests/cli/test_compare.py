@@ -53,7 +53,7 @@ def test_looks_a_least_gain_and_peeking_make_it_stricter(better: list[str], tmp_
     assert main(["compare", *few, "--looks", "5"]) == 1
     assert main(["compare", *few, "--any_time"]) == 1
     assert main(["compare", *better, "--any-time", "--looks", "5"]) == 0
-    assert main(["compare", *better, "--least-gain", "0.7"]) == 1
+    assert main(["compare", *better, "--min-gain", "0.7"]) == 1
     assert main(["compare", *better, "--least_tasks", "41"]) == 1
 
 

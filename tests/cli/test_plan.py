@@ -45,7 +45,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_a_plan_alone_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     before = files()
-    assert main(["plan", "write it", "--crew", "bakers_who_plan:CREW"]) == 0
+    assert main(["plan", "write it", "--workers-from", "bakers_who_plan:CREW"]) == 0
     out, err = capsys.readouterr()
     assert "clerk" in out
     assert "--run carries it out" in err
@@ -53,22 +53,22 @@ def test_a_plan_alone_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_what_was_carried_out_is_told_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "write it", "--crew", "bakers_who_plan:CREW", "--run", "--logs", "logs", "--json"]) == 0
+    assert main(["plan", "write it", "--workers-from", "bakers_who_plan:CREW", "--run", "--logs", "logs", "--json"]) == 0
     found = told(capsys)
     assert (found["success"], found["outputs"], found["total_cost"]) == (None, {"1": "a letter"}, 0.5)
     assert "logs/executions.jsonl" in files()
 
 
 def test_the_exit_code_says_that_it_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "write it", "--crew", "bakers_who_plan:COLD", "--run"]) == 1
+    assert main(["plan", "write it", "--workers-from", "bakers_who_plan:COLD", "--run"]) == 1
     out, err = capsys.readouterr()
     assert "the oven is cold" in out
     assert "it failed" in err
 
 
 def test_a_plan_that_was_written_is_carried_out_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "write it", "--crew", "bakers_who_plan:CREW", "--output", "plan.json"]) == 0
-    assert main(["plan", "else", "--plan", "plan.json", "--crew", "bakers_who_plan:CREW", "--run", "--json"]) == 0
+    assert main(["plan", "write it", "--workers-from", "bakers_who_plan:CREW", "--output", "plan.json"]) == 0
+    assert main(["plan", "else", "--plan", "plan.json", "--workers-from", "bakers_who_plan:CREW", "--run", "--json"]) == 0
     found = told(capsys)
     assert found["plan"]["instruction"] == "write it"
     assert found["outputs"] == {"1": "a letter"}
@@ -77,7 +77,7 @@ def test_a_plan_that_was_written_is_carried_out_as_it_was(capsys: pytest.Capture
 def test_a_plan_of_tools_needs_no_model_in_the_crew(capsys: pytest.CaptureFixture[str]) -> None:
     plan = {"instruction": "bread", "subtasks": [{"id": "1", "text": "bake", "type": "baking", "tool": "bake"}]}
     Path("plan.json").write_text(json.dumps(plan))
-    assert main(["plan", "bread", "--plan", "plan.json", "--crew", "bakers_who_plan:TOOLS", "--run", "--json"]) == 0
+    assert main(["plan", "bread", "--plan", "plan.json", "--workers-from", "bakers_who_plan:TOOLS", "--run", "--json"]) == 0
     assert told(capsys)["outputs"] == {"1": "bread"}
 
 
@@ -94,10 +94,10 @@ def test_a_learned_planner_shows_its_plan_without_a_key_for_its_models(capsys: p
     [
         (["x", "--planner", "nobody"], "no planner 'nobody' is in the store"),
         (["x", "--planner", "."], "no planner '.'"),
-        (["x", "--crew", "bakers_who_plan:NOBODY"], "the crew 'bakers_who_plan:NOBODY' cannot be loaded"),
-        (["x", "--crew", "bakers_who_plan:TOOLS"], "nobody who plans"),
-        (["x", "--plan", "bakers_who_plan.py", "--crew", "bakers_who_plan:CREW"], "is no plan"),
-        (["x", "--crew", "bakers_who_plan:CREW", "--run", "--max-cost", "0.1"], ""),
+        (["x", "--workers-from", "bakers_who_plan:NOBODY"], "the crew 'bakers_who_plan:NOBODY' cannot be loaded"),
+        (["x", "--workers-from", "bakers_who_plan:TOOLS"], "nobody who plans"),
+        (["x", "--plan", "bakers_who_plan.py", "--workers-from", "bakers_who_plan:CREW"], "is no plan"),
+        (["x", "--workers-from", "bakers_who_plan:CREW", "--run", "--max-cost", "0.1"], ""),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing_behind(

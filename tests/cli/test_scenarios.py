@@ -119,7 +119,7 @@ def test_reflections_that_could_not_be_used_are_told_in_the_summary(
     [
         (["--scenarios", "nowhere.yaml"], "nowhere.yaml could not be read"),
         (["--scenarios", "s.json", "--examples"], "and there is --scenarios, --examples"),
-        (["--rounds", "2"], "needs one of --scenarios FILE, --examples and --interactive"),
+        (["--max-repairs", "2"], "needs one of --scenarios FILE, --examples and --interactive"),
         (["--examples", "--rounds", "0"], "--rounds is 0, and must be from 1 to 20"),
         (["--examples", "--dataset", "desk"], "leave out --dataset and --input"),
         (["--examples", "--dataset", "gsm8k"], "leave out --dataset and --input"),

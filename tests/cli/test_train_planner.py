@@ -107,7 +107,10 @@ def test_a_dry_run_writes_nothing(phase: list[str]) -> None:
         (["--phase", "2", "--checkpoint", "bakers"], "nobody can tell whether the work of small, large is right"),
         (["--phase", "2", "--checkpoint", "bakers", "--replay", "poems.jsonl"], "of the kind 'poem', unknown to the planner"),
         (["--phase", "2", "--checkpoint", "bakers", "--replay", "alone.jsonl"], "there is a choice to learn from two on"),
-        (["--phase", "2", "--checkpoint", "bakers", "--replay", "outcomes.jsonl", "--pay", "much"], "is not USD,SECONDS"),
+        (
+            ["--phase", "2", "--checkpoint", "bakers", "--replay", "outcomes.jsonl", "--success-value", "much"],
+            "is not USD,SECONDS",
+        ),
         (["--explain-reward"], "name them with --logs PATH"),
     ],
 )

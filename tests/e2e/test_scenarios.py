@@ -180,7 +180,7 @@ def test_a_playbook_passes_the_gate_on_scenarios_that_it_was_not_trained_on(monk
 def test_the_five_examples_over_http_with_a_model_that_learns(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.reset()
     server.default = over_http
-    model = ["--model", f"openai:builder@{server.url}", "--unsafe-local", "--rounds", "1"]
+    model = ["--model", f"openai:builder@{server.url}", "--unsafe-local", "--max-repairs", "0"]
     assert main(["train", "playbook", "--examples", *model]) == 0
     out, err = capsys.readouterr()
     assert "[1/5]\nRunning: Email validator\n   Goal: A Python module emails.py" in err

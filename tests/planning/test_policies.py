@@ -15,6 +15,7 @@ from journeyman.planning import policies
 from journeyman.release import Release, Stage
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.policies import in_production
 from tests.support.planners import opened, shake, written
 
 ASKED = "easy letter number 4, and bread for it"
@@ -112,7 +113,7 @@ def test_a_file_that_was_spoilt_is_not_opened() -> None:
 
 def test_in_production_is_the_newest_planner_and_never_a_policy_of_another_kind() -> None:
     store = open_store("memory:")
-    assert policies.in_production(store) is None
+    assert in_production(store, policies.FORMAT) is None
     others = (Candidate(kind=Kind.POLICY, body='{"format": "router"}'), Candidate(kind=Kind.POLICY, body="?"))
     planners = [policies.keep(second(Path("checkpoints"), seed), Artifacts(Path("artifacts"))) for seed in range(2)]
     start = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,4 +121,4 @@ def test_in_production_is_the_newest_planner_and_never_a_policy_of_another_kind(
         store.add_candidate(candidate)
         at = start + timedelta(days=days)
         store.add_release(Release.begin(candidate.id, Stage.PRODUCTION, "for a test", at, forced=True))
-    assert policies.in_production(store) == planners[-1].id
+    assert in_production(store, policies.FORMAT) == planners[-1].id

@@ -21,6 +21,7 @@ from journeyman.release import Stage
 from journeyman.rewards.utility import Documented
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.policies import in_production
 from tests.support.planners import bakery, opened, outcomes, shake, written
 
 QUICK = PPOConfig.measured(episodes=448, learning_rate=3e-2, target_kl=0.2)
@@ -47,7 +48,7 @@ def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_release
     assert len(made.reports) == 2
     assert made.sides["reinforced"].success == 1.0
     assert made.sides["reinforced"].utility > max(made.sides[name].utility for name in ("supervised", "small", "large"))
-    assert policies.in_production(store) == made.candidate.id
+    assert in_production(store, policies.FORMAT) == made.candidate.id
     assert [run.state.value for run in store.runs()] == ["finished"]
 
 

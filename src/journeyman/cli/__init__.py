@@ -65,11 +65,26 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
 
 
+_RENAMED = {
+    "pay": "success-value",
+    "crew": "workers-from",
+    "trials": "attempts-per-task",
+    "least-gain": "min-gain",
+    "least-tasks": "min-tasks",
+}
+"""Options as they were spelled before. They still work, and no help shows them."""
+
+
+def _spelled(option: str) -> str:
+    named = option.replace("_", "-")
+    return _RENAMED.get(named, named)
+
+
 @click.group(
     cls=_Lazy,
     commands={name: click.Command(name, short_help=line) for name, line in COMMANDS.items()},
     # Inherited by every command: `--num_examples` is `--num-examples`.
-    context_settings={"token_normalize_func": lambda token: token.replace("_", "-"), "help_option_names": ["-h", "--help"]},
+    context_settings={"token_normalize_func": _spelled, "help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="journeyman", prog_name="journeyman", message="%(prog)s %(version)s")
 def root() -> None:

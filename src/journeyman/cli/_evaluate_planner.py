@@ -18,8 +18,12 @@ from journeyman.cli._shared import emit, json_option
     help="Compare with the plans of this file, as `journeyman dataset planner` writes them; carry out none.",
 )
 @click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
-@click.option("--pay", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time.")
-@click.option("--least-gain", type=float, default=0.0, show_default=True, help="What the interval's low end must exceed.")
+@click.option(
+    "--success-value", "pay", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
+)
+@click.option(
+    "--min-gain", "least_gain", type=float, default=0.0, show_default=True, help="What the interval's low end must exceed."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
 @json_option
 def planner(as_json: bool, **given: Any) -> int:

@@ -23,7 +23,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     help="How long answers are whose length was not recorded.",
 )
 @click.option("--skip-unusable", is_flag=True, help="Leave lines out that cannot be used.")
-@click.option("--least-gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]")
+@click.option(
+    "--min-gain", "least_gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]"
+)
 @json_option
 def router(as_json: bool, **given: Any) -> int:
     """Measure a router on requests that it has not learned from.

@@ -82,5 +82,5 @@ def pay(said: str) -> tuple[float | None, float | None]:
     try:
         found = tuple(float(part) if part.strip() else None for part in (money, time))
     except ValueError:
-        raise InputError(f"--pay {said!r} is not USD,SECONDS, such as 0.002,30; leave one out as in ,30") from None
+        raise InputError(f"--success-value {said!r} is not USD,SECONDS, such as 0.002,30; leave one out as in ,30") from None
     return found[0], found[1]

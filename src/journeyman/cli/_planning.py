@@ -19,6 +19,8 @@ from journeyman.planning import crews, policies
 from journeyman.planning.policies import Kept
 from journeyman.planning.system import OrchestrationSystem
 from journeyman.quantities import money, seconds
+from journeyman.stores import open_store
+from journeyman.stores.policies import in_production
 
 LOGS = "execution_logs"
 
@@ -63,8 +65,8 @@ def _planner(named: str | None) -> Kept | None:
     """Who is named, else whoever is in production."""
     if named:
         return policies.find(named)
-    with policies.there(config.load()) as store:
-        id = policies.in_production(store)
+    with open_store(config.load().store_url, make=False) as store:
+        id = in_production(store, policies.FORMAT)
     return policies.find(id) if id else None
 
 

@@ -60,7 +60,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     type=click.Choice(["utility", "documented"]),
     help="Phase 2: what it learns by; it is examined by the utility.  [default: utility]",
 )
-@click.option("--pay", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time.")
+@click.option(
+    "--success-value", "pay", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
+)
 @click.option("--explain-reward", is_flag=True, help="Show what the reward makes of your own logs (--logs), and train nothing.")
 @click.option(
     "--logs", type=click.Path(path_type=Path, exists=True), metavar="PATH", help="Execution logs, for --explain-reward."

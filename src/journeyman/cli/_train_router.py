@@ -51,7 +51,9 @@ OUTPUT = Path("routers/trained")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split and the training.")
 @click.option("--held-out-share", type=click.FloatRange(0, 0.9), default=0.2, show_default=True, help="To prove it on.")
-@click.option("--least-gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]")
+@click.option(
+    "--min-gain", "least_gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]"
+)
 @click.option(
     "--target-stage", type=click.Choice(["shadow", "production"]), default="shadow", help="Where it goes if it passes."
 )

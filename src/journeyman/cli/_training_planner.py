@@ -163,7 +163,7 @@ def show(made: "Reinforced") -> None:
     """What phase 2 came to, for people."""
     out = console()
     if made.utility.seconds_reference is None:
-        out.print("time counts for nothing here; --pay USD,SECONDS says what a second is worth", soft_wrap=True)
+        out.print("time counts for nothing here; --success-value USD,SECONDS says what a second is worth", soft_wrap=True)
     for name, side in made.sides.items():
         cost = "unknown" if side.cost is None else f"${side.cost:.6f}"
         out.print(f"{name:<18} utility {side.utility:.3f}  right {side.success:.1%}  cost {cost}", soft_wrap=True)

@@ -50,7 +50,9 @@ def command(as_json: bool, **given: Any) -> int:
     help="Your own: a line each, or JSON lines with instruction.  [default: notes for the embedded desk]",
 )  # fmt: skip
 @click.option("--models", metavar="A,B", help="Who does the subtasks.  [default: the sizes of the embedded model]")
-@click.option("--crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers.")
+@click.option(
+    "--workers-from", "crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers."
+)
 @click.option("--planner", metavar="POLICY", help="A learned planner.  [default: the desk's own expert, or one step a line]")
 @click.option("--explore", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="Subtasks whose worker is drawn.")
 @click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Subtasks at once.")

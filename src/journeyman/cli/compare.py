@@ -16,8 +16,10 @@ _FILE = click.Path(path_type=Path)
     "--looks", type=click.IntRange(min=0), default=0, help="How often these tasks were looked at before.  [default: 0]"
 )
 @click.option("--any-time", is_flag=True, help="You look after every batch and stop when it passes.")
-@click.option("--least-gain", type=click.FloatRange(-1, 1), default=0.0, help="A gain worth having.  [default: 0]")
-@click.option("--least-tasks", type=click.IntRange(min=1), default=30, help="Compared tasks that are needed.  [default: 30]")
+@click.option("--min-gain", "least_gain", type=click.FloatRange(-1, 1), default=0.0, help="A gain worth having.  [default: 0]")
+@click.option(
+    "--min-tasks", "least_tasks", type=click.IntRange(min=1), default=30, help="Compared tasks that are needed.  [default: 30]"
+)
 @click.option(
     "--most-unknown", type=click.FloatRange(0, 1), default=0.05, help="Share of tasks without a verdict.  [default: 0.05]"
 )

@@ -32,10 +32,10 @@ from journeyman.cli._shared import emit, json_option, options_named
 @click.option(
     "--sandbox", metavar="NAME|URL", help="Where programs of humaneval or mbpp run.  [default: the strongest there is]"
 )
-@click.option("--trials", type=int, help="Attempts at each task.  [default: 1]")
+@click.option("--attempts-per-task", "trials", type=int, help="Attempts at each task.  [default: 1]")
 @click.option("--concurrency", type=int, help="Calls at once.  [default: 10]")
 @click.option("--token-budget", type=int, help="Tokens of bullets in a prompt.  [default: 2000]")
-@click.option("--least-gain", type=float, help="The gain that the interval's low end must exceed.  [default: 0]")
+@click.option("--min-gain", "least_gain", type=float, help="The gain that the interval's low end must exceed.  [default: 0]")
 @click.option("--alpha", type=float, help="Chance of passing what is no better.  [default: 0.05]")
 @click.option("--seed", type=int, help="Of the desk's tasks and of splits by hash.  [default: 0]")
 @click.option(

@@ -22,7 +22,9 @@ from journeyman.cli._shared import emit, json_option, options_named
     help="Take this plan, as --output wrote it.",
 )
 @click.option("--models", metavar="A,B", help="Who can do subtasks.  [default: those that the planner knows]")
-@click.option("--crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers.")
+@click.option(
+    "--workers-from", "crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers."
+)
 @click.option("--max-cost", type=float, metavar="USD", help="Start nothing that could cost more than this in all.")
 @click.option("--deadline", type=float, metavar="SECONDS", help="Stop what is not done by then.")
 @click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Subtasks at once.")

@@ -59,7 +59,7 @@ command.add_command(router)
 @click.option("--force", is_flag=True, default=None, help="Go there even if it does not pass; this is recorded.")
 @click.option("--no-evaluate", "evaluate", flag_value=False, default=None, help="Do not evaluate at the end.")
 @click.option("--held-out", type=int, help="Held-out tasks to evaluate on, at most.  [default: 200]")
-@click.option("--trials", type=int, help="Attempts at each held-out task.  [default: 1]")
+@click.option("--attempts-per-task", "trials", type=int, help="Attempts at each held-out task.  [default: 1]")
 @click.option("--checkpoint-interval", type=int, help="Examples between checkpoints.  [default: 50]")
 @click.option("--no-checkpoints", "save_checkpoints", flag_value=False, default=None, help="Write no checkpoints.")
 @click.option("--max-cost", type=float, metavar="USD", help="Stop cleanly once this is spent.")
@@ -74,7 +74,10 @@ command.add_command(router)
 @click.option("--skillbook", metavar="FILE", help="Go on from this playbook if it is there, and write to it.")
 @click.option("--ptc-url", metavar="URL", help="Run the programs of scenarios, humaneval or mbpp at this code service.")
 @click.option("--unsafe-local", is_flag=True, default=None, help="Run them without walls. For code that you trust.")
-@click.option("--rounds", type=int, help="Calls for one scenario: the first writes, others repair.  [default: 3]")
+@click.option(
+    "--max-repairs", type=click.IntRange(0, 19), help="Calls for a scenario after the first, to repair.  [default: 2]"
+)
+@click.option("--rounds", type=int, hidden=True, help="As it was: the calls for a scenario, the first among them.")
 @json_option
 def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: Path | None, **given: Any) -> None:
     """Learn a playbook from a data set, or from scenarios.
@@ -92,6 +95,8 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
     from journeyman.cli import _scenarios, _training
 
     options = {name: value for name, value in given.items() if value is not None}
+    if (repairs := options.pop("max_repairs", None)) is not None:
+        options["rounds"] = 1 + repairs
     run = _scenarios.run if _scenarios.asked(options, resume) else _training.run
     with options_named():
         result = run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
@@ -151,7 +156,7 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
 @click.option("--profile", help="Hardware to plan for: auto_detect, cpu_only, gpu_enabled, ryzen_optimized.")
 @click.option("--quick", is_flag=True, default=None, help="A short run, to see that everything works.")
 @click.option("--held-out", type=int, help="Held-out tasks to examine on, at most.  [default: 200]")
-@click.option("--trials", type=int, help="Attempts at each held-out task.  [default: 1]")
+@click.option("--attempts-per-task", "trials", type=int, help="Attempts at each held-out task.  [default: 1]")
 @click.option("--no-evaluate", "evaluate", flag_value=False, default=None, help="Do not examine at the end.")
 @click.option("--earlier", multiple=True, metavar="DOMAIN", help="Show what is forgotten of a domain learned before.")
 @click.option(

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from journeyman import config, embed
 from journeyman.candidate import Candidate, Kind
-from journeyman.config import Project
 from journeyman.embed.cache import Cached
-from journeyman.errors import InputError
 from journeyman.learn.planner import checkpoints, files, reinforced
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import ReinforcedPlanner
-from journeyman.release import Stage
-from journeyman.stores import Store, open_store
+from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.policies import find_policy
 
 FORMAT = "journeyman-planner-policy-1"
 
@@ -55,33 +53,10 @@ def find(where: str) -> Kept:
         if path.is_file():
             return _opened(path, checkpoints.digest(path), str(path))
     project = config.load()
-    with there(project) as store:
-        candidate = _candidate(where, store)
-    digest = _file(candidate)
+    with open_store(project.store_url, make=False) as store:
+        candidate = find_policy(where, store, FORMAT, what="planner", kept_as="file")
+    digest = str(json.loads(candidate.body).get("file", ""))
     return _opened(Artifacts(project.artifacts).path(digest), digest, candidate.id)
-
-
-def there(project: Project) -> Store:
-    """The project's store to look into; an empty one where there is none yet, as to look is no reason to make one."""
-    return open_store(project.store_url, make=False)
-
-
-def in_production(store: Store) -> str | None:
-    """The id of the planner that was released furthest, the newest of several; `None` where there is none."""
-    found = [
-        release
-        for release in store.releases(Stage.PRODUCTION)
-        if (candidate := store.candidate(release.candidate_id)) is not None and _file(candidate)
-    ]
-    return found[-1].candidate_id if found else None
-
-
-def _candidate(id: str, store: Store) -> Candidate:
-    found = [each for each in store.candidates(Kind.POLICY) if each.id.startswith(id) and _file(each)]
-    if len(found) != 1:
-        known = f"{len(found)} of them begin so; type more of it" if found else "train one with `journeyman train planner`"
-        raise InputError(f"no planner {id!r} is in the store, and no file is called that: {known}")
-    return found[0]
 
 
 def _opened(path: Path, digest: str, where: str) -> Kept:
@@ -89,12 +64,3 @@ def _opened(path: Path, digest: str, where: str) -> Kept:
     embedder = Cached(embed.load(files.embedder_in(said)))
     told = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
     return Kept(planner=reinforced.restore(tensors, said, embedder, str(path)), id=told.id, where=where, path=path)
-
-
-def _file(candidate: Candidate) -> str:
-    """The digest of a planner's file; empty where the candidate is none."""
-    try:
-        told = json.loads(candidate.body)
-    except ValueError:
-        return ""
-    return str(told.get("file", "")) if isinstance(told, dict) and told.get("format") == FORMAT else ""

@@ -22,6 +22,7 @@ from journeyman.learn.router.predict import Fitted
 from journeyman.release import Stage
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
+from journeyman.stores.policies import find_policy
 
 FORMAT = "journeyman-router-1"
 POLICY, PREDICTOR, VERDICT, ONLINE = "policy.json", "predictor.safetensors", "verdict.json", "online.json"
@@ -122,11 +123,7 @@ def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Verdic
     Raises:
         InputError: There is no such policy, or several.
     """
-    found = [each for each in store.candidates(Kind.POLICY) if each.id.startswith(id) and _is_router(each.body)]
-    if len(found) != 1:
-        known = f"{len(found)} of them begin so; type more of it" if found else "train one with `journeyman train router`"
-        raise InputError(f"no router {id!r} is in the store, and no folder is called that: {known}")
-    (candidate,) = found
+    candidate = find_policy(id, store, FORMAT, what="router", kept_as="folder")
     policy = _read(candidate.body, candidate.id, artifacts.path(json.loads(candidate.body)["predictor"]))
     release = store.release(candidate.id)
     serves = release is not None and release.stage not in (Stage.RETIRED, Stage.ROLLED_BACK)
@@ -171,11 +168,3 @@ def _verdict(path: Path, policy: Policy) -> Verdict:
         return Verdict(serves=bool(told["passed"] or told["forced"]), reason=str(told["reason"]))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no verdict on this policy ({error}); train again") from None
-
-
-def _is_router(body: str) -> bool:
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return False
-    return isinstance(told, dict) and told.get("format") == FORMAT
