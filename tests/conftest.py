@@ -7,9 +7,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from journeyman.stores import schema
-from tests.support import new_stores
-
 COSTS = ("service", "training", "browser", "postgres", "attacks", "nightly")
 """Marks of what is not cheap. A test with none of them is a `unit`."""
 
@@ -51,10 +48,3 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     most = item.config.getoption("--most-seconds")
     if most and item.get_closest_marker("unit") and cpu() - before > most:
         pytest.fail(f"it took {cpu() - before:.1f} s of CPU: make it cheaper, or mark it with one of {', '.join(COSTS)}")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _stores_from_a_template() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schema, "migrate", new_stores.from_template)
-        yield
