@@ -29,7 +29,7 @@ from typing import Any, cast
 import httptools
 import uvloop
 
-from journeyman.listening import listen
+from journeyman.io.http_server import listen
 
 LITELLM = "JOURNEYMAN_LITELLM_PYTHON"
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -35,7 +35,7 @@ from starlette.applications import Starlette
 
 from journeyman.capture import jsonl
 from journeyman.dashboard import routes
-from journeyman.listening import listen, url_of
+from journeyman.io.http_server import listen, url_of
 from journeyman.reward import Reward
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.trace import average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +79,16 @@ class Evaluation:
     @property
     def baseline(self) -> float | None:
         """The mean score; `None` when no task was compared."""
-        return _mean([pair.baseline for pair in self.pairs])
+        return average([pair.baseline for pair in self.pairs])
 
     @property
     def candidate(self) -> float | None:
-        return _mean([pair.candidate for pair in self.pairs])
+        return average([pair.candidate for pair in self.pairs])
 
     @property
     def gain(self) -> float | None:
         """The mean difference."""
-        return _mean(list(self.differences))
+        return average(self.differences)
 
     @property
     def wins(self) -> int:
@@ -141,10 +142,4 @@ def _by_task(results: Iterable[Result]) -> Mapping[str, float | None]:
     scores: dict[str, list[float | None]] = defaultdict(list)
     for result in results:
         scores[result.task_id].append(result.score)
-    return {
-        task_id: _mean([s for s in found if s is not None]) if None not in found else None for task_id, found in scores.items()
-    }
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return {task_id: average(found) for task_id, found in scores.items()}

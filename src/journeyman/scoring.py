@@ -21,7 +21,7 @@ from journeyman.rewards.engine import RECORDED, RewardEngine, Verdicts
 from journeyman.rewards.verdict import UNREACHABLE, soft, unknown
 from journeyman.score import Score
 from journeyman.tasks.rows import Complaints
-from journeyman.trace import Trace
+from journeyman.trace import Trace, average
 from journeyman.workers import Here, Workers
 
 _CHUNK = 64
@@ -250,7 +250,7 @@ def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any
 
 def _mean(scores: Sequence[float | None]) -> Mapping[str, float | int | None]:
     known = [score for score in scores if score is not None]
-    return {"mean": sum(known) / len(known) if known else None, "known": len(known), "unknown": len(scores) - len(known)}
+    return {"mean": average(known), "known": len(known), "unknown": len(scores) - len(known)}
 
 
 def reports(traces: Sequence[Trace], verdicts: Sequence[Verdicts], engine: RewardEngine) -> Iterator[dict[str, Any]]:

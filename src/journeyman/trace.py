@@ -315,3 +315,8 @@ def average(parts: Sequence[float | None]) -> float | None:
     """The mean, or `None` as soon as one part is unknown, and where there are none."""
     whole = total(parts) if parts else None
     return None if whole is None else whole / len(parts)
+
+
+def average_known(parts: Iterable[float | None]) -> float | None:
+    """The mean of what is known, or `None` where nothing is."""
+    return average([part for part in parts if part is not None])

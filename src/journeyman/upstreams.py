@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from journeyman.listening import is_loopback
+from journeyman.io.http_server import is_loopback
 
 Api = Literal["openai", "anthropic"]
 OFFICIAL: dict[Api, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}

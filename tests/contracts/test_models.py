@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from journeyman.errors import ModelError
+from journeyman.io.retry import RetryPolicy
 from journeyman.models import load
 from journeyman.models.base import Message, Model, Request
-from journeyman.models.limit import Limited, Patience
+from journeyman.models.limit import Limited
 from journeyman.models.openai import OpenAI
 from journeyman.models.recorded import Recorded
 from journeyman.models.scripted import Scripted
@@ -44,7 +45,7 @@ def over_http(folder: Path, url: str) -> Model:
 
 
 def limited(folder: Path, url: str) -> Model:
-    return Limited(over_http(folder, url), 3, patience=Patience(retries=1, first_wait=0.01))
+    return Limited(over_http(folder, url), 3, patience=RetryPolicy(retries=1, first_wait=0.01))
 
 
 MODELS: dict[str, Callable[[Path, str], Model]] = {

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.io.retry import RetryPolicy
 from journeyman.models.base import Message, Request
-from journeyman.models.limit import Limited, Patience, Usage
+from journeyman.models.limit import Limited, Usage
 from journeyman.models.openai import OpenAI
 from tests.support.llm_server import Answer, LLMServer
 
@@ -41,7 +42,7 @@ def said(body: dict[str, Any]) -> str | None:
 
 async def replay(rows: Iterable[dict[str, Any]], server: LLMServer) -> tuple[int, int, Usage]:
     """How many answers were read and how many were errors, and the usage; asserts what each must be."""
-    model = Limited(OpenAI("m", base_url=server.url, max_retries=0, timeout=10.0), patience=Patience(retries=0))
+    model = Limited(OpenAI("m", base_url=server.url, max_retries=0, timeout=10.0), patience=RetryPolicy(retries=0))
     read = errors = 0
     for row in rows:
         kind = {"content-type": row["content_type"]} if row["content_type"] else {}

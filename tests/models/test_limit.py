@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import ModelBusy, ModelError
+from journeyman.io.retry import RetryPolicy
 from journeyman.models.base import Message, Reply, Request
-from journeyman.models.limit import Limited, Patience, Usage, connect
+from journeyman.models.limit import Limited, Usage, connect
 from journeyman.models.openai import OpenAI
 from journeyman.models.scripted import Scripted
 from tests.support.llm_server import LLMServer, completion, error
@@ -54,7 +55,7 @@ def patient(model: Crowd | Scripted, slept: list[float], concurrency: int = 10, 
     return Limited(
         model,  # type: ignore[arg-type]
         concurrency,
-        patience=Patience(**patience),  # type: ignore[arg-type]
+        patience=RetryPolicy(**patience),  # type: ignore[arg-type]
         rng=random.Random(0),
         sleep=sleep,
     )
@@ -216,7 +217,7 @@ async def test_over_http_a_rate_limit_lowers_the_number_of_calls(server: LLMServ
         return error(429, "slow down", headers={"retry-after": "0.05"}) if server.together > 2 else completion()
 
     server.default = limit_to_two  # type: ignore[assignment]
-    limited = Limited(OpenAI("m", base_url=server.url, max_retries=0), 8, patience=Patience(retries=20, first_wait=0.01))
+    limited = Limited(OpenAI("m", base_url=server.url, max_retries=0), 8, patience=RetryPolicy(retries=20, first_wait=0.01))
     replies = await asyncio.gather(*(limited.complete(HI) for _ in range(20)))
     await limited.close()
     assert [reply.text for reply in replies] == ["hello"] * 20
@@ -225,7 +226,7 @@ async def test_over_http_a_rate_limit_lowers_the_number_of_calls(server: LLMServ
 
 async def test_connect_leaves_the_waiting_to_one_place(server: LLMServer) -> None:
     server.answers.append(error(429, "slow down", headers={"retry-after": "0.01"}))
-    limited = connect(f"openai:m@{server.url}", 3, patience=Patience(first_wait=0.01))
+    limited = connect(f"openai:m@{server.url}", 3, patience=RetryPolicy(first_wait=0.01))
     assert (await limited.complete(HI)).text == "hello"
     await limited.close()
     assert limited.usage.busy == 1

@@ -12,7 +12,7 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.errors import SandboxError
-from journeyman.listening import listen
+from journeyman.io.http_server import listen
 from journeyman.sandbox.base import Limits, Outcome, Program
 from journeyman.sandbox.http import HttpSandbox
 from tests.support.code_service import CLIENT, Process, eventually, process

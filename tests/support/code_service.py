@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from journeyman.listening import listen
+from journeyman.io.http_server import listen
 from journeyman.sandbox.base import Sandbox
 from journeyman.sandbox.service.app import Service
 from journeyman.sandbox.service.config import ServiceConfig

@@ -15,7 +15,7 @@ from journeyman.gateway.app import App, Gateway, GatewayConfig
 from journeyman.gateway.serve import Server
 from journeyman.gateway.upstreams import resolve
 from journeyman.intake.base import Health
-from journeyman.listening import listen, url_of
+from journeyman.io.http_server import listen, url_of
 from journeyman.stores.traces.base import SpanRow
 from journeyman.trace import Trace
 from journeyman.upstreams import UpstreamSettings

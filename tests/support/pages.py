@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from journeyman.dashboard import Guard, routes
-from journeyman.listening import listen, url_of
+from journeyman.io.http_server import listen, url_of
 from journeyman.stores.traces.base import TraceStore
 
 WHO = "ana"

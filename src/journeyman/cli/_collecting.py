@@ -24,7 +24,7 @@ from journeyman.errors import InputError, Unkeepable
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import as_url, redacted
-from journeyman.trace import Trace, total
+from journeyman.trace import Trace, average_known, total
 
 _BATCH = 50
 """Traces that are stored together: some are megabytes."""
@@ -63,7 +63,6 @@ class _Tally:
         self.rewards += [reward.value for reward in trace.rewards]
 
     def told(self) -> dict[str, Any]:
-        known = [value for value in self.rewards if value is not None]
         return {
             "format": next(iter(self.formats)) if len(self.formats) == 1 else None,
             "traces": self.traces,
@@ -73,7 +72,7 @@ class _Tally:
             "input_tokens": self.input_tokens if self.model_calls else None,
             "output_tokens": self.output_tokens if self.model_calls else None,
             "rewards": len(self.rewards),
-            "mean_reward": sum(known) / len(known) if known else None,
+            "mean_reward": average_known(self.rewards),
             "errors": self.errors,
         }
 

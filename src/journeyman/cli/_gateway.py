@@ -13,7 +13,7 @@ from journeyman.cli._shared import emit
 from journeyman.cli._tokens import tokens_in
 from journeyman.config import Project
 from journeyman.errors import InputError, MissingExtra
-from journeyman.listening import is_loopback, listen, url_of
+from journeyman.io.http_server import is_loopback, listen, url_of
 from journeyman.stores.urls import as_url, redacted
 
 try:

@@ -10,7 +10,7 @@ from journeyman.cli._sandboxing import limits_of, opened
 from journeyman.cli._shared import emit
 from journeyman.cli._tokens import tokens_in
 from journeyman.errors import InputError, MissingExtra
-from journeyman.listening import is_loopback, listen, url_of
+from journeyman.io.http_server import is_loopback, listen, url_of
 from journeyman.sandbox.base import Level
 from journeyman.sandbox.service.config import MOST, ServiceConfig
 

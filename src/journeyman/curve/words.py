@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from journeyman.curve.measure import LEAST, Change, Measure, rolling
 from journeyman.curve.points import Point
+from journeyman.trace import average_known
 
 WIDTH, HEIGHT = 60, 7
 MARK = "•"
@@ -77,7 +78,7 @@ def plot(measure: Measure, points: Sequence[Point], window: int) -> Iterator[str
     """The rolling mean as rows of marks; columns hold as many tasks as it takes to keep within the width."""
     means = rolling([measure.of(point) for point in points], window)
     columns = min(WIDTH, len(means))
-    drawn = [_mean(means[at * len(means) // columns : (at + 1) * len(means) // columns]) for at in range(columns)]
+    drawn = [average_known(means[at * len(means) // columns : (at + 1) * len(means) // columns]) for at in range(columns)]
     known = [value for value in drawn if value is not None]
     bottom, top = (0.0, 1.0) if measure.share else (0.0, max(known, default=0.0) or 1.0)
     rows = [None if value is None else round((value - bottom) / (top - bottom) * (HEIGHT - 1)) for value in drawn]
@@ -90,8 +91,3 @@ def plot(measure: Measure, points: Sequence[Point], window: int) -> Iterator[str
     yield f"{'':>{margin}} └{'─' * columns}"
     first, last = "1", str(len(points))
     yield f"{'':>{margin}}  {first}{last:>{max(columns - len(first), len(last) + 1)}}"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -5,7 +5,7 @@ import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 
-from journeyman.listening import addressed_directly, is_of, known_token
+from journeyman.io.http_server import addressed_directly, bearer_token, is_of, known_token
 
 COOKIE = "journeyman"
 HEADERS = {
@@ -51,8 +51,7 @@ class Guard:
 
     def admits(self, *, authorization: str, cookie: str) -> bool:
         """Whether a request with this `Authorization` header and this value of the cookie carries a token."""
-        kind, _, token = authorization.partition(" ")
-        if kind.lower() == "bearer" and self.cookie(token.strip()) is not None:
+        if bearer_token(authorization.encode(errors="replace"), self._tokens) is not None:
             return True
         return known_token(cookie.encode(errors="replace"), [_derived(known) for known in self._tokens]) is not None
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import math
 import os
 import random
 from collections.abc import Sequence
@@ -16,12 +15,12 @@ from yarl import URL
 from journeyman.gateway.call import KEY_PARAMETERS, Call, Refused, is_secret
 from journeyman.gateway.metrics import Metrics
 from journeyman.gateway.upstreams import Upstream
-from journeyman.models.retry import retry_after
+from journeyman.io.retry import RetryPolicy, retry_after
 
 BUSY = frozenset({429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Statuses after which the same request may succeed: elsewhere, or a little later."""
-_BACKOFF = (0.25, 4.0)
-"""Seconds: half of them at least, before the first repetition; and at most, before a later one."""
+_POLICY = RetryPolicy(first_wait=0.375, longest_wait=6.0)
+_RNG = random.Random()
 PATIENCE = 20.0
 """The longest wait that an upstream may ask for. Asked for more, the client is told and decides."""
 PATIENCE_WITH_OTHERS = 1.0
@@ -98,12 +97,12 @@ class Asking:
             if isinstance(said, Failure):
                 if last or not _repeatable(call, said):
                     return said
-                wait = _delay(attempt)
+                wait = _POLICY.backoff(attempt + 1, _RNG)
             else:
                 if said.status not in BUSY or last or not _repeatable(call, None):
                     return said
                 asked = _retry_after(said)
-                wait = _delay(attempt) if asked is None else asked
+                wait = _POLICY.backoff(attempt + 1, _RNG) if asked is None else asked
                 if wait > (PATIENCE_WITH_OTHERS if others else PATIENCE):
                     return said
             if not upstream.breaker.enter():
@@ -195,11 +194,6 @@ def _repeatable(call: Call, failure: Failure | None) -> bool:
     if failure is not None and not failure.reached:
         return True
     return call.dialect is not None or call.method in ("GET", "HEAD", "OPTIONS")
-
-
-def _delay(attempt: int) -> float:
-    """Exponential, with jitter, so that those who failed together do not come back together."""
-    return min(math.ldexp(_BACKOFF[0], attempt), _BACKOFF[1]) * random.uniform(0.5, 1.5)
 
 
 def _retry_after(response: ClientResponse) -> float | None:

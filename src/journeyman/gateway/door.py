@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from journeyman.gateway.call import Header, Refused
-from journeyman.listening import addressed_directly, is_of, known_token
+from journeyman.io.http_server import addressed_directly, bearer_token, is_of, known_token
 
 TOKEN = b"x-journeyman-token"
 
@@ -59,6 +59,5 @@ class Door:
 
     def _is_ours(self, name: bytes, value: bytes) -> bool:
         if name == b"authorization":
-            kind, _, value = value.partition(b" ")
-            return kind.lower() == b"bearer" and known_token(value.strip(), self._tokens) is not None
+            return bearer_token(value, self._tokens) is not None
         return name in (TOKEN, b"x-api-key", b"api-key") and known_token(value, self._tokens) is not None

@@ -5,20 +5,13 @@ import gc
 import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, cast
 
-import uvicorn
 import uvloop
 
 from journeyman.gateway.app import App, Gateway, GatewayConfig
 from journeyman.gateway.connection import Connection
 from journeyman.intake.base import Intake
-
-if TYPE_CHECKING:
-    from uvicorn._types import ASGIApplication
-
-KEEP_ALIVE_SECONDS = 75
-"""Longer than clients keep an idle connection, so that none writes into one that is being closed."""
+from journeyman.io import asgi_server
 
 
 def serve(
@@ -53,46 +46,25 @@ def serve(
         runner.run(until_told())
 
 
-class Server(uvicorn.Server):
-    """Ends well when it is told to stop."""
+class Server(asgi_server.Server):
+    """Takes nothing new once it is told to stop, lets running answers end, and cuts those that have not in time."""
 
     def __init__(self, gateway: Gateway, ready: Callable[[], None], drain_seconds: float) -> None:
         super().__init__(
-            uvicorn.Config(
-                cast("ASGIApplication", gateway),
-                http=Connection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                # A cut that is passed on is no fault of ours to be logged.
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                # An address that a client writes into a header is no address.
-                proxy_headers=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=max(1, round(drain_seconds)),
-                backlog=2048,
-            )
+            gateway,
+            ready,
+            # What is cut still has to be recorded.
+            cut_seconds=5,
+            http=Connection,
+            # A cut that is passed on is no fault of ours to be logged.
+            log_level="critical",
+            date_header=False,
+            timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            backlog=2048,
         )
         self._gateway = gateway
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not kept for uvicorn to raise again at the end: to stop when told to is to end well.
         self.force_exit = self.should_exit
         self.should_exit = self._gateway.draining = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        # What is cut still has to be recorded.
-        left = list(self.server_state.tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=5)

@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from journeyman.errors import ModelBusy, ModelError
+from journeyman.io.retry import RetryPolicy
 from journeyman.models import OVER_HTTP, load, parse
 from journeyman.models.around import Around
 from journeyman.models.base import Model, Reply, Request
 
 log = logging.getLogger(__name__)
+_POLICY = RetryPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,28 +57,6 @@ class Usage:
         return Usage(**{name: getattr(self, name) - getattr(before, name) for name in self.__dataclass_fields__})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a busy server is waited for."""
-
-    retries: int = 5
-    """Calls after the first one."""
-    first_wait: float = 1.0
-    """Seconds, doubled each time; the real wait is a random part of it between half and all."""
-    longest_wait: float = 60.0
-    """Seconds. A server that asks for more is not waited for: a run must not hang for an hour in silence."""
-
-    def wait(self, tries: int, asked: float | None, rng: random.Random) -> float | None:
-        """Seconds until the next try after `tries` of them; `None` when it is not worth it."""
-        if tries > self.retries or (asked is not None and asked > self.longest_wait):
-            return None
-        if asked is not None:
-            return asked
-        # The power is capped first: two to the thousandth is no float.
-        most = min(self.first_wait * 2.0 ** min(tries - 1, 60), self.longest_wait)
-        return most * rng.uniform(0.5, 1.0)
-
-
 class Limited(Around):
     """A model client with at most `concurrency` calls under way, that waits for a busy server and counts what is used.
 
@@ -88,7 +68,7 @@ class Limited(Around):
         model: Model,
         concurrency: int = 10,
         *,
-        patience: Patience = Patience(),
+        patience: RetryPolicy = _POLICY,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
@@ -194,7 +174,7 @@ class Limited(Around):
             self._successes = 0
 
 
-def connect(name: str, concurrency: int = 10, *, patience: Patience = Patience(), **options: object) -> Limited:
+def connect(name: str, concurrency: int = 10, *, patience: RetryPolicy = _POLICY, **options: object) -> Limited:
     """The client of that name, limited. Its own retries are off: they would hide from `Limited` that the server is busy."""
     if parse(name).kind in OVER_HTTP:
         options.setdefault("max_retries", 0)

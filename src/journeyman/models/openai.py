@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import openai
 
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.io.retry import retry_after
 from journeyman.models import HOME, KEY, completions, prices
 from journeyman.models.base import Dialect, Reply, Request
-from journeyman.models.retry import retry_after
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from journeyman.connections import Answer, Broken, Connections, Unreachable
 from journeyman.errors import InputError, JourneymanError, SandboxError
+from journeyman.io.http_client import Answer, Broken, Connections, Unreachable
+from journeyman.io.retry import retry_after
 from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
 from journeyman.sandbox.service.schema import level_of, limits_json, outcome_of, packed, program_json
 
@@ -215,11 +216,8 @@ def _wait(answer: Answer) -> float | None:
     """Seconds after which to ask again; `None` when that would not help. Varied, so that not all come at once."""
     if answer.status not in (429, 503):
         return None
-    try:
-        asked = float(answer.headers.get("retry-after", "1"))
-    except ValueError:
-        asked = 1.0
-    return max(0.0, asked) * random.uniform(0.75, 1.25)
+    asked = retry_after(answer.headers)
+    return (1.0 if asked is None else asked) * random.uniform(0.75, 1.25)
 
 
 def _checked(url: str) -> str:

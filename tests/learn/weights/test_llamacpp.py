@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from journeyman.errors import InputError, MissingExtra, ModelError
+from journeyman.io.http_server import listen
 from journeyman.learn.weights import llamacpp, servers
 from journeyman.learn.weights.hosting import OllamaHostingProfile
 from journeyman.learn.weights.llamacpp import launch, serve
-from journeyman.listening import listen
 from tests.support.ggufs import gguf
 from tests.support.llama_servers import llama_server
 from tests.support.processes import is_alive

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +11,9 @@ from typing import Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from journeyman.agents.crew.base import Job, Note, Unreadable, WorkerFailed
-from journeyman.connections import Answer, Broken, Connections, Unreachable
 from journeyman.errors import InputError
+from journeyman.io.http_client import Answer, Broken, Connections, TooLong, Unreachable
+from journeyman.io.retry import retry_after
 from journeyman.policy import Card
 from journeyman.sandbox.base import Limits, Program, Sandbox
 from journeyman.trace import ToolCall
@@ -197,11 +197,13 @@ class ByHttp:
         try:
             path, body = self._request(arguments)
             async with self._connections.asked(self._method, path, body) as answer:
-                data = await _read(answer)
+                data = await answer.read(LONGEST_ANSWER)
             output = self._output(answer, data)
         except Unreachable as error:
             failed = WorkerFailed(f"{self.card.name} could not be reached: {error}", again=True, refused=True)
             raise noted.wrong(failed) from error
+        except TooLong:
+            raise noted.wrong(Unreadable(f"the answer is longer than {LONGEST_ANSWER >> 20} MB")) from None
         except Broken as error:
             again = self._method in _TWICE_IS_ONCE
             raise noted.wrong(WorkerFailed(f"{self.card.name} broke off: {error}", again=again)) from error
@@ -235,7 +237,7 @@ class ByHttp:
             raise WorkerFailed(
                 f"{self.card.name} answered {answer.status}: {said}",
                 again=again,
-                retry_after=_wait(answer.headers),
+                retry_after=retry_after(answer.headers),
                 refused=answer.status in _AGAIN,
             )
         if "json" not in answer.headers.get("content-type", ""):
@@ -244,26 +246,6 @@ class ByHttp:
             return json.loads(text, parse_constant=_refused)
         except (ValueError, RecursionError) as error:
             raise Unreadable(f"{self.card.name} says it answers JSON, and does not: {error}") from None
-
-
-async def _read(answer: Answer) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    async for part in answer.pieces():
-        parts.append(part)
-        size += len(part)
-        if size > LONGEST_ANSWER:
-            raise Unreadable(f"the answer is longer than {LONGEST_ANSWER >> 20} MB")
-    return b"".join(parts)
-
-
-def _wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that an answer asks to wait, where it says it as a number."""
-    try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def _plain(value: Any) -> str:

@@ -1,11 +1,11 @@
 """On what terms a plan is carried out."""
 
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from journeyman.agents.crew.base import Job
+from journeyman.io.retry import RetryPolicy
 from journeyman.plan import Plan
 from journeyman.plan_result import Try
 from journeyman.policy import Choice
@@ -18,7 +18,7 @@ Check = Callable[[Job, Any], Awaitable[Reward | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(RetryPolicy):
     """How much runs at once, and how long anything is waited for."""
 
     together: int = 8
@@ -39,14 +39,6 @@ class Limits:
     def __post_init__(self) -> None:
         if self.together < 1 or min(self.each.values(), default=1) < 1:
             raise ValueError("together and each are at least 1: nothing could be begun")
-
-    def wait(self, tries: int, asked: float | None, rng: random.Random) -> float | None:
-        """Seconds until the next try after `tries` of them; `None` when it is not worth it."""
-        if tries > self.retries or (asked is not None and asked > self.longest_wait):
-            return None
-        if asked is not None:
-            return asked
-        return min(self.first_wait * 2.0 ** min(tries - 1, 60), self.longest_wait) * rng.uniform(0.5, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

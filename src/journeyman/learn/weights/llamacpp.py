@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra, ModelError
+from journeyman.io.http_server import listen
 from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.header import read_header
 from journeyman.learn.weights.hosting import OllamaHostingProfile
 from journeyman.learn.weights.wire import Refused, Unreachable, Wire
-from journeyman.listening import listen
 
 WAIT = 300.0
 """Seconds until the model is loaded."""

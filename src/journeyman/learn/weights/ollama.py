@@ -11,6 +11,7 @@ from typing import Any
 
 from journeyman.errors import InputError, MissingExtra, ModelBusy, ModelError, ModelRefused
 from journeyman.io.files import sha256
+from journeyman.io.http_server import is_loopback
 from journeyman.learn.playbook.files import write_text
 from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.header import Header, read_header
@@ -18,7 +19,6 @@ from journeyman.learn.weights.hosting import CONTEXT, OllamaHostingProfile
 from journeyman.learn.weights.modelfile import Modelfile, Value, check_name
 from journeyman.learn.weights.ollama_host import wire_of
 from journeyman.learn.weights.wire import Refused, Unreachable
-from journeyman.listening import is_loopback
 
 OLDEST = (0, 5, 5)
 """The first version that makes a model of blobs, as it is done today."""

@@ -1,10 +1,12 @@
 """Tool calls by callback: sent to a URL of the caller's choice, but only to places that the operator named."""
 
-from urllib.parse import urlsplit
+import json
+import string
+from urllib.parse import quote, urlsplit
 
-import httpx2
 from pydantic import ValidationError
 
+from journeyman.io.http_client import Broken, Connections, TooLong, Unreachable
 from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.queue import Refused
 from journeyman.sandbox.service.relay import Call
@@ -39,34 +41,35 @@ def check(url: str, config: ServiceConfig) -> None:
 
 
 class Callback:
-    """Posts tool calls. Redirects are not followed, and no proxy of the environment is used."""
+    """Posts tool calls, over connections that are kept for each place. Redirects are not followed, and no proxy is used."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        self._config = config
-        self._client: httpx2.AsyncClient | None = None
+        self._longest = config.max_request
+        self._connections: dict[str, Connections] = {}
 
     async def ask(self, url: str, call: Call) -> ToolResult:
         """Post a tool call. Whatever goes wrong is an answer too, but for time: that is the relay's to watch."""
-        if self._client is None:
-            self._client = httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=self._config.tool_seconds)
+        parts = urlsplit(url)
+        at = f"{parts.scheme}://{place(url)}"
+        connections = self._connections.setdefault(at, Connections(at, {"accept-encoding": "identity"}))
+        path = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=string.punctuation)
         try:
-            async with self._client.stream(
-                "POST", url, json={"tool_call": call}, headers={"accept-encoding": "identity"}
-            ) as response:
-                body = bytearray()
-                async for part in response.aiter_raw():
-                    body += part
-                    if len(body) > self._config.max_request:
-                        return ToolResult(error="the callback answered with too much")
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return ToolResult(error=f"the callback failed: {type(error).__name__}")
-        if response.status_code != 200:
-            return ToolResult(error=f"the callback answered {response.status_code}")
+            async with connections.asked("POST", path, json.dumps({"tool_call": call}).encode()) as answer:
+                body = await answer.read(self._longest)
+        except TooLong:
+            return ToolResult(error="the callback answered with too much")
+        # More would tell the code about the operator's network.
+        except Unreachable:
+            return ToolResult(error="the callback failed: ConnectError")
+        except Broken:
+            return ToolResult(error="the callback failed: ReadError")
+        if answer.status != 200:
+            return ToolResult(error=f"the callback answered {answer.status}")
         try:
-            return ToolResult.model_validate_json(bytes(body))
+            return ToolResult.model_validate_json(body)
         except ValidationError:
             return ToolResult(error='the callback should answer {"value": …} or {"error": "…"}')
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        for each in self._connections.values():
+            await each.close()

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from journeyman.errors import InputError, SandboxError
-from journeyman.listening import addressed_directly, known_token
+from journeyman.io.http_server import addressed_directly, bearer_token
 from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.queue import STOPPING, Refused
 from journeyman.sandbox.service.schema import Faults
@@ -105,9 +105,8 @@ def client_of(request: Request, config: ServiceConfig) -> str:
         Refused: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
     """
     if config.tokens:
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        known = known_token(given.strip().encode(), config.tokens)
-        if kind.lower() != "bearer" or known is None:
+        known = bearer_token(request.headers.get("authorization", "").encode(), config.tokens)
+        if known is None:
             raise Refused(401, "this service needs a bearer token that it knows: Authorization: Bearer …", "unauthorised")
         return hashlib.sha256(known.encode()).hexdigest()[:16]
     if not addressed_directly(request.headers.get("host", "")):

@@ -6,15 +6,12 @@ import time
 from collections.abc import Awaitable, Callable
 from types import FrameType
 
-import uvicorn
-
+from journeyman.io import asgi_server
 from journeyman.sandbox.base import Level, Sandbox
 from journeyman.sandbox.service.app import Service
 from journeyman.sandbox.service.config import ServiceConfig
 
 Opened = Callable[[], Awaitable[Sandbox]]
-KEEP_ALIVE_SECONDS = 75
-"""Longer than our client keeps an idle connection, so that it never writes into one that is being closed."""
 
 
 def serve(opened: Opened, config: ServiceConfig, bound: socket.socket, ready: Callable[[Level], None]) -> None:
@@ -41,40 +38,14 @@ async def _serve(opened: Opened, config: ServiceConfig, bound: socket.socket, re
         await service.close()
 
 
-class Server(uvicorn.Server):
+class Server(asgi_server.Server):
     """Goes on listening while it stops: values of tools that running code waits for still have to come in."""
 
     def __init__(self, service: Service, ready: Callable[[], None]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                service.app(),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                # An address that a caller writes into a header is no address.
-                proxy_headers=False,
-                ws="none",
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=5,
-            )
-        )
-        self._service = service
-        self._ready = ready
-        self._told_at: float | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
         # What a second signal left: each request takes its own processes with it.
-        left = list(self.server_state.tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=10)
+        super().__init__(service.app(), ready, cut_seconds=10, timeout_graceful_shutdown=5)
+        self._service = service
+        self._told_at: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not kept for uvicorn to raise again at the end: to stop when told to is to end well.

@@ -24,7 +24,11 @@ class Unreachable(Exception):
 
 
 class Broken(Exception):
-    """What came is no HTTP, or not all of it came."""
+    """What came is no HTTP, or not all of it came; or what was to be sent is none."""
+
+
+class TooLong(Exception):
+    """The body is longer than was to be read. The connection is given up."""
 
 
 class Answer:
@@ -35,8 +39,18 @@ class Answer:
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         self._connection = connection
 
-    async def read(self) -> bytes:
-        return b"".join([piece async for piece in self.pieces()])
+    async def read(self, longest: int | None = None) -> bytes:
+        """The body.
+
+        Raises:
+            TooLong: It has more than `longest` bytes.
+        """
+        body = bytearray()
+        async for piece in self.pieces():
+            body += piece
+            if longest is not None and len(body) > longest:
+                raise TooLong
+        return bytes(body)
 
     async def lines(self) -> AsyncIterator[bytes]:
         """Each as soon as it has come, without its end."""
@@ -118,7 +132,10 @@ class Connections:
         headers = dict(self._headers)
         if body is not None:
             headers |= {"content-type": "application/json", "content-length": str(len(body))}
-        request = h11.Request(method=method, target=self._path + path, headers=list(headers.items()))
+        try:
+            request = h11.Request(method=method, target=self._path + path, headers=list(headers.items()))
+        except (h11.LocalProtocolError, UnicodeError) as error:
+            raise Broken(str(error)) from error
         connection = await self._connected()
         kept = False
         try:

@@ -69,6 +69,12 @@ def is_of(origin: str, host: str) -> bool:
         return False
 
 
+def bearer_token(authorization: bytes, tokens: Sequence[str]) -> str | None:
+    """The token in an `Authorization: Bearer …`, if it is one of ours."""
+    kind, _, given = authorization.partition(b" ")
+    return known_token(given.strip(), tokens) if kind.lower() == b"bearer" else None
+
+
 def known_token(given: bytes, tokens: Sequence[str]) -> str | None:
     """The token that was given, if it is one of ours. Takes equally long whichever it is."""
     matching = [token for token in tokens if hmac.compare_digest(token.encode(), given)]

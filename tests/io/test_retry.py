@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.models.retry import retry_after
+from journeyman.io.retry import retry_after
 
 
 @pytest.mark.parametrize(
