@@ -11,31 +11,35 @@ from journeyman.capture.fields import as_json, first, mapping, objects, string, 
 from journeyman.capture.fields import text as text_or_json
 from journeyman.core.messages import ToolUse, Turn, arguments_text
 
-TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
-CALLS = ("tool_call", "tool-call", "tool_use", "function_call", "toolCall", "server_tool_call", "server_tool_use")
-ANSWERS = (
-    "tool_call_response", "tool-result", "tool_result", "function_call_output", "function_response",
-    "server_tool_call_response", "server_tool_result",
+TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal"})
+CALLS = frozenset(
+    {"tool_call", "tool-call", "tool_use", "function_call", "toolCall", "server_tool_call", "server_tool_use"}
 )  # fmt: skip
-THOUGHTS = ("reasoning", "thinking", "redacted_thinking")
-_APART = frozenset((*CALLS, *ANSWERS, *THOUGHTS))
+ANSWERS = frozenset(
+    {"tool_call_response", "tool-result", "tool_result", "function_call_output", "function_response",
+     "server_tool_call_response", "server_tool_result"}
+)  # fmt: skip
+THOUGHTS = frozenset({"reasoning", "thinking", "redacted_thinking"})
+APART = CALLS | ANSWERS | THOUGHTS
+"""Parts that are steps of their own."""
 _FOUND = ("search_result", "web_search_result")
 CONTENT = frozenset(
-    (*TEXTS, *CALLS, *ANSWERS, *THOUGHTS, *_FOUND, "image", "image_url", "input_image", "document", "file", "input_file",
+    (*TEXTS, *APART, *_FOUND, "image", "image_url", "input_image", "document", "file", "input_file",
      "audio", "input_audio", "tool_reference")
 )  # fmt: skip
 """What says that an object is a part of a content, and no value of somebody's program."""
 
 
 def kind_of(part: Mapping[str, Any]) -> str:
-    return string(part.get("type"))
+    found = part.get("type")
+    return found if isinstance(found, str) else ""
 
 
 def text(content: Any, *, between: str = "\n") -> str:
     """The text of a content that is a string or a list of parts; anything else as JSON."""
     if isinstance(content, str):
         return content
-    if isinstance(content, dict) and content.get("type") in TEXTS:
+    if isinstance(content, dict) and kind_of(content) in TEXTS:
         content = [content]
     if not isinstance(content, list):
         return text_or_json(content)
@@ -51,7 +55,7 @@ def one(part: dict[str, Any]) -> str:
     if kind in TEXTS or (not kind and "text" in part):
         # The GenAI conventions call it content.
         return string(part.get("text")) if "text" in part else text(part.get("content"))
-    if kind in _APART:
+    if kind in APART:
         return ""
     if kind in _FOUND:
         return text(part.get("content") or "") or f"[{kind} {string(part.get('title'))}]"
@@ -113,7 +117,7 @@ def size(length: int) -> str:
 
 def thoughts(content: Any) -> tuple[str, ...]:
     """What the parts of a content say was thought."""
-    found = (thought(part) for part in objects(content) if part.get("type") in THOUGHTS)
+    found = (thought(part) for part in objects(content) if kind_of(part) in THOUGHTS)
     return tuple(each for each in found if each)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.capture import content
-from journeyman.capture.content import ANSWERS, CALLS, CONTENT, THOUGHTS, kind_of
+from journeyman.capture.content import ANSWERS, APART, CONTENT, THOUGHTS, kind_of
 from journeyman.capture.fields import as_json, first, mapping, objects, opened, text
 from journeyman.core.messages import ROLES, ToolUse, Turn, joined
 from journeyman.trace import Message
@@ -35,6 +35,8 @@ class Reader:
         value = opened(value)
         if value is None or value in ("", [], {}) or depth > _DEEPEST:
             return ()
+        if isinstance(value, str):
+            return (Turn(role, value),)
         if isinstance(value, list):
             return self._grouped(value, role, depth)
         if isinstance(value, Mapping):
@@ -74,7 +76,7 @@ class Reader:
 
     def _message(self, value: Mapping[str, Any], role: str) -> tuple[Turn, ...]:
         kind = kind_of(value)
-        if kind in (*CALLS, *ANSWERS, *THOUGHTS) and not isinstance(value.get("content"), list):
+        if kind in APART and not isinstance(value.get("content"), list):
             return self._parts([value], "tool" if kind in ANSWERS else "assistant", value)
         who = str(value.get("role") or (kind if kind in ("human", "ai", "system", "tool") else role)).lower()
         who = ROLES.get(who, who)
@@ -124,6 +126,7 @@ class Reader:
 
 SPANS = Reader(exact=False)
 EXPORTS = Reader(exact=True)
+_PLAIN = content.TEXTS | {""}
 _TOOLS = ("tool_calls", "toolCalls", "function_call")
 
 
@@ -197,8 +200,10 @@ def _aside(holder: Mapping[str, Any]) -> str:
 
 
 def _calls(holder: Mapping[str, Any]) -> list[ToolUse]:
-    rows = opened(first(holder, "tool_calls", "toolCalls") or mapping(holder.get("additional_kwargs")).get("tool_calls"))
-    found = [content.call_of(each) for each in objects(rows)]
+    rows = first(holder, "tool_calls", "toolCalls")
+    if rows is None and "additional_kwargs" in holder:
+        rows = mapping(holder["additional_kwargs"]).get("tool_calls")
+    found = [content.call_of(each) for each in objects(opened(rows))] if rows is not None else []
     old = holder.get("function_call")
     if isinstance(old, Mapping):
         found.append(content.call_of(old))
@@ -210,7 +215,7 @@ def _calls(holder: Mapping[str, Any]) -> list[ToolUse]:
 def _piece(part: Mapping[str, Any]) -> str:
     """A part that is no tool call: its text, or in brackets what it is."""
     for name in ("text", "content", "refusal"):
-        if isinstance(part.get(name), str) and kind_of(part) in (*content.TEXTS, ""):
+        if isinstance(part.get(name), str) and kind_of(part) in _PLAIN:
             return str(part[name])
     if kind_of(part) == "text" and isinstance(part.get("text"), Mapping):
         return text(part["text"])

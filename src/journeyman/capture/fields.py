@@ -92,7 +92,7 @@ def parsed(body: bytes | str) -> Any:
 
 def opened(value: Any) -> Any:
     """What a text holds that is a JSON object or list; anything else as it is."""
-    if isinstance(value, str) and value[:1] in ("{", "[") and value[-64:].rstrip()[-1:] in ("}", "]"):
+    if isinstance(value, str) and value[:1] in "{[" and value[-64:].rstrip()[-1:] in "}]":
         found = parsed(value)
         return value if found is None else found
     return value
