@@ -33,15 +33,13 @@ class Reader:
             role: Whose words they are where they do not say so.
         """
         value = opened(value)
-        if value is None or value in ("", [], {}) or depth > _DEEPEST:
+        if depth > _DEEPEST:
             return ()
-        if isinstance(value, str):
-            return (Turn(role, value),)
         if isinstance(value, list):
             return self._grouped(value, role, depth)
-        if isinstance(value, Mapping):
-            return self._object(value, role, depth)
-        return (Turn(role, text(value)),)
+        if isinstance(value, dict):
+            return self._object(value, role, depth) if value else ()
+        return (Turn(role, text(value)),) if value is not None and value != "" else ()
 
     def replied(self, value: Any) -> tuple[Turn, ...]:
         """The answers that a value holds: as `said`, and also a response's body with its choices or its output."""

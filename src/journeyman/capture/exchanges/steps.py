@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from journeyman.capture.base import failed
 from journeyman.capture.bracketed import as_message
+from journeyman.capture.builder import model_call
 from journeyman.capture.exchanges.base import Exchange
 from journeyman.capture.exchanges.known import End
 from journeyman.capture.exchanges.reading import Reading
 from journeyman.core.messages import ToolUse, Turn
-from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
 
 
 class Heard(NamedTuple):
@@ -74,16 +75,9 @@ def grow(trace: Trace, heard: Heard, at: End | None) -> tuple[Trace, list[Step]]
 
 def _call(heard: Heard, turns: Sequence[Turn], *, continues: str | None, parent: str | None) -> ModelCall:
     exchange, reading = heard.exchange, heard.reading
-    messages = tuple(map(as_message, turns))
-    return ModelCall(
+    reply = reading.reply._replace(
         model=reading.model,
-        prompt=spoken(messages),
-        reply=reading.reply.text,
-        messages=messages,
-        continues=continues,
-        input_tokens=reading.usage.input,
-        output_tokens=reading.usage.output,
-        cached_tokens=reading.usage.cached,
+        usage=reading.usage,
         cost=heard.cost,
         started_at=exchange.started_at,
         seconds=exchange.seconds,
@@ -91,10 +85,9 @@ def _call(heard: Heard, turns: Sequence[Turn], *, continues: str | None, parent:
         finish=reading.finish,
         error=reading.error,
         response_id=reading.response_id,
-        id=exchange.id,
-        parent=parent,
         raw=_raw(heard),
     )
+    return model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
 
 
 def _raw(heard: Heard) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from typing import Any
 
 from journeyman.capture.base import failed
 from journeyman.capture.bracketed import as_message
+from journeyman.capture.builder import model_call
 from journeyman.capture.otlp.nodes import Node
 from journeyman.capture.otlp.spans import Span
 from journeyman.capture.otlp.told import Kind
 from journeyman.core.messages import ToolUse, Turn
-from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, spoken
+from journeyman.trace import AgentCall, Reasoning, Step, ToolCall
 
 _Place = tuple[int, int, str, int]
 """Sorts steps: when it began, how deep it stands, the span, and its number within the span."""
@@ -139,30 +140,23 @@ def _results(nodes: Sequence[Node]) -> Mapping[str, str]:
 
 def _call(node: Node, ids: _Ids, new: "_New | None") -> list[Step]:
     told, span = node.told, node.span
-    reply = node.reply
-    messages = tuple(map(as_message, new.said if new else told.said))
     own = ids.of_node[id(node)]
-    call = ModelCall(
+    reply = node.reply or Turn("assistant")
+    reply = reply._replace(
         model=told.model or "",
-        prompt=spoken(messages),
-        reply=reply.text if reply else "",
-        messages=messages,
-        continues=ids.of_node[id(new.after)] if new else None,
-        input_tokens=told.usage.input,
-        output_tokens=told.usage.output,
-        cached_tokens=told.usage.cached,
+        usage=told.usage,
         cost=told.cost,
         started_at=span.started_at,
         seconds=span.seconds,
         first_token_seconds=told.first_token_seconds,
-        finish=told.finish or (reply.finish if reply else None),
+        finish=told.finish or reply.finish,
         error=span.error,
         response_id=told.response_id,
-        id=own,
-        parent=ids.parent(node),
         raw=raw(span, node.also),
     )
-    if reply and reply.thought:
+    sent = tuple(map(as_message, new.said if new else told.said))
+    call = model_call(reply, sent, id=own, parent=ids.parent(node), continues=ids.of_node[id(new.after)] if new else None)
+    if reply.thought:
         return [call, Reasoning(text=reply.thought, started_at=span.started_at, id=f"{own}.thought", parent=own)]
     return [call]
 
