@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from journeyman.capture.exchanges.base import Dialect, Exchange
 from journeyman.capture.exchanges.join import Joiner
 from journeyman.capture.exchanges.read import CUT, read
-from journeyman.capture.exchanges.reading import Reading, Usage
+from journeyman.capture.exchanges.reading import Reading
+from journeyman.core.messages import Usage
 from tests.capture.exchanges.talk import BEGIN
 
 
