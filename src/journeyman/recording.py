@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from journeyman.capture.exchanges.join import Joiner
-from journeyman.capture.exchanges.reading import Usage
 from journeyman.capture.redact import Redactor
+from journeyman.core.messages import Usage
 from journeyman.errors import StoreError
 from journeyman.intake.apart import ApartIntake, run
 from journeyman.intake.clean import Cleaner

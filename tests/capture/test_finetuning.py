@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.capture import chat, jsonl
+from journeyman.capture import builder, chat, jsonl
 from journeyman.capture.bracketed import parts
 from journeyman.capture.finetuning import Losses, lines
 from journeyman.capture.shapes import shapes_only
@@ -29,7 +29,7 @@ SAID = [
 
 
 def trace(**more: Any) -> Trace:
-    steps = chat.steps(turn for message in SAID for turn in chat.Message.model_validate(message).turns)
+    steps = builder.steps(turn for message in SAID for turn in chat.Message.model_validate(message).turns)
     at = datetime(2026, 1, 1, tzinfo=UTC)
     return Trace(id="t", task_id="t", candidate_id="base", started_at=at, steps=steps, **more)
 

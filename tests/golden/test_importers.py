@@ -47,4 +47,5 @@ def _differ(before: list[str], now: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps(dict(_samples()), indent=0, sort_keys=True) + "\n")
+    rows = (f"{json.dumps(name)}: {json.dumps(lines)}" for name, lines in sorted(_samples()))
+    GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")

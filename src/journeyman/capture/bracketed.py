@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from journeyman.core.messages import Turn
 from journeyman.trace import Message, ToolCall
 
 _CALL = re.compile(r"\[(?:calls )?([\w.:/-]{1,200}) (?=[{\]])")
@@ -21,6 +22,12 @@ class Part:
     """What it said beside that."""
     calls: tuple[ToolCall, ...] = ()
     rest: tuple[Message, ...] = ()
+
+
+def as_message(turn: Turn) -> Message:
+    """A turn as a message, with the tool calls in it that it asks for."""
+    asked = (f"[{call.tool} {call.arguments}]" for call in turn.calls)
+    return Message(role=turn.role, text="\n".join(filter(None, (turn.text, *asked))), answers=turn.answers)
 
 
 def parts(messages: Sequence[Message]) -> Iterator[Part]:

@@ -1,6 +1,7 @@
-"""Reading single fields of what others wrote: what is not what it should be is unknown, and stops nobody."""
+"""Reading JSON of which nothing is certain: what is not what it should be is unknown, and stops nobody."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -31,6 +32,12 @@ def count(value: Any) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
+def first_count(holder: Any, *names: str) -> int | None:
+    """The first of these fields that is a count."""
+    found = (count(holder.get(name)) for name in names) if isinstance(holder, Mapping) else ()
+    return next((value for value in found if value is not None), None)
+
+
 def number(value: Any) -> float | None:
     """A finite number that is not negative; what is none is not known."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -49,20 +56,45 @@ def seconds(start: datetime | None, end: datetime | None) -> float | None:
     return (end - start).total_seconds()
 
 
+def string(value: Any) -> str:
+    """A text, or an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def word(value: Any) -> str | None:
+    """A text that is not empty."""
+    return value if isinstance(value, str) and value else None
+
+
 def text(value: Any) -> str:
     """A text as it is, nothing for nothing, else JSON."""
     if isinstance(value, str):
         return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON, as text is kept."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def parsed(body: bytes | str) -> Any:
+    """The value that a text is, or `None` when it is no JSON."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(body.decode(errors="replace")) if isinstance(body, bytes) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def opened(value: Any) -> Any:
-    """What a text of JSON holds; anything else as it is."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
+    """What a text holds that is a JSON object or list; anything else as it is."""
+    if isinstance(value, str) and value[:1] in "{[" and value[-64:].rstrip()[-1:] in "}]":
+        found = parsed(value)
+        return value if found is None else found
     return value
 
 
@@ -74,6 +106,15 @@ def mapping(value: Any) -> dict[str, Any]:
 def objects(value: Any) -> list[dict[str, Any]]:
     """The objects of a list; what else is in it is left out."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def first(holder: Mapping[str, Any], *names: str) -> Any:
+    """The value of the first of these fields that is there, and is not empty."""
+    for name in names:
+        value = holder.get(name)
+        if value is not None and value not in ("", [], {}):
+            return value
+    return None
 
 
 def known(**told: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, chat, fields
 from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.tau_bench import FewShot, Run, Unscored
 from journeyman.errors import TraceError
@@ -56,7 +56,7 @@ class _Transcript(BaseModel):
                 task_id=self.task_id or self.id or name,
                 candidate_id=self.candidate_id,
                 started_at=self.started_at or NO_TIME,
-                steps=chat.steps(turns, model=self.model, finish=self.finish_reason),
+                steps=builder.steps(turns, model=self.model, finish=self.finish_reason),
                 error=self.error,
                 domain=self.domain,
                 session=self.session,

@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from journeyman.capture import chat
+from journeyman.capture import builder, chat
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.capture.fields import as_json
+from journeyman.core.messages import ToolUse, Turn
 from journeyman.reward import Reward
 from journeyman.trace import Trace
 
@@ -72,7 +74,7 @@ class Run(BaseModel):
                 task_id=str(self.task_id),
                 candidate_id="base",
                 started_at=NO_TIME,
-                steps=chat.steps(turn for message in self.traj for turn in message.turns),
+                steps=builder.steps(turn for message in self.traj for turn in message.turns),
                 error=None if ended else f"StepLimit: the conversation was cut off after {len(self.traj)} messages",
                 rewards=(self._reward(),),
                 raw=self._raw(),
@@ -84,7 +86,7 @@ class Run(BaseModel):
     def _reward(self) -> Reward:
         verdict = self.info.reward_info if self.info else None
         found = verdict.components or verdict.info if verdict else None
-        evidence = chat.as_json(found) if found else "not verified: the run was cut off, which counts as 0" if self.info else ""
+        evidence = as_json(found) if found else "not verified: the run was cut off, which counts as 0" if self.info else ""
         # The fork's composite reward goes below 0 and above 1; a reward of ours does not.
         value = min(max(self.reward, 0.0), 1.0) if self.reward == self.reward else None
         if value != self.reward:
@@ -112,7 +114,7 @@ class Unscored(BaseModel):
                 task_id=str(self.task_id),
                 candidate_id="base",
                 started_at=NO_TIME,
-                steps=chat.steps(turn for message in self.traj for turn in message.turns),
+                steps=builder.steps(turn for message in self.traj for turn in message.turns),
             )
         )
 
@@ -134,16 +136,16 @@ class FewShot(BaseModel):
                 task_id="few-shot",
                 candidate_id="base",
                 started_at=NO_TIME,
-                steps=chat.steps(self._turns()),
+                steps=builder.steps(self._turns()),
             )
         )
 
-    def _turns(self) -> Iterator[chat.Turn]:
+    def _turns(self) -> Iterator[Turn]:
         marks = list(_SPEAKER.finditer(self.messages_display))
         ends = [mark.start() for mark in marks[1:]] + [len(self.messages_display)]
         roles = [mark[1] for mark in marks] + [""]
         for mark, end, following in zip(marks, ends, roles[1:], strict=True):
             text = self.messages_display[mark.end() : end].strip()
             called = mark[1] == "assistant" and following == "tool"
-            asks = (chat.Asked(tool="unknown", arguments=""),) if called else ()
-            yield chat.Turn(role=mark[1], text="" if called and text == _UNTOLD else text, asks=asks)
+            asks = (ToolUse("unknown", ""),) if called else ()
+            yield Turn(mark[1], "" if called and text == _UNTOLD else text, calls=asks)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from journeyman.capture.exchanges.base import Dialect, Exchange
 from journeyman.capture.exchanges.join import Joiner
-from journeyman.capture.exchanges.reading import Usage
+from journeyman.core.messages import Usage
 from journeyman.trace import AgentCall, Trace
 from tests.capture.exchanges.talk import assistant, chat, exchange, responses, tool, user
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from journeyman.capture.exchanges.base import Dialect, Exchange
 from journeyman.capture.exchanges.join import Joiner
 from journeyman.capture.exchanges.read import CUT, read
-from journeyman.capture.exchanges.reading import Reading, Usage
+from journeyman.capture.exchanges.reading import Reading
+from journeyman.core.messages import Usage
 from tests.capture.exchanges.talk import BEGIN
 from tests.support.examples import examples
 
@@ -164,6 +165,9 @@ def test_what_is_no_text_is_named_in_brackets() -> None:
     assert reading(Dialect.MESSAGES, sent, {}).turns[0].text == "[image/jpeg, 300 B]"
     sent = {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": picture}]}]}
     assert reading(Dialect.RESPONSES, sent, {}).turns[0].text == "[image/png, 3 kB]"
+    document = {"type": "document_url", "document_url": "data:application/pdf;base64," + "A" * 4000}
+    sent = {"messages": [{"role": "user", "content": [document]}]}
+    assert reading(Dialect.CHAT, sent, {}).turns[0].text == "[application/pdf, 3 kB]"
 
 
 def test_tool_calls_are_put_together_whatever_the_server_makes_of_their_indexes() -> None:

@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.capture.otlp.messages import replied, said
 from journeyman.capture.otlp.read import steps_of
+from journeyman.capture.otlp.told import replied, said
 from journeyman.trace import ModelCall, ToolCall
 from tests.capture.otlp import made
 

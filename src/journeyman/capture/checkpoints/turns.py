@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, chat, fields
 from journeyman.capture.base import NO_TIME
 from journeyman.trace import ModelCall, Reasoning, Trace
 
@@ -82,7 +82,7 @@ def _turns(agent: str, session: str, messages: Sequence[tuple[chat.Message, date
         # more of the answer, and means the same one.
         id = f"checkpoint-{digest.hexdigest()[:24]}"
         _hash(digest, turn[asked:])
-        steps = chat.steps(each for message, _ in turn for each in message.turns)
+        steps = builder.steps(each for message, _ in turn for each in message.turns)
         if not any(isinstance(step, ModelCall) for step in steps):
             continue
         times = [at for _, at in turn if at is not None]
@@ -132,8 +132,8 @@ def _thoughts(scopes: Mapping[str, Any]) -> Iterator[Reasoning]:
 def _counted(call: ModelCall, state: Mapping[str, Any]) -> ModelCall:
     return replace(
         call,
-        input_tokens=chat.count(state, "tokens_in", "total_tokens_in"),
-        output_tokens=chat.count(state, "tokens_out", "total_tokens_out"),
+        input_tokens=fields.first_count(state, "tokens_in", "total_tokens_in"),
+        output_tokens=fields.first_count(state, "tokens_out", "total_tokens_out"),
         cost=next((cost for name in ("cost", "total_cost") if (cost := fields.number(state.get(name))) is not None), None),
     )
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Self
 
-from journeyman.capture.exchanges.reading import Reading, Turn
+from journeyman.capture.exchanges.reading import Reading
+from journeyman.core.messages import Turn
 
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 

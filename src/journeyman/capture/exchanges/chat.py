@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import beside, dumped, parsed, string, word
-from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
+from journeyman.capture import content
+from journeyman.capture.exchanges.reading import NOTHING, Reading, beside
 from journeyman.capture.exchanges.sse import Event
-from journeyman.capture.fields import count, mapping, objects
-
-_ROLES = {"developer": "system", "function": "tool", "model": "assistant"}
+from journeyman.capture.fields import count, mapping, objects, parsed, string, word
+from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
 
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
@@ -23,7 +21,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         raw["logprobs"] = logprobs
     if len(choices) > 1:
         raw["choices"] = [
-            {"text": reply.text, "tool_calls": [call._asdict() for call in reply.calls], "finish": choice.get("finish_reason")}
+            {"text": reply.text, "tool_calls": list(map(_plain, reply.calls)), "finish": choice.get("finish_reason")}
             for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
         ]
     return Reading(
@@ -38,6 +36,11 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
         error=error,
         raw=raw,
     )
+
+
+def _plain(call: ToolUse) -> dict[str, Any]:
+    told = call._asdict()
+    return {name: told[name] for name in ("id", "tool", "arguments", "result", "error")}
 
 
 def _logprobs(choices: list[dict[str, Any]]) -> list[float]:
@@ -62,14 +65,13 @@ def tokens(usage: dict[str, Any]) -> Usage:
 
 def _turn(message: dict[str, Any], usual: str) -> Turn:
     role = string(message.get("role")) or usual
-    role = _ROLES.get(role, role)
+    role = ROLES.get(role, role)
     if role == "tool":
-        return Turn(
-            role, parts.text(message.get("content")), answers=word(message.get("tool_call_id")), tool=word(message.get("name"))
-        )
+        said = content.text(message.get("content"))
+        return Turn(role, said, answers=word(message.get("tool_call_id")), tool=word(message.get("name")))
     if role != "assistant":
-        return Turn(role, parts.text(message.get("content")))
-    text = parts.text(message.get("content"), between="")
+        return Turn(role, content.text(message.get("content")))
+    text = content.text(message.get("content"), between="")
     return Turn(role, text or _instead(message), calls=tuple(_calls(message)))
 
 
@@ -80,22 +82,23 @@ def _instead(message: dict[str, Any]) -> str:
     return string(mapping(message.get("audio")).get("transcript"))
 
 
-def _calls(message: dict[str, Any]) -> Iterator[Asked]:
+def _calls(message: dict[str, Any]) -> Iterator[ToolUse]:
     for call in objects(message.get("tool_calls")):
         does = mapping(call.get("function")) or mapping(call.get("custom"))
-        yield Asked(string(call.get("id")), string(does.get("name")), dumped(does.get("arguments", does.get("input"))))
+        arguments = arguments_text(does.get("arguments", does.get("input")))
+        yield ToolUse(string(does.get("name")), arguments, string(call.get("id")))
     if old := mapping(message.get("function_call")):
-        yield Asked("", string(old.get("name")), dumped(old.get("arguments")))
+        yield ToolUse(string(old.get("name")), arguments_text(old.get("arguments")))
     for call in objects(message.get("executed_tools")):
         name = string(call.get("name")) or string(call.get("type"))
-        yield Asked("", name, dumped(call.get("arguments")), result=parts.text(call.get("output")))
+        yield ToolUse(name, arguments_text(call.get("arguments")), result=content.text(call.get("output")))
 
 
 def _reasoning(message: dict[str, Any]) -> tuple[str, ...]:
     for key in ("reasoning_content", "reasoning"):
-        if found := parts.text(message.get(key)):
+        if found := content.text(message.get(key)):
             return (found,)
-    return parts.thoughts(message.get("content"))
+    return content.thoughts(message.get("content"))
 
 
 def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:
@@ -167,7 +170,7 @@ def _piece(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     known["name"] = known["name"] or string(does.get("name"))
     arguments = does.get("arguments")
     if arguments is not None:
-        known["arguments"].append(dumped(arguments))
+        known["arguments"].append(arguments_text(arguments))
 
 
 def _close(message: dict[str, Any]) -> None:
@@ -188,7 +191,7 @@ def _blocks(pieces: list[Any]) -> list[Any]:
         if kind == "thinking" and found and found[-1].get("type") == "thinking":
             found[-1] = {
                 "type": "thinking",
-                "thinking": parts.text(found[-1].get("thinking")) + parts.text(part.get("thinking")),
+                "thinking": content.text(found[-1].get("thinking")) + content.text(part.get("thinking")),
             }
         elif isinstance(part, dict):
             found.append(part)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from journeyman.capture.exchanges.loose import beside, string, word
-from journeyman.capture.exchanges.reading import Reading, Turn, Usage
-from journeyman.capture.fields import count, mapping, objects
+from journeyman.capture.exchanges.reading import Reading, beside
+from journeyman.capture.fields import count, mapping, objects, string, word
+from journeyman.core.messages import Turn, Usage
 
 
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:

@@ -17,8 +17,9 @@ from journeyman.capture.exchanges.base import Dialect, Exchange
 from journeyman.capture.exchanges.chain import Marks, link, named
 from journeyman.capture.exchanges.known import MOST_TEXT, End, Known, Past
 from journeyman.capture.exchanges.read import read
-from journeyman.capture.exchanges.reading import Reading, Usage
+from journeyman.capture.exchanges.reading import Reading
 from journeyman.capture.exchanges.steps import Heard, begun, grow
+from journeyman.core.messages import Usage
 from journeyman.trace import ModelCall, Trace
 
 __all__ = ["Joiner", "Past", "Price"]

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import beside, dumped, parsed, string, word
-from journeyman.capture.exchanges.reading import Asked, Reading, Turn, Usage
+from journeyman.capture import content
+from journeyman.capture.exchanges.reading import Reading, beside
 from journeyman.capture.exchanges.sse import Event
-from journeyman.capture.fields import count, mapping, objects
+from journeyman.capture.fields import count, mapping, objects, parsed, string, word
+from journeyman.core.messages import ToolUse, Turn, Usage, arguments_text
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
@@ -15,15 +15,15 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> Reading:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
-    turns = [Turn("system", parts.text(request.get("system")))] if request.get("system") else []
+    turns = [Turn("system", content.text(request.get("system")))] if request.get("system") else []
     for message in objects(request.get("messages")):
         turns += _turns(message)
-    content = answer.get("content")
+    said = answer.get("content")
     return Reading(
         model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(turns),
-        reply=_said(content),
-        reasoning=parts.thoughts(content),
+        reply=_said(said),
+        reasoning=content.thoughts(said),
         finish=word(answer.get("stop_reason")),
         usage=tokens(usage),
         response_id=word(answer.get("id")),
@@ -34,47 +34,34 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
 
 def tokens(usage: dict[str, Any]) -> Usage:
     """Anthropic counts what came from the cache, and what went there, apart from the rest of the input."""
-    fresh = count(usage.get("input_tokens"))
-    cached = count(usage.get("cache_read_input_tokens"))
-    written = count(usage.get("cache_creation_input_tokens"))
-    return Usage(
-        input=None if fresh is None else fresh + (cached or 0) + (written or 0),
-        output=count(usage.get("output_tokens")),
-        cached=cached,
-        written=written,
-    )
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return Usage.beside_cache(*(count(usage.get(name)) for name in names))
 
 
 def _turns(message: dict[str, Any]) -> Iterator[Turn]:
     """A message as one turn; each tool's answer in it is a turn of its own, before the rest."""
-    content = message.get("content")
+    said = message.get("content")
     if message.get("role") == "assistant":
-        yield _said(content)
+        yield _said(said)
         return
     rest = []
-    for part in objects(content):
-        if part.get("type") == "tool_result":
-            failed = part.get("is_error")
-            yield Turn(
-                "tool",
-                parts.text(part.get("content")),
-                answers=word(part.get("tool_use_id")),
-                failed=failed if isinstance(failed, bool) else None,
-            )
+    for part in objects(said):
+        if part.get("type") == "tool_result" and (answer := content.answer(part)):
+            yield answer
         else:
             rest.append(part)
-    if rest or not isinstance(content, list):
-        yield Turn(string(message.get("role")) or "user", parts.text(rest or content))
+    if rest or not isinstance(said, list):
+        yield Turn(string(message.get("role")) or "user", content.text(rest or said))
 
 
-def _said(content: Any) -> Turn:
+def _said(said: Any) -> Turn:
     """What an assistant said: texts that follow each other are one sentence, cut where it cites."""
-    if not isinstance(content, list):
-        return Turn("assistant", parts.text(content))
-    results = {string(part.get("tool_use_id")): part for part in objects(content) if part.get("tool_use_id")}
+    if not isinstance(said, list):
+        return Turn("assistant", content.text(said))
+    results = {string(part.get("tool_use_id")): part for part in objects(said) if part.get("tool_use_id")}
     runs: list[list[str]] = [[]]
     calls = []
-    for part in objects(content):
+    for part in objects(said):
         kind = string(part.get("type"))
         if kind in _CALLS:
             calls.append(_call(part, results))
@@ -82,20 +69,19 @@ def _said(content: Any) -> Turn:
         elif kind.endswith("_tool_result"):
             runs.append([])
         else:
-            runs[-1].append(parts.one(part))
+            runs[-1].append(content.one(part))
     text = "\n\n".join(filter(None, ("".join(run) for run in runs)))
     return Turn("assistant", text, calls=tuple(calls))
 
 
-def _call(part: dict[str, Any], results: dict[str, dict[str, Any]]) -> Asked:
-    id, arguments = string(part.get("id")), dumped(part.get("input"))
-    found = results.get(id) if part.get("type") != "tool_use" else None
+def _call(part: dict[str, Any], results: dict[str, dict[str, Any]]) -> ToolUse:
+    call = ToolUse(string(part.get("name")), arguments_text(part.get("input")), string(part.get("id")))
+    found = results.get(call.id) if part.get("type") != "tool_use" else None
     if found is None:
-        return Asked(id, string(part.get("name")), arguments)
-    content = found.get("content")
-    code = string(mapping(content).get("error_code")) or ("error" if found.get("is_error") else "")
-    result = content if isinstance(content, str) else dumped(content)
-    return Asked(id, string(part.get("name")), arguments, result=result, error=code or None)
+        return call
+    result = found.get("content")
+    code = string(mapping(result).get("error_code")) or ("error" if found.get("is_error") else "")
+    return call._replace(result=arguments_text(result), error=code or None)
 
 
 def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:

@@ -1,13 +1,13 @@
 """From the bytes of an exchange to what they say."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from journeyman.capture.exchanges import chat, embeddings, messages, responses, sse
 from journeyman.capture.exchanges.base import Dialect, Exchange
-from journeyman.capture.exchanges.loose import complaint, parsed
 from journeyman.capture.exchanges.reading import Reading
-from journeyman.capture.fields import mapping
+from journeyman.capture.fields import mapping, objects, parsed, word
+from journeyman.core.messages import arguments_text
 
 _READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], str | None], Reading]] = {
     Dialect.CHAT: chat.read,
@@ -20,6 +20,8 @@ _ASSEMBLED: dict[Dialect, Callable[[Iterable[sse.Event]], tuple[dict[str, Any], 
     Dialect.RESPONSES: responses.assembled,
     Dialect.MESSAGES: messages.assembled,
 }
+_SHORT = 500
+"""Characters of a message that is no JSON."""
 CUT = "cut: the stream ended before the answer did"
 
 
@@ -42,7 +44,7 @@ def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     else:
         said = parsed(body) if body else None
         answer = mapping(said)
-    wrong = complaint(said, body, exchange.status)
+    wrong = _complaint(said, body, exchange.status)
     if wrong is None and exchange.error is not None:
         wrong = exchange.error
     if wrong is None and not ended:
@@ -50,3 +52,23 @@ def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     if wrong is None and not answer:
         wrong = "unreadable: the answer is no JSON object" if body else "empty: there was no answer"
     return answer, wrong
+
+
+def _complaint(body: Any, raw: bytes, status: int | None) -> str | None:
+    """What an answer says went wrong, as `name: message`; `None` for one that does not complain."""
+    said = mapping(body)
+    told = said.get("error") or said.get("errors")
+    bad = status is not None and status >= 400
+    if not told and not bad:
+        return None
+    about = mapping(next(iter(objects(told)), None) if isinstance(told, list) else told)
+    name = word(about.get("type")) or word(about.get("code")) or word(about.get("status")) or "error"
+    message = word(about.get("message")) or word(told) or word(said.get("message")) or _detail(said)
+    if message is None:
+        message = arguments_text(told) if told else raw[:_SHORT].decode(errors="replace").strip() or "no reason was given"
+    return f"{name}: {message}" + (f" (HTTP {status})" if bad else "")
+
+
+def _detail(said: Mapping[str, Any]) -> str | None:
+    detail = said.get("detail")
+    return None if detail is None else arguments_text(detail)

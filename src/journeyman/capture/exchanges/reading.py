@@ -2,51 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Asked(NamedTuple):
-    """A tool call that a model asks for, or that the server made itself."""
-
-    id: str
-    """The provider's; empty where it gives none."""
-    tool: str
-    arguments: str
-    """JSON, as the model wrote it."""
-    result: str | None = None
-    """Of a tool that runs on the server; `None` while the client has not answered."""
-    error: str | None = None
-
-
-class Turn(NamedTuple):
-    """One message of a conversation."""
-
-    role: str
-    """"system", "user", "assistant" or "tool"."""
-    text: str
-    calls: tuple[Asked, ...] = ()
-    answers: str | None = None
-    """Of a tool's answer, the id of the call."""
-    tool: str | None = None
-    """Of a tool's answer, the name of the tool, where that is said."""
-    failed: bool | None = None
-    """Of a tool's answer, whether it says that it failed, where it says so apart from its text."""
-
-
-class Usage(NamedTuple):
-    """Tokens. `None` is unknown."""
-
-    input: int | None = None
-    """With those that were read from the cache and those that were written to it."""
-    output: int | None = None
-    cached: int | None = None
-    """Read from the provider's cache."""
-    written: int | None = None
-    """Written to the provider's cache, where that has a price of its own."""
-
+from journeyman.capture.fields import mapping, objects, string
+from journeyman.core.messages import UNCOUNTED, Turn, Usage
 
 NOTHING = Turn("assistant", "")
-UNCOUNTED = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +38,17 @@ class Reading:
     def answered(self) -> bool:
         """Whether there is anything that a conversation could go on from."""
         return bool(self.reply.text or self.reply.calls)
+
+
+def beside(request: Mapping[str, Any], usage: Mapping[str, Any], *but: str) -> dict[str, Any]:
+    """What is kept of an exchange beside its steps: the provider's own count of tokens, and the parameters of the request,
+    which are everything `but` what is kept elsewhere. Of tools the names stay."""
+    kept = {key: value for key, value in request.items() if key not in but and value is not None}
+    for key in ("tools", "functions"):
+        if key in kept:
+            kept[key] = [_tool_name(tool) for tool in objects(kept[key])]
+    return {"request": kept, "usage": usage} if usage else {"request": kept}
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str:
+    return string(tool.get("name")) or string(mapping(tool.get("function")).get("name")) or string(tool.get("type"))

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from journeyman.capture.exchanges import parts
-from journeyman.capture.exchanges.loose import beside, dumped, parsed, string, word
-from journeyman.capture.exchanges.reading import NOTHING, Asked, Reading, Turn, Usage
+from journeyman.capture import content
+from journeyman.capture.exchanges.reading import NOTHING, Reading, beside
 from journeyman.capture.exchanges.sse import Event
-from journeyman.capture.fields import count, mapping, objects
+from journeyman.capture.fields import count, mapping, objects, parsed, string, text, word
+from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
 
 _ANSWERS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "computer_call_output")
-_ROLES = {"developer": "system"}
 _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "error", "result", "results", "outputs")
 """Fields of a server's tool call that are not its arguments."""
 
@@ -19,7 +18,7 @@ def read(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> 
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
     output = objects(answer.get("output"))
-    turns = [Turn("system", text)] if (text := parts.text(request.get("instructions"))) else []
+    turns = [Turn("system", told)] if (told := content.text(request.get("instructions"))) else []
     sent = request.get("input")
     turns += [Turn("user", sent)] if isinstance(sent, str) else _turns(objects(sent))
     replies = _turns(output)
@@ -53,14 +52,14 @@ def _finish(answer: dict[str, Any]) -> str | None:
 
 
 def _thought(item: dict[str, Any]) -> str:
-    return parts.text(item.get("content"), between="\n\n") or parts.text(item.get("summary"), between="\n\n")
+    return content.text(item.get("content"), between="\n\n") or content.text(item.get("summary"), between="\n\n")
 
 
 def _turns(items: Iterable[dict[str, Any]]) -> list[Turn]:
     """Items as turns. What an assistant says and asks for in one go comes as several items, and is one turn."""
     turns: list[Turn] = []
     texts: list[str] = []
-    calls: list[Asked] = []
+    calls: list[ToolUse] = []
     open_ = False
 
     def close() -> None:
@@ -75,13 +74,13 @@ def _turns(items: Iterable[dict[str, Any]]) -> list[Turn]:
         kind, role = string(item.get("type")), string(item.get("role"))
         if kind in _ANSWERS:
             close()
-            turns.append(Turn("tool", _output(item.get("output")), answers=word(item.get("call_id"))))
+            turns.append(Turn("tool", content.text(item.get("output")), answers=word(item.get("call_id"))))
         elif role == "assistant":
             open_ = True
-            texts.append(parts.text(item.get("content"), between=""))
+            texts.append(content.text(item.get("content"), between=""))
         elif role or kind in ("", "message"):
             close()
-            turns.append(Turn(_ROLES.get(role, role or "user"), parts.text(item.get("content"))))
+            turns.append(Turn(ROLES.get(role, role or "user"), content.text(item.get("content"))))
         elif kind == "reasoning":
             open_ = True
         else:
@@ -91,37 +90,32 @@ def _turns(items: Iterable[dict[str, Any]]) -> list[Turn]:
     return turns
 
 
-def _output(output: Any) -> str:
-    return parts.text(output) if isinstance(output, str | list) else dumped(output)
-
-
-def _calls(item: dict[str, Any], kind: str) -> Iterator[Asked]:
+def _calls(item: dict[str, Any], kind: str) -> Iterator[ToolUse]:
     """The tool call that an item is: the client's to do, or done by the server already."""
     id = string(item.get("call_id")) or string(item.get("id"))
     if kind == "function_call":
-        yield Asked(id, string(item.get("name")), dumped(item.get("arguments")))
+        yield ToolUse(string(item.get("name")), arguments_text(item.get("arguments")), id)
     elif kind == "custom_tool_call":
-        yield Asked(id, string(item.get("name")), dumped(item.get("input")))
+        yield ToolUse(string(item.get("name")), arguments_text(item.get("input")), id)
     elif kind in ("local_shell_call", "computer_call"):
-        yield Asked(id, kind.removesuffix("_call"), dumped(item.get("action")))
+        yield ToolUse(kind.removesuffix("_call"), arguments_text(item.get("action")), id)
     elif kind.endswith("_call"):
         yield _done(item, kind.removesuffix("_call"), id)
 
 
-def _done(item: dict[str, Any], tool: str, id: str) -> Asked:
+def _done(item: dict[str, Any], tool: str, id: str) -> ToolUse:
     """A call that the server made itself: web_search, file_search, code_interpreter, mcp, image_generation."""
     arguments = item.get("arguments")
     if arguments is None:
         arguments = {key: value for key, value in item.items() if key not in _PLAIN and value is not None}
     result = next((item[key] for key in ("output", "outputs", "results") if item.get(key) is not None), None)
     if result is None and isinstance(item.get("result"), str):
-        result = parts.named({"data": item["result"]}, "picture")
+        result = content.named({"data": item["result"]}, "picture")
     failed = item.get("error")
-    error = string(mapping(failed).get("message")) or (dumped(failed) if failed else None)
+    error = string(mapping(failed).get("message")) or (arguments_text(failed) if failed else None)
     if error is None and item.get("status") == "failed":
         error = "failed"
-    said = result if isinstance(result, str) else dumped(result) if result is not None else ""
-    return Asked(id, string(item.get("name")) or tool, dumped(arguments), result=said, error=error)
+    return ToolUse(string(item.get("name")) or tool, arguments_text(arguments), id, result=text(result), error=error)
 
 
 def assembled(events: Iterable[Event]) -> tuple[dict[str, Any], bool]:

@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from journeyman.capture.base import failed
+from journeyman.capture.bracketed import as_message
+from journeyman.capture.builder import model_call
 from journeyman.capture.exchanges.base import Exchange
 from journeyman.capture.exchanges.known import End
-from journeyman.capture.exchanges.reading import Asked, Reading, Turn
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.capture.exchanges.reading import Reading
+from journeyman.core.messages import ToolUse, Turn
+from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
 
 
 class Heard(NamedTuple):
@@ -72,16 +75,9 @@ def grow(trace: Trace, heard: Heard, at: End | None) -> tuple[Trace, list[Step]]
 
 def _call(heard: Heard, turns: Sequence[Turn], *, continues: str | None, parent: str | None) -> ModelCall:
     exchange, reading = heard.exchange, heard.reading
-    messages = tuple(_message(turn) for turn in turns)
-    return ModelCall(
+    reply = reading.reply._replace(
         model=reading.model,
-        prompt=spoken(messages),
-        reply=reading.reply.text,
-        messages=messages,
-        continues=continues,
-        input_tokens=reading.usage.input,
-        output_tokens=reading.usage.output,
-        cached_tokens=reading.usage.cached,
+        usage=reading.usage,
         cost=heard.cost,
         started_at=exchange.started_at,
         seconds=exchange.seconds,
@@ -89,10 +85,9 @@ def _call(heard: Heard, turns: Sequence[Turn], *, continues: str | None, parent:
         finish=reading.finish,
         error=reading.error,
         response_id=reading.response_id,
-        id=exchange.id,
-        parent=parent,
         raw=_raw(heard),
     )
+    return model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
 
 
 def _raw(heard: Heard) -> dict[str, Any]:
@@ -103,12 +98,6 @@ def _raw(heard: Heard) -> dict[str, Any]:
     if heard.ends:
         raw["ends"] = dict(heard.ends)
     return {**raw, **heard.reading.raw}
-
-
-def _message(turn: Turn) -> Message:
-    """A turn as a message. Tool calls that were not seen when they were asked for stand in it in brackets."""
-    asked = (f"[{call.tool} {call.arguments}]" for call in turn.calls)
-    return Message(role=turn.role, text="\n".join(filter(None, (turn.text, *asked))), answers=turn.answers)
 
 
 def _thoughts(heard: Heard) -> list[Reasoning]:
@@ -130,7 +119,7 @@ def _tools(heard: Heard, taken: Collection[str]) -> list[ToolCall]:
     return found
 
 
-def _tool(heard: Heard, call: Asked, id: str) -> ToolCall:
+def _tool(heard: Heard, call: ToolUse, id: str) -> ToolCall:
     served = call.result is not None
     return ToolCall(
         tool=call.tool,

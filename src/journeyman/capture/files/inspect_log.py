@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, content, fields
 from journeyman.capture.base import NO_TIME, Recorded
 from journeyman.capture.files.source import Problem
+from journeyman.core.messages import Turn
 from journeyman.errors import TraceError
 from journeyman.reward import Reward
 from journeyman.trace import ModelCall, Step, ToolCall, Trace
@@ -114,12 +115,12 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> Recorded:
         candidate_id="base",
         started_at=started or NO_TIME,
         ended_at=max(times) if times else None,
-        steps=_enriched(chat.steps(held.turns(), model=str(about.get("model") or "")), events),
+        steps=_enriched(builder.steps(held.turns(), model=str(about.get("model") or "")), events),
         error=_error(sample),
         domain=task,
         agent=str(about.get("solver") or task),
         session=str(about.get("run_id") or "") or None,
-        input=chat.text_of(sample["input"]) if isinstance(sample.get("input"), str) else None,
+        input=content.text(sample["input"]) if isinstance(sample.get("input"), str) else None,
         output=_completion(output),
         rewards=rewards,
         raw=fields.known(
@@ -137,7 +138,7 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> Recorded:
 
 def _completion(output: Mapping[str, Any]) -> str | None:
     for choice in fields.objects(output.get("choices")):
-        return chat.text_of(fields.mapping(choice.get("message")).get("content"))
+        return content.text(fields.mapping(choice.get("message")).get("content"))
     return None
 
 
@@ -167,46 +168,31 @@ class _Held:
             return fields.text(self._attachments.get(found[len(_POINTER) :], found))
         return found
 
-    def content(self, value: Any) -> str:
+    def _whole(self, value: Any) -> Any:
+        """A content with what its parts refer to."""
         if isinstance(value, list):
-            return "\n".join(filter(None, (self._part(part) for part in value)))
-        return self.text(value)
+            return [self._whole(each) for each in value]
+        if isinstance(value, dict):
+            return {name: self._whole(each) for name, each in value.items()}
+        return self.text(value) if isinstance(value, str) else value
 
-    def _part(self, part: Any) -> str:
-        if not isinstance(part, dict):
-            return self.text(part)
-        kind = str(part.get("type", "text"))
-        if kind == "text":
-            return self.text(part.get("text"))
-        if kind == "reasoning":
-            return ""
-        return chat.named(kind, self.text(part.get(kind) or part.get("data") or ""))
-
-    def turns(self) -> Iterator[chat.Turn]:
+    def turns(self) -> Iterator[Turn]:
         for message in self._messages:
             role, error = str(message.get("role", "user")), fields.mapping(message.get("error"))
-            content = message.get("content")
-            thoughts = [part.get("reasoning") for part in fields.objects(content) if part.get("type") == "reasoning"]
-            yield chat.Turn(
-                role=role,
-                text=self.content(content),
-                thinking="\n".join(self.text(each) for each in thoughts),
-                asks=tuple(_asked(call) for call in fields.objects(message.get("tool_calls"))) if role == "assistant" else (),
+            said = self._whole(message.get("content"))
+            calls = fields.objects(message.get("tool_calls")) if role == "assistant" else ()
+            yield Turn(
+                role,
+                content.text(said),
+                thought="\n".join(content.thoughts(said)),
+                calls=tuple(map(content.call_of, calls)),
                 answers=str(message["tool_call_id"]) if message.get("tool_call_id") else None,
                 failed=bool(error),
                 error=f"{error.get('type', 'error')}: {error.get('message', '')}" if error else None,
-                name=str(message["function"]) if message.get("function") else None,
+                tool=str(message["function"]) if message.get("function") else None,
                 id=str(message.get("id") or "") if role == "assistant" else "",
                 model=str(message.get("model") or ""),
             )
-
-
-def _asked(call: Mapping[str, Any]) -> chat.Asked:
-    return chat.Asked(
-        tool=str(call.get("function") or ""),
-        arguments=fields.text(call.get("arguments", {})),
-        id=str(call.get("id") or ""),
-    )
 
 
 def _enriched(steps: Sequence[Step], events: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
@@ -257,17 +243,17 @@ def _message_id(event: Mapping[str, Any]) -> str:
 
 def _call(step: ModelCall, event: Mapping[str, Any]) -> ModelCall:
     output = fields.mapping(event.get("output"))
-    usage = output.get("usage")
+    usage = fields.mapping(output.get("usage"))
     start, end = fields.time(event.get("timestamp")), fields.time(event.get("completed"))
     took = fields.seconds(start, end)
     choices = fields.objects(output.get("choices"))
     return replace(
         step,
         model=str(output.get("model") or step.model),
-        input_tokens=chat.count(usage, "input_tokens"),
-        output_tokens=chat.count(usage, "output_tokens"),
-        cached_tokens=chat.count(usage, "input_tokens_cache_read"),
-        cost=fields.number(fields.mapping(usage).get("total_cost")),
+        input_tokens=fields.count(usage.get("input_tokens")),
+        output_tokens=fields.count(usage.get("output_tokens")),
+        cached_tokens=fields.count(usage.get("input_tokens_cache_read")),
+        cost=fields.number(usage.get("total_cost")),
         started_at=start,
         seconds=took if took is not None else fields.number(output.get("time")),
         finish=str(choices[0]["stop_reason"]) if choices and choices[0].get("stop_reason") else None,

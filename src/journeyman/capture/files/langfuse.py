@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, content, conversation, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import said
+from journeyman.core.messages import Usage
 from journeyman.reward import Reward
-from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.trace import AgentCall, Reasoning, Step, ToolCall, Trace
 
 _FAULTS = frozenset({"hallucination", "toxicity", "bias", "harmfulness", "maliciousness", "contains-pii", "stereotype"})
 """Scores of which more is worse: kept, with no weight in a mean."""
@@ -200,36 +200,29 @@ _PIECE = re.compile(r"llm\.output_messages\.(\d{1,6})\.message\.content")
 def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
     row = each.row
     usage = fields.mapping(row.get("usageDetails")) or fields.mapping(row.get("usage"))
-    messages = said.asked(_either(each, wrapper, "input"))
-    answer = said.answered(_either(each, wrapper, "output"))
-    cost = fields.number(row.get("totalCost", row.get("calculatedTotalCost")))
-    yield ModelCall(
+    answer = conversation.answered(_either(each, wrapper, "output"))._replace(
         model=str(row.get("model") or ""),
-        prompt=spoken(messages),
-        reply=answer.text,
-        messages=messages,
-        input_tokens=chat.count(usage, "input", "promptTokens"),
-        output_tokens=chat.count(usage, "output", "completionTokens"),
-        cached_tokens=chat.count(usage, "input_cache_read", "prompt_details.cache_read", "input_cached_tokens"),
+        usage=Usage(
+            input=fields.first_count(usage, "input", "promptTokens"),
+            output=fields.first_count(usage, "output", "completionTokens"),
+            cached=fields.first_count(usage, "input_cache_read", "prompt_details.cache_read", "input_cached_tokens"),
+        ),
         # 0 is what Langfuse writes where it knows no price.
-        cost=cost or None,
+        cost=fields.number(row.get("totalCost", row.get("calculatedTotalCost"))) or None,
         started_at=each.started_at,
         seconds=each.seconds,
         first_token_seconds=fields.seconds(each.started_at, fields.time(row.get("completionStartTime"))),
-        finish=answer.finish,
         error=each.error,
         response_id=_string(each.attributes.get("gen_ai.response.id")),
-        id=each.id,
-        parent=each.parent,
         raw=_raw(each),
     )
-    if answer.thinking:
-        yield Reasoning(text=answer.thinking, id=f"{each.id}.thought", parent=each.id)
-    for number, ask in enumerate(answer.asks, start=1):
+    yield builder.model_call(answer, conversation.asked(_either(each, wrapper, "input")), id=each.id, parent=each.parent)
+    if answer.thought:
+        yield Reasoning(text=answer.thought, id=f"{each.id}.thought", parent=each.id)
+    for number, asked in enumerate(answer.calls, start=1):
         # A tool that was used is an observation of its own.
-        if ask.tool not in used:
-            turn = chat.Turn(role="assistant", asks=(replace(ask, id=f"{each.id}.{number}"),))
-            yield from (replace(step, parent=each.id) for step in chat.steps([turn]) if isinstance(step, ToolCall))
+        if asked.tool not in used:
+            yield builder.tool_call(asked, None, id=f"{each.id}.{number}", parent=each.id)
 
 
 def _either(each: _Seen, wrapper: _Seen | None, name: str) -> Any:
@@ -245,7 +238,7 @@ def _use(each: _Seen, tool: str) -> ToolCall:
     return ToolCall(
         tool=tool,
         arguments=fields.text(each.row.get("input")),
-        result=chat.text_of(message["content"]) if is_message else fields.text(each.row.get("output")),
+        result=content.text(message["content"]) if is_message else fields.text(each.row.get("output")),
         ok=each.error is None,
         error=each.error,
         started_at=each.started_at,

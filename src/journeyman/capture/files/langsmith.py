@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, chat, content, conversation, fields
 from journeyman.capture.base import NO_TIME, Recorded
-from journeyman.capture.files import said
+from journeyman.core.messages import Usage
 from journeyman.errors import TraceError
-from journeyman.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.trace import AgentCall, Reasoning, Step, ToolCall, Trace
 
 
 def recognised(record: Mapping[str, Any]) -> bool:
@@ -90,7 +90,7 @@ def _steps(run: Mapping[str, Any]) -> Iterator[Step]:
         yield ToolCall(
             tool=name,
             arguments=fields.text(fields.mapping(given).get("input", given)),
-            result=chat.text_of(fields.mapping(result).get("content", result)) if kind == "tool" else fields.text(result),
+            result=content.text(fields.mapping(result).get("content", result)) if kind == "tool" else fields.text(result),
             ok=error is None,
             error=error,
             started_at=started,
@@ -119,41 +119,27 @@ def _call(run: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Step]:
     usage = next(
         (each for each in (output.get("usage_metadata"), output.get("usage"), about.get("usage_metadata")) if each), run
     )
-    messages, answer = said.asked(run.get("inputs")), said.answered(run.get("outputs"))
     started = fields.time(run.get("start_time"))
     first = next((event.get("time") for event in fields.objects(run.get("events")) if event.get("name") == "new_token"), None)
-    cached = chat.count(fields.mapping(usage).get("input_token_details"), "cache_read")
-    yield ModelCall(
+    cached = fields.first_count(fields.mapping(usage).get("input_token_details"), "cache_read")
+    counted = Usage(cached=cached).known_or(chat.usage(usage))
+    answer = conversation.answered(run.get("outputs"))._replace(
         model=str(output.get("model") or about.get("ls_model_name") or ""),
-        prompt=spoken(messages),
-        reply=answer.text,
-        messages=messages,
-        input_tokens=chat.count(usage, "input_tokens", "prompt_tokens"),
-        output_tokens=chat.count(usage, "output_tokens", "completion_tokens"),
-        cached_tokens=cached if cached is not None else chat.cached(usage),
+        usage=counted,
         cost=fields.number(run.get("total_cost")),
         started_at=started,
         seconds=fields.seconds(started, fields.time(run.get("end_time"))),
         first_token_seconds=fields.seconds(started, fields.time(first or run.get("first_token_time"))),
-        finish=answer.finish,
         error=fields.text(run.get("error")) or None,
-        response_id=output["id"] if isinstance(output.get("id"), str) else None,
-        id=id,
-        parent=_parent(run),
+        response_id=fields.word(output.get("id")),
         raw=raw,
     )
-    if answer.thinking:
-        yield Reasoning(text=answer.thinking, id=f"{id}.thought", parent=id)
-    for number, ask in enumerate(answer.asks, start=1):
-        yield ToolCall(
-            tool=ask.tool,
-            arguments=ask.arguments,
-            result="",
-            ok=False,
-            error="the run holds no answer to this call",
-            id=ask.id or f"{id}.{number}",
-            parent=id,
-        )
+    yield builder.model_call(answer, conversation.asked(run.get("inputs")), id=id, parent=_parent(run))
+    if answer.thought:
+        yield Reasoning(text=answer.thought, id=f"{id}.thought", parent=id)
+    for number, asked in enumerate(answer.calls, start=1):
+        own = asked.id or f"{id}.{number}"
+        yield builder.tool_call(asked, None, id=own, parent=id, unanswered="the run holds no answer to this call")
 
 
 def _raw(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, content, fields
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.core.messages import Turn, Usage
 from journeyman.trace import Trace
 
 _NOBODY = "delivery-mirror"
@@ -34,7 +35,7 @@ def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[Recorded]:
     head: Mapping[str, Any] = lines.pop(0) if lines and begins(lines[0]) else {}
     if not head and not lines:
         return
-    turns: list[chat.Turn] = []
+    turns: list[Turn] = []
     started = fields.time((head or lines[0]).get("timestamp"))
     last = started
     changes: list[Mapping[str, Any]] = []
@@ -53,7 +54,7 @@ def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[Recorded]:
             candidate_id="base",
             started_at=started or NO_TIME,
             ended_at=last if fields.seconds(started, last) is not None else None,
-            steps=chat.steps(turns, model=model),
+            steps=builder.steps(turns, model=model),
             session=id or None,
             agent="openclaw",
             raw=fields.known(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
@@ -61,20 +62,19 @@ def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[Recorded]:
     )
 
 
-def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> chat.Turn:
+def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
     role = str(message.get("role") or "user")
-    parts = fields.objects(message.get("content"))
     usage = fields.mapping(message.get("usage"))
     error = fields.text(message.get("errorMessage")) or None
     details = fields.mapping(message.get("details"))
     millis = fields.number(details.get("durationMs"))
     at = fields.time(line.get("timestamp"))
-    fresh, cached = chat.count(usage, "input"), chat.count(usage, "cacheRead")
-    return chat.Turn(
-        role=_ROLES.get(role, role),
-        text=chat.text_of(message.get("content")),
-        asks=tuple(chat.asked_in(parts)),
-        thinking=chat.thought_in(parts),
+    counts = (fields.count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
+    return Turn(
+        _ROLES.get(role, role),
+        content.text(message.get("content")),
+        calls=tuple(content.calls(message.get("content"))),
+        thought="\n".join(content.thoughts(message.get("content"))),
         answers=str(message["toolCallId"]) if message.get("toolCallId") else None,
         failed=message.get("isError") is True,
         error=error,
@@ -82,10 +82,7 @@ def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> chat.Turn:
         id=str(line.get("id") or "") if role == "assistant" else "",
         model=str(message.get("model") or ""),
         finish=message.get("stopReason") if isinstance(message.get("stopReason"), str) else None,
-        # What came from the cache is not in its "input".
-        input_tokens=None if fresh is None else fresh + (cached or 0) + (chat.count(usage, "cacheWrite") or 0),
-        output_tokens=chat.count(usage, "output"),
-        cached_tokens=cached,
+        usage=Usage.beside_cache(*counts),
         cost=fields.number(fields.mapping(usage.get("cost")).get("total")) or None,
         started_at=at - timedelta(milliseconds=millis) if at and millis and millis < 1e9 else at,
         seconds=None if millis is None else millis / 1000,

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, fields
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.core.messages import Turn
 from journeyman.errors import TraceError
 from journeyman.trace import Trace
 
@@ -38,7 +39,7 @@ def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
         role = _ROLES.get(said_by, said_by)
         # Environments write half of the conversation, and a reply of theirs may be empty.
         raw = fields.known(loss=message.get("loss")) if role == "assistant" else {}
-        turns.append(chat.Turn(role=role, text=fields.text(message.get("value")), raw=raw))
+        turns.append(Turn(role, fields.text(message.get("value")), raw=raw))
     name = record.get("item_id", record.get("id"))
     rewards = tuple(fields.reward(key, record[key]) for key in _VERDICTS if isinstance(record.get(key), int | float))
     trace = Trace(
@@ -46,7 +47,7 @@ def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
         task_id=str(name) if name is not None else "sharegpt",
         candidate_id="base",
         started_at=NO_TIME,
-        steps=chat.steps(turns, model=fields.text(record.get("model"))),
+        steps=builder.steps(turns, model=fields.text(record.get("model"))),
         domain=str(name).partition("_")[0] if "item_id" in record and "_" in str(name) else "general",
         rewards=rewards,
         raw=fields.known(system=record.get("system"), tools=record.get("tools")),

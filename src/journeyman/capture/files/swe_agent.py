@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, chat, content, fields
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.core.messages import ToolUse, Turn
 from journeyman.trace import Step, Trace
 
 _SHELL = "bash"
@@ -31,7 +32,7 @@ def read(record: Mapping[str, Any]) -> Iterator[Recorded]:
     history = fields.objects(record.get("history"))
     done = fields.objects(record.get("trajectory"))
     turns = list(_played(done, history) if done else _told(history))
-    yield _recorded(record, chat.steps(turns, model=_model(record)), agent="swe-agent")
+    yield _recorded(record, builder.steps(turns, model=_model(record)), agent="swe-agent")
 
 
 def read_mini(record: Mapping[str, Any]) -> Iterator[Recorded]:
@@ -41,38 +42,35 @@ def read_mini(record: Mapping[str, Any]) -> Iterator[Recorded]:
 
 def mini_steps(messages: Sequence[Mapping[str, Any]], model: str = "") -> tuple[Step, ...]:
     """The steps of a conversation in which a block of shell is a call and the next message its answer."""
-    turns: list[chat.Turn] = []
+    turns: list[Turn] = []
     asked = False
     for message in messages:
-        role, said = str(message.get("role", "user")), chat.text_of(message.get("content"))
+        role, said = str(message.get("role", "user")), content.text(message.get("content"))
         extra = fields.mapping(message.get("extra"))
         if role == "assistant":
             blocks = [] if message.get("tool_calls") else _BLOCK.findall(said)
-            asks = tuple(chat.Asked(tool=_SHELL, arguments=chat.as_json({"command": block})) for block in blocks)
-            asks += tuple(_asked(call) for call in fields.objects(message.get("tool_calls")))
+            asks = tuple(map(_shell, blocks))
+            asks += _asked(message)
             # The program itself runs a reply that has exactly one block.
             asked = len(asks) == 1
             turns.append(_reply(said, asks if asked else asks[:0], fields.mapping(extra.get("response"))))
         elif asked:
             code = extra.get("returncode", (_RETURNED.search(said) or ("", None))[1])
             bad = code is not None and str(code) != "0"
-            turns.append(chat.Turn(role="tool", text=said, failed=bad, error=f"exit status {code}" if bad else None))
+            turns.append(Turn("tool", said, failed=bad, error=f"exit status {code}" if bad else None))
             asked = False
         else:
-            turns.append(chat.Turn(role=role, text=said))
-    return chat.steps(turns, model=model)
+            turns.append(Turn(role, said))
+    return builder.steps(turns, model=model)
 
 
-def _reply(said: str, asks: tuple[chat.Asked, ...], response: Mapping[str, Any]) -> chat.Turn:
-    usage = response.get("usage")
-    return chat.Turn(
-        role="assistant",
-        text=said,
-        asks=asks,
+def _reply(said: str, asks: tuple[ToolUse, ...], response: Mapping[str, Any]) -> Turn:
+    return Turn(
+        "assistant",
+        said,
+        calls=asks,
         model=str(response.get("model") or ""),
-        input_tokens=chat.count(usage, "prompt_tokens", "input_tokens"),
-        output_tokens=chat.count(usage, "completion_tokens", "output_tokens"),
-        cached_tokens=chat.cached(usage),
+        usage=chat.usage(response.get("usage")),
         response_id=response.get("id") if isinstance(response.get("id"), str) else None,
     )
 
@@ -116,27 +114,25 @@ def _model(record: Mapping[str, Any]) -> str:
     return str(found or "")
 
 
-def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Iterator[chat.Turn]:
+def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
     """What each step did, from the trajectory; what stood before it all, and how calls were written, from the history."""
     first = next((at for at, each in enumerate(history) if each.get("role") == "assistant"), len(history))
     for message in history[:first]:
-        yield chat.Turn(role=str(message.get("role", "user")), text=chat.text_of(message.get("content")))
+        yield Turn(str(message.get("role", "user")), content.text(message.get("content")))
     replies = [each for each in history if each.get("role") == "assistant" and not each.get("is_demo")]
     for number, step in enumerate(done):
-        asks = tuple(
-            _asked(call) for call in fields.objects(replies[number].get("tool_calls") if number < len(replies) else None)
-        )
+        asks = _asked(replies[number]) if number < len(replies) else ()
         action = fields.text(step.get("action")).strip("\n")
         if not asks and action:
-            asks = (chat.Asked(tool=_SHELL, arguments=chat.as_json({"command": action})),)
+            asks = (_shell(action),)
         reply = fields.text(step.get("response"))
         raw = fields.known(state=fields.opened(step.get("state")))
-        yield chat.Turn(role="assistant", text=reply, asks=asks, thinking=_apart(step, reply), raw=raw)
+        yield Turn("assistant", reply, calls=asks, thought=_apart(step, reply), raw=raw)
         took = fields.number(step.get("execution_time"))
         if action:
-            yield chat.Turn(role="tool", text=fields.text(step.get("observation")), seconds=took)
+            yield Turn("tool", fields.text(step.get("observation")), seconds=took)
         elif step.get("observation"):
-            yield chat.Turn(role="user", text=fields.text(step["observation"]))
+            yield Turn("user", fields.text(step["observation"]))
 
 
 def _apart(step: Mapping[str, Any], reply: str) -> str:
@@ -145,20 +141,21 @@ def _apart(step: Mapping[str, Any], reply: str) -> str:
     return "" if thought in reply else thought
 
 
-def _told(history: Sequence[Mapping[str, Any]]) -> Iterator[chat.Turn]:
+def _told(history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
     """The conversation alone."""
     for message in history:
         answers = message.get("tool_call_ids")
-        yield chat.Turn(
-            role=str(message.get("role", "user")),
-            text=chat.text_of(message.get("content")),
-            asks=tuple(_asked(call) for call in fields.objects(message.get("tool_calls"))),
+        yield Turn(
+            str(message.get("role", "user")),
+            content.text(message.get("content")),
+            calls=_asked(message),
             answers=str(answers[0]) if isinstance(answers, list) and answers else None,
         )
 
 
-def _asked(call: Mapping[str, Any]) -> chat.Asked:
-    inner = fields.mapping(call.get("function"))
-    return chat.Asked(
-        tool=str(inner.get("name", "")), arguments=fields.text(inner.get("arguments", "")), id=str(call.get("id") or "")
-    )
+def _asked(message: Mapping[str, Any]) -> tuple[ToolUse, ...]:
+    return tuple(map(content.call_of, fields.objects(message.get("tool_calls"))))
+
+
+def _shell(command: str) -> ToolUse:
+    return ToolUse(_SHELL, fields.as_json({"command": command}))

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from journeyman.capture import chat, fields
+from journeyman.capture import builder, chat, content, fields
 from journeyman.capture.base import NO_TIME, Recorded
+from journeyman.core.messages import Turn
 from journeyman.errors import TraceError
 from journeyman.trace import Step, ToolCall, Trace
 
@@ -108,9 +109,9 @@ def _checked(check: Mapping[str, Any]) -> str:
 
 def _steps(record: Mapping[str, Any], run: _Run) -> tuple[Step, ...]:
     turns = [turn for message in fields.objects(record.get("messages")) for turn in _turns(message)]
-    if turns and turns[0].text == _GREETING and turns[0].input_tokens is None:
-        turns[0] = replace(turns[0], canned=True)
-    found = chat.steps(turns, model=run.model)
+    if turns and turns[0].text == _GREETING and turns[0].usage.input is None:
+        turns[0] = turns[0]._replace(canned=True)
+    found = builder.steps(turns, model=run.model)
     # Whoever plays the user may use tools too, on a telephone of their own: no step of the agent caused that.
     return tuple(replace(step, parent=None) if isinstance(step, ToolCall) and _by_user(step) else step for step in found)
 
@@ -119,7 +120,7 @@ def _by_user(step: ToolCall) -> bool:
     return step.raw.get("requestor") == "user"
 
 
-def _turns(message: Mapping[str, Any]) -> Iterator[chat.Turn]:
+def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
     """A message. One may hold the answers of several tools."""
     inner = fields.objects(message.get("tool_messages"))
     if inner:
@@ -128,34 +129,24 @@ def _turns(message: Mapping[str, Any]) -> Iterator[chat.Turn]:
         return
     role = str(message.get("role", "user"))
     data = fields.mapping(message.get("raw_data"))
-    usage = message.get("usage")
-    failed = message.get("error") is True
-    yield chat.Turn(
-        role=role,
-        text=chat.text_of(message.get("content")),
-        asks=tuple(_asked(call) for call in fields.objects(message.get("tool_calls"))),
+    calls = (
+        content.call_of(call)._replace(raw=fields.known(requestor=call.get("requestor")))
+        for call in fields.objects(message.get("tool_calls"))
+    )
+    yield Turn(
+        role,
+        content.text(message.get("content")),
+        calls=tuple(calls),
         answers=str(message["id"]) if role == "tool" and message.get("id") else None,
-        failed=failed,
+        failed=message.get("error") is True,
         model=str(data.get("model") or ""),
         finish=next((each.get("finish_reason") for each in fields.objects(data.get("choices"))), None),
-        input_tokens=chat.count(usage, "prompt_tokens"),
-        output_tokens=chat.count(usage, "completion_tokens"),
-        cached_tokens=chat.cached(data.get("usage")),
+        usage=chat.usage(message.get("usage"))._replace(cached=chat.usage(data.get("usage")).cached),
         cost=_cost(message),
         started_at=fields.time(message.get("timestamp")),
         seconds=fields.number(message.get("generation_time_seconds")),
         response_id=data.get("id") if isinstance(data.get("id"), str) else None,
         raw=fields.known(requestor=message.get("requestor") if role == "tool" else None),
-    )
-
-
-def _asked(call: Mapping[str, Any]) -> chat.Asked:
-    inner = fields.mapping(call.get("function")) or call
-    return chat.Asked(
-        tool=str(inner.get("name", "")),
-        arguments=fields.text(inner.get("arguments", {})),
-        id=str(call.get("id") or ""),
-        raw=fields.known(requestor=call.get("requestor")),
     )
 
 

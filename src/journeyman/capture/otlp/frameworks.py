@@ -7,9 +7,10 @@ pydantic-ai and Logfire (`events`, `tool_arguments`, `final_result`), Google's A
 from collections.abc import Mapping
 from typing import Any
 
-from journeyman.capture.otlp.messages import replied, said
+from journeyman.capture.fields import first, mapping, opened
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Kind, Said, Told, count, first, loaded, number, text, word
+from journeyman.capture.otlp.told import Kind, Told, count, number, replied, said, text, word
+from journeyman.core.messages import Turn, Usage
 
 _LANGFUSE = {
     "generation": Kind.CALL, "embedding": Kind.CALL, "tool": Kind.TOOL, "retriever": Kind.TOOL, "agent": Kind.AGENT,
@@ -37,7 +38,7 @@ def pydantic_ai(span: Span) -> Told:
         )
     if "tool_arguments" in of or "tool_response" in of:
         return Told(kind=Kind.TOOL, arguments=text(of.get("tool_arguments")), result=text(first(of, "tool_response")))
-    events = loaded(of.get("events"))
+    events = opened(of.get("events"))
     if isinstance(events, list) and events and all(isinstance(each, Mapping) for each in events):
         choices = [each for each in events if "choice" in str(each.get("event.name"))]
         sent = [each for each in events if "choice" not in str(each.get("event.name"))]
@@ -46,7 +47,7 @@ def pydantic_ai(span: Span) -> Told:
 
 
 def _logfire(of: Mapping[str, Any]) -> Told:
-    request, response = loaded(of.get("request_data")), loaded(of.get("response_data"))
+    request, response = opened(of.get("request_data")), opened(of.get("response_data"))
     if not isinstance(request, Mapping) or not ({"messages", "input", "prompt"} & set(request)):
         return Told()
     return Told(kind=Kind.CALL, model=word(request.get("model")), said=said(request), replies=replied(response))
@@ -57,8 +58,8 @@ def adk(span: Span) -> Told:
     of = span.attributes
     if not any(name.startswith("gcp.vertex.agent.") for name in of):
         return Told()
-    request, response = loaded(of.get("gcp.vertex.agent.llm_request")), loaded(of.get("gcp.vertex.agent.llm_response"))
-    sent: tuple[Said, ...] = ()
+    request, response = opened(of.get("gcp.vertex.agent.llm_request")), opened(of.get("gcp.vertex.agent.llm_response"))
+    sent: tuple[Turn, ...] = ()
     if isinstance(request, Mapping) and request.get("contents"):
         config = request.get("config")
         system = config.get("system_instruction") if isinstance(config, Mapping) else None
@@ -76,8 +77,7 @@ def langfuse(span: Span) -> Told:
     """Langfuse's SDK, which reports over OpenTelemetry since its third version."""
     of = span.attributes
     kind = _LANGFUSE.get(str(of.get("langfuse.observation.type", "")).lower())
-    usage, cost = (loaded(of.get(f"langfuse.observation.{name}_details")) for name in ("usage", "cost"))
-    usage = usage if isinstance(usage, Mapping) else {}
+    usage, cost = (mapping(opened(of.get(f"langfuse.observation.{name}_details"))) for name in ("usage", "cost"))
     into, out = of.get("langfuse.observation.input"), of.get("langfuse.observation.output")
     session = word(first(of, "langfuse.session.id", "langfuse.trace.session.id"))
     into = first(of, "langfuse.trace.input") if into is None and span.parent is None else into
@@ -89,10 +89,12 @@ def langfuse(span: Span) -> Told:
         model=word(first(of, "langfuse.observation.model.name", "langfuse.observation.model")),
         said=said(into) if call else (),
         replies=replied(out) if call else (),
-        input_tokens=count(usage, "input", "prompt_tokens", "input_tokens"),
-        output_tokens=count(usage, "output", "completion_tokens", "output_tokens"),
-        cached_tokens=count(usage, "input_cached_tokens", "cache_read_input_tokens", "input_cache_read"),
-        cost=number(cost, "total") if isinstance(cost, Mapping) else None,
+        usage=Usage(
+            input=count(usage, "input", "prompt_tokens", "input_tokens"),
+            output=count(usage, "output", "completion_tokens", "output_tokens"),
+            cached=count(usage, "input_cached_tokens", "cache_read_input_tokens", "input_cache_read"),
+        ),
+        cost=number(cost, "total"),
         arguments=text(into) if kind is Kind.TOOL else None,
         result=text(out) if kind is Kind.TOOL else None,
         input=text(into),
@@ -125,17 +127,14 @@ def mlflow(span: Span) -> Told:
     of = {name: _unquoted(value) for name, value in span.attributes.items() if name.startswith("mlflow.")}
     kind = _MLFLOW.get(str(of.get("mlflow.spanType", "")).upper())
     into, out = of.get("mlflow.spanInputs"), of.get("mlflow.spanOutputs")
-    usage = loaded(of.get("mlflow.chat.tokenUsage"))
-    usage = usage if isinstance(usage, Mapping) else {}
-    body = loaded(into)
+    usage = mapping(opened(of.get("mlflow.chat.tokenUsage")))
     return Told(
         kind=kind,
         name=word(of.get("mlflow.spanFunctionName")) or span.name if kind in (Kind.TOOL, Kind.AGENT) else None,
-        model=word(body.get("model")) if isinstance(body, Mapping) else None,
+        model=word(mapping(opened(into)).get("model")),
         said=said(into) if kind is Kind.CALL else (),
         replies=replied(out) if kind is Kind.CALL else (),
-        input_tokens=count(usage, "input_tokens"),
-        output_tokens=count(usage, "output_tokens"),
+        usage=Usage(count(usage, "input_tokens"), count(usage, "output_tokens")),
         arguments=text(into) if kind is Kind.TOOL else None,
         result=text(out) if kind is Kind.TOOL else None,
         input=text(into),

@@ -12,9 +12,11 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from journeyman.capture.otlp.messages import one, replied, said
+from journeyman.capture.conversation import one
+from journeyman.capture.fields import first, opened
 from journeyman.capture.otlp.spans import Event, Span
-from journeyman.capture.otlp.told import Kind, Said, Told, cached_in, count, first, loaded, nested, number, text, word
+from journeyman.capture.otlp.told import Kind, Told, count, nested, number, replied, said, text, word
+from journeyman.core.messages import Turn, Usage
 
 _OPERATIONS = {
     "chat": Kind.CALL,
@@ -46,16 +48,13 @@ def read(span: Span) -> Told:
     of = span.attributes
     kind = _kind(span)
     sent, answered = _messages(span)
-    read_cache, written = count(of, *_CACHE_READ), count(of, *_CACHE_WRITTEN)
     return Told(
         kind=kind,
         name=_name(span, kind),
         model=word(first(of, "gen_ai.response.model", "gen_ai.request.model", "llm.response.model", "llm.request.model")),
         said=sent,
         replies=answered,
-        input_tokens=cached_in(count(of, *_INPUT), read_cache, written),
-        output_tokens=count(of, *_OUTPUT),
-        cached_tokens=read_cache,
+        usage=Usage.beside_cache(*(count(of, *names) for names in _COUNTS), apart=False),
         finish=word(first(of, "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.response.finish_reason")),
         response_id=word(first(of, "gen_ai.response.id", "llm.response.id")),
         cost=number(of, "gen_ai.usage.cost", "gen_ai.usage.total_cost", "operation.cost"),
@@ -100,6 +99,7 @@ _CACHE_WRITTEN = (
     "gen_ai.usage.details.cache_creation_input_tokens",
     "llm.usage.cache_creation_input_tokens",
 )
+_COUNTS = (_INPUT, _OUTPUT, _CACHE_READ, _CACHE_WRITTEN)
 _IN = ("gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "traceloop.entity.input", "input.value", "input")
 _OUT = ("gen_ai.tool.call.result", "gen_ai.tool.result", "traceloop.entity.output", "output.value", "output")
 _SESSION = ("traceloop.association.properties.conversation_id", "traceloop.association.properties.thread_id")
@@ -130,13 +130,13 @@ def _name(span: Span, kind: Kind | None) -> str | None:
     return None
 
 
-def _messages(span: Span) -> tuple[tuple[Said, ...], tuple[Said, ...]]:
+def _messages(span: Span) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """What was sent and what was answered: from the newest convention that the span follows."""
     details = next((each.attributes for each in span.events if each.name == "gen_ai.client.inference.operation.details"), {})
     of: Mapping[str, Any] = {**details, **span.attributes}
     system = said(first(of, "gen_ai.system_instructions", "gen_ai.request.instructions"), "system")
     sent = said(first(of, "gen_ai.input.messages")) or _counted(of, "gen_ai.prompt", "llm.prompts", role="user")
-    answered = _each_replied(loaded(first(of, "gen_ai.output.messages"))) or tuple(
+    answered = _each_replied(opened(first(of, "gen_ai.output.messages"))) or tuple(
         answer for row in _rows(of, "gen_ai.completion", "llm.completions") for answer in one(said(row, "assistant"))
     )
     of_events, answers_of_events = _of_events(span.events)
@@ -149,7 +149,7 @@ def _messages(span: Span) -> tuple[tuple[Said, ...], tuple[Said, ...]]:
     return sent, answered
 
 
-def _each_replied(rows: Any) -> tuple[Said, ...]:
+def _each_replied(rows: Any) -> tuple[Turn, ...]:
     if isinstance(rows, list):
         return tuple(answer for row in rows for answer in one(said(row, "assistant")))
     return replied(rows)
@@ -159,13 +159,13 @@ def _rows(of: Mapping[str, Any], *prefixes: str) -> list[dict[str, Any]]:
     return next((rows for prefix in prefixes if (rows := nested(of, prefix))), [])
 
 
-def _counted(of: Mapping[str, Any], *prefixes: str, role: str) -> tuple[Said, ...]:
+def _counted(of: Mapping[str, Any], *prefixes: str, role: str) -> tuple[Turn, ...]:
     return tuple(each for row in _rows(of, *prefixes) for each in said(row, role))
 
 
-def _of_events(events: Iterable[Event]) -> tuple[tuple[Said, ...], tuple[Said, ...]]:
-    sent: list[Said] = []
-    answered: list[Said] = []
+def _of_events(events: Iterable[Event]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
+    sent: list[Turn] = []
+    answered: list[Turn] = []
     for event in events:
         start, _, end = event.name.rpartition(".")
         if event.name == "gen_ai.choice":
@@ -185,11 +185,11 @@ def _of_events(events: Iterable[Event]) -> tuple[tuple[Said, ...], tuple[Said, .
 def _content(event: Event) -> Any:
     """What an event says: in the body of a log record, in an attribute as JSON, or as attributes."""
     if event.body is not None:
-        return loaded(event.body)
+        return opened(event.body)
     whole = first(event.attributes, "gen_ai.event.content", "event_body")
     if whole is not None:
-        return loaded(whole)
-    parts = {name.removeprefix("gen_ai."): loaded(value) for name, value in event.attributes.items()}
+        return opened(whole)
+    parts = {name.removeprefix("gen_ai."): opened(value) for name, value in event.attributes.items()}
     return {name: value for name, value in parts.items() if name not in ("system", "event.name", "provider.name")}
 
 
@@ -201,5 +201,5 @@ def _first_token(span: Span) -> float | None:
     return (at - span.began) / 1e9 if at is not None and at >= span.began else None
 
 
-def _last(messages: Iterable[Said], role: str) -> str | None:
+def _last(messages: Iterable[Turn], role: str) -> str | None:
     return next((each.text for each in reversed(list(messages)) if each.role == role and each.text), None)

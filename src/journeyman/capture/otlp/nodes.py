@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.capture.otlp import frameworks, genai, openinference, vercel
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Kind, Said, Told, merged, replies_joined
+from journeyman.capture.otlp.told import Kind, Told, merged, replies_joined
+from journeyman.core.messages import Turn
 
 _SHARED = frozenset({"session", "input", "output"})
 DIALECTS: tuple[tuple[frozenset[str], Callable[[Span], Told]], ...] = (
@@ -40,7 +41,7 @@ class Node:
     children: "list[Node]" = field(default_factory=list)
     also: tuple[Span, ...] = ()
     """Spans that told of the same."""
-    reply: Said | None = None
+    reply: Turn | None = None
     """What a model answered, all that was told of it together."""
 
 

@@ -7,9 +7,11 @@ https://arize-ai.github.io/openinference/spec/semantic_conventions.html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from journeyman.capture.otlp.messages import one, replied, said
+from journeyman.capture.conversation import one
+from journeyman.capture.fields import first, opened
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Kind, Said, Told, cached_in, count, first, loaded, nested, number, text, word
+from journeyman.capture.otlp.told import Kind, Told, count, nested, number, replied, said, text, word
+from journeyman.core.messages import Turn, Usage
 
 _KINDS = {
     "LLM": Kind.CALL,
@@ -22,6 +24,12 @@ _KINDS = {
     "GUARDRAIL": Kind.AGENT,
     "EVALUATOR": Kind.AGENT,
 }
+_COUNTS = (
+    ("llm.token_count.prompt",),
+    ("llm.token_count.completion",),
+    ("llm.token_count.prompt_details.cache_read", "llm.token_count.prompt_details.cached_tokens"),
+    ("llm.token_count.prompt_details.cache_write", "llm.token_count.prompt_details.cache_creation"),
+)
 _STREAMS = "First Token Stream Event"
 _CHOICES = 16
 """Answers that one asks for at most. Where more are told of, they are the pieces of one stream."""
@@ -35,9 +43,7 @@ def read(span: Span) -> Told:
         name in of for name in ("llm.model_name", "llm.token_count.prompt", "input.value", "tool.name")
     ):
         return Told()
-    read_cache = count(of, "llm.token_count.prompt_details.cache_read", "llm.token_count.prompt_details.cached_tokens")
-    written = count(of, "llm.token_count.prompt_details.cache_write", "llm.token_count.prompt_details.cache_creation")
-    output = loaded(of.get("output.value"))
+    output = opened(of.get("output.value"))
     call = kind is Kind.CALL
     return Told(
         kind=kind,
@@ -45,9 +51,7 @@ def read(span: Span) -> Told:
         model=word(first(of, "llm.model_name", "embedding.model_name", "reranker.model_name")),
         said=_sent(of) if call else (),
         replies=_answered(of, output) if call else (),
-        input_tokens=cached_in(count(of, "llm.token_count.prompt"), read_cache, written),
-        output_tokens=count(of, "llm.token_count.completion"),
-        cached_tokens=read_cache,
+        usage=Usage.beside_cache(*(count(of, *names) for names in _COUNTS), apart=False),
         finish=word(first(of, "llm.finish_reason")),
         response_id=_response_id(output) if call else None,
         cost=number(of, "llm.cost.total"),
@@ -69,18 +73,18 @@ def _name(span: Span, kind: Kind | None) -> str | None:
     return word(first(of, "agent.name", "graph.node.id")) or span.name if kind is Kind.AGENT else None
 
 
-def _sent(of: Mapping[str, Any]) -> tuple[Said, ...]:
+def _sent(of: Mapping[str, Any]) -> tuple[Turn, ...]:
     rows = nested(of, "llm.input_messages")
     if rows:
         return tuple(each for row in rows for each in said(_flat(row)))
-    prompts = loaded(of.get("llm.prompts")) or [row.get("prompt.text") or row for row in nested(of, "llm.prompts")]
+    prompts = opened(of.get("llm.prompts")) or [row.get("prompt.text") or row for row in nested(of, "llm.prompts")]
     embedded = [_deep(row, "embedding", "text") for row in nested(of, "embedding.embeddings")]
     if embedded and all(isinstance(each, str) for each in embedded):
-        return tuple(Said(role="user", text=str(each)) for each in embedded)
+        return tuple(Turn("user", str(each)) for each in embedded)
     return said(prompts or of.get("input.value"))
 
 
-def _answered(of: Mapping[str, Any], output: Any) -> tuple[Said, ...]:
+def _answered(of: Mapping[str, Any], output: Any) -> tuple[Turn, ...]:
     rows = nested(of, "llm.output_messages")
     if of.get("openinference.span.kind") == "EMBEDDING":
         return ()
@@ -88,7 +92,7 @@ def _answered(of: Mapping[str, Any], output: Any) -> tuple[Said, ...]:
         return replied(output)
     answers = [answer for row in rows for answer in one(said(_flat(row), "assistant"))]
     if len(answers) > _CHOICES:
-        return (Said(role="assistant", text="".join(each.text for each in answers)),)
+        return (Turn("assistant", "".join(each.text for each in answers)),)
     return tuple(answers)
 
 

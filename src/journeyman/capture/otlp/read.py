@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from journeyman.capture.otlp.messages import said
+from journeyman.capture.fields import first, opened
 from journeyman.capture.otlp.nodes import Node, nodes, told
 from journeyman.capture.otlp.spans import Row, Span, spans
 from journeyman.capture.otlp.steps import steps
-from journeyman.capture.otlp.told import Kind, first, loaded, word
+from journeyman.capture.otlp.told import Kind, said, word
 from journeyman.capture.otlp.wire import moment
 from journeyman.trace import ModelCall, Step, Trace
 
@@ -127,7 +127,7 @@ _WORDS = ("input", "question", "query", "prompt", "user_input", "new_message", "
 def _visible(value: str | None, role: str) -> str | None:
     """What a person said or was told. `None` where what is written there is meant for programs: the first message and the last
     reply tell it better."""
-    inner = loaded(value)
+    inner = opened(value)
     if isinstance(inner, str) or inner is None:
         return value
     rows = inner if isinstance(inner, list) else inner.get("messages")

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.capture.base import failed
+from journeyman.capture.bracketed import as_message
+from journeyman.capture.builder import model_call
 from journeyman.capture.otlp.nodes import Node
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Asked, Kind, Said
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, spoken
+from journeyman.capture.otlp.told import Kind
+from journeyman.core.messages import ToolUse, Turn
+from journeyman.trace import AgentCall, Reasoning, Step, ToolCall
 
 _Place = tuple[int, int, str, int]
 """Sorts steps: when it began, how deep it stands, the span, and its number within the span."""
@@ -73,16 +76,16 @@ def raw(span: Span, also: Iterable[Span] = ()) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class _Used:
-    of_tool: dict[int, tuple[Node, Asked]]
+    of_tool: dict[int, tuple[Node, ToolUse]]
     """For a tool's node, the call that asked for it."""
-    asked: set[tuple[str, Asked]]
+    asked: set[tuple[str, ToolUse]]
     """What was asked for, by the span of the call, and was reported as a tool's span."""
 
 
 def _matched(nodes: Sequence[Node]) -> _Used:
     """Which tool was used because of which call: by the id of the tool call, else by the tool's name, oldest first."""
     asked = [(node, call) for node in nodes if node.kind is Kind.CALL for call in _asked(node)]
-    by_id: dict[str, tuple[Node, Asked]] = {}
+    by_id: dict[str, tuple[Node, ToolUse]] = {}
     for node, call in asked:
         if call.id:
             by_id.setdefault(call.id, (node, call))
@@ -105,11 +108,11 @@ def _matched(nodes: Sequence[Node]) -> _Used:
     return found
 
 
-def _both(call: Asked, tool: Node) -> bool:
+def _both(call: ToolUse, tool: Node) -> bool:
     return bool(call.id and tool.told.call_id)
 
 
-def _asked(node: Node) -> tuple[Asked, ...]:
+def _asked(node: Node) -> tuple[ToolUse, ...]:
     return node.reply.calls if node.reply else ()
 
 
@@ -137,35 +140,28 @@ def _results(nodes: Sequence[Node]) -> Mapping[str, str]:
 
 def _call(node: Node, ids: _Ids, new: "_New | None") -> list[Step]:
     told, span = node.told, node.span
-    reply = node.reply
-    messages = tuple(_message(each) for each in (new.said if new else told.said))
     own = ids.of_node[id(node)]
-    call = ModelCall(
+    reply = node.reply or Turn("assistant")
+    reply = reply._replace(
         model=told.model or "",
-        prompt=spoken(messages),
-        reply=reply.text if reply else "",
-        messages=messages,
-        continues=ids.of_node[id(new.after)] if new else None,
-        input_tokens=told.input_tokens,
-        output_tokens=told.output_tokens,
-        cached_tokens=told.cached_tokens,
+        usage=told.usage,
         cost=told.cost,
         started_at=span.started_at,
         seconds=span.seconds,
         first_token_seconds=told.first_token_seconds,
-        finish=told.finish or (reply.finish if reply else None),
+        finish=told.finish or reply.finish,
         error=span.error,
         response_id=told.response_id,
-        id=own,
-        parent=ids.parent(node),
         raw=raw(span, node.also),
     )
-    if reply and reply.thought:
+    sent = tuple(map(as_message, new.said if new else told.said))
+    call = model_call(reply, sent, id=own, parent=ids.parent(node), continues=ids.of_node[id(new.after)] if new else None)
+    if reply.thought:
         return [call, Reasoning(text=reply.thought, started_at=span.started_at, id=f"{own}.thought", parent=own)]
     return [call]
 
 
-def _unreported(asked: Asked, number: int, node: Node, ids: _Ids, results: Mapping[str, str]) -> ToolCall:
+def _unreported(asked: ToolUse, number: int, node: Node, ids: _Ids, results: Mapping[str, str]) -> ToolCall:
     """A tool call that no span tells of. Its result is known where a model was sent it later; a call whose result is not
     known has not failed for that: whoever recorded the call did not see the tool."""
     own = asked.id if asked.id and asked.id not in ids.taken else f"{node.span.id}.{number}"
@@ -176,7 +172,7 @@ def _unreported(asked: Asked, number: int, node: Node, ids: _Ids, results: Mappi
     )
 
 
-def _tool(node: Node, ids: _Ids, asked: tuple[Node, Asked] | None) -> ToolCall:
+def _tool(node: Node, ids: _Ids, asked: tuple[Node, ToolUse] | None) -> ToolCall:
     told, span = node.told, node.span
     result = told.result or ""
     return ToolCall(
@@ -215,17 +211,12 @@ def _depth(node: Node) -> int:
     return depth
 
 
-def _message(said: Said) -> Message:
-    asked = (f"[{call.tool} {call.arguments}]" for call in said.calls)
-    return Message(role=said.role, text="\n".join(part for part in (said.text, *asked) if part), answers=said.answers)
-
-
 @dataclass(slots=True)
 class _New:
     """What was new in a call, after another."""
 
     after: Node
-    said: tuple[Said, ...]
+    said: tuple[Turn, ...]
 
 
 def _new(nodes: Sequence[Node]) -> Mapping[int, _New]:
@@ -247,13 +238,13 @@ def _new(nodes: Sequence[Node]) -> Mapping[int, _New]:
                     rest = rest[1:]
                 found[id(node)] = _New(ended[mark], rest)
                 break
-        whole = (*node.told.said, Said(role="assistant", text=node.reply.text)) if node.reply else node.told.said
+        whole = (*node.told.said, Turn("assistant", node.reply.text)) if node.reply else node.told.said
         for mark, _ in list(_marks(whole))[-1:]:
             ended[mark] = node
     return found
 
 
-def _marks(said: Iterable[Said]) -> Iterable[tuple[int, int]]:
+def _marks(said: Iterable[Turn]) -> Iterable[tuple[int, int]]:
     """After each message, what stands for all up to it, and how many that are."""
     mark = 0
     for number, message in enumerate(said, 1):

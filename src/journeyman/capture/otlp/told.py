@@ -1,10 +1,15 @@
 """What one span tells of an agent's work, whichever dialect it speaks."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from enum import StrEnum
 from typing import Any
+
+from journeyman.capture import fields
+from journeyman.capture.conversation import SPANS
+from journeyman.capture.fields import opened
+from journeyman.core.messages import UNCOUNTED, ToolUse, Turn, Usage
 
 
 class Kind(StrEnum):
@@ -20,31 +25,6 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A tool call that a model asks for."""
-
-    tool: str
-    arguments: str
-    """JSON."""
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One message."""
-
-    role: str
-    """"system", "user", "assistant" or "tool"."""
-    text: str = ""
-    thought: str = ""
-    """What the model said to itself before."""
-    calls: tuple[Asked, ...] = ()
-    answers: str | None = None
-    """Of a tool's answer, the id of the tool call."""
-    finish: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What is known from one span. What it does not tell is `None`, or empty."""
 
@@ -52,14 +32,11 @@ class Told:
     name: str | None = None
     """Of the tool, the agent, or the part of the work."""
     model: str | None = None
-    said: tuple[Said, ...] = ()
+    said: tuple[Turn, ...] = ()
     """What the model was sent."""
-    replies: tuple[Said, ...] = ()
+    replies: tuple[Turn, ...] = ()
     """What it answered; several where several answers were asked for."""
-    input_tokens: int | None = None
-    """With those from the provider's cache."""
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
+    usage: Usage = UNCOUNTED
     finish: str | None = None
     response_id: str | None = None
     cost: float | None = None
@@ -79,34 +56,26 @@ class Told:
 def merged(parts: Iterable[Told]) -> Told:
     """What they tell together: of each thing, what the first says that says something."""
     told: dict[str, Any] = {}
+    usage = UNCOUNTED
     found = tuple(parts)
     if len(found) == 1:
         return found[0]
     for part in found:
+        usage = usage.known_or(part.usage)
         for name in _FIELDS:
             value = getattr(part, name)
             if value is not None and value != () and told.get(name) is None:
                 told[name] = value
-    return Told(**told)
+    return Told(**{**told, "usage": usage})
 
 
-_FIELDS = tuple(each.name for each in fields(Told))
-
-
-def first(attributes: Mapping[str, Any], *names: str) -> Any:
-    """The value of the first of these attributes that is there, and is not empty."""
-    for name in names:
-        value = attributes.get(name)
-        if value is not None and value not in ("", [], {}):
-            return value
-    return None
+said, replied = SPANS.said, SPANS.replied
+_FIELDS = tuple(each.name for each in fields_of(Told))
 
 
 def text(value: Any) -> str | None:
     """A value as text: what is no text, as JSON."""
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return None if value is None else fields.text(value)
 
 
 def count(attributes: Mapping[str, Any], *names: str) -> int | None:
@@ -138,20 +107,10 @@ def word(value: Any) -> str | None:
     """The first word where one or a list of them is written."""
     if isinstance(value, list):
         value = next((each for each in value if each), None)
-    value = loaded(value)
+    value = opened(value)
     if isinstance(value, list):
         value = next((each for each in value if each), None)
     return value if isinstance(value, str) and value else None
-
-
-def loaded(value: Any) -> Any:
-    """What a text holds that is a JSON object or list; anything else as it is."""
-    if isinstance(value, str) and value[:1] in "[{" and value[-1:] in "]}":
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            return value
-    return value
 
 
 def nested(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
@@ -184,27 +143,17 @@ def _listed(tree: Any) -> Any:
     return {key: _listed(value) for key, value in tree.items()}
 
 
-def cached_in(input_tokens: int | None, read: int | None, written: int | None) -> int | None:
-    """The input tokens with those of the cache.
-
-    Conventions say that they are among the input tokens; Anthropic's own count leaves them out, and some instrumentations pass
-    it on. Where the parts are more than the whole, they were left out.
-    """
-    beside = (read or 0) + (written or 0)
-    return input_tokens + beside if input_tokens is not None and beside > input_tokens else input_tokens
-
-
-def replies_joined(replies: Sequence[Said]) -> Said | None:
+def replies_joined(replies: Sequence[Turn]) -> Turn | None:
     """One answer of several that were given: the text of the first that has any, and every tool call that is asked for."""
     if not replies:
         return None
-    calls: dict[tuple[str, str, str], Asked] = {}
+    calls: dict[tuple[str, str, str], ToolUse] = {}
     for reply in replies:
         for call in reply.calls:
             calls.setdefault((call.id, "" if call.id else call.tool, "" if call.id else call.arguments), call)
-    return Said(
-        role="assistant",
-        text=next((reply.text for reply in replies if reply.text), ""),
+    return Turn(
+        "assistant",
+        next((reply.text for reply in replies if reply.text), ""),
         thought=next((reply.thought for reply in replies if reply.thought), ""),
         calls=tuple(calls.values()),
         finish=next((reply.finish for reply in replies if reply.finish), None),

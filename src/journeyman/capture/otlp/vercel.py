@@ -7,9 +7,11 @@ https://ai-sdk.dev/docs/ai-sdk-core/telemetry
 from collections.abc import Mapping
 from typing import Any
 
-from journeyman.capture.otlp.messages import said
+from journeyman.capture.content import call_of
+from journeyman.capture.fields import first, objects, opened
 from journeyman.capture.otlp.spans import Span
-from journeyman.capture.otlp.told import Asked, Kind, Said, Told, cached_in, count, first, loaded, number, text, word
+from journeyman.capture.otlp.told import Kind, Told, count, number, said, text, word
+from journeyman.core.messages import Turn, Usage
 
 
 def read(span: Span) -> Told:
@@ -27,7 +29,6 @@ def read(span: Span) -> Told:
             call_id=word(of.get("ai.toolCall.id")),
             session=_session(of),
         )
-    read_cache = count(of, "ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens")
     function = word(of.get("ai.telemetry.functionId"))
     sent, answer = _sent(of), _answer(of)
     inner = operation.rpartition(".")[2].startswith("do")
@@ -38,17 +39,7 @@ def read(span: Span) -> Told:
         model=word(first(of, "ai.response.model", "ai.model.id")),
         said=sent,
         replies=(answer,) if answer else (),
-        input_tokens=cached_in(
-            count(of, "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
-            read_cache,
-            count(of, "ai.usage.inputTokenDetails.cacheWriteTokens"),
-        ),
-        output_tokens=count(of, "ai.usage.outputTokens", "ai.usage.completionTokens")
-        if "mbed" not in operation
-        else 0
-        if "ai.usage.tokens" in of
-        else None,
-        cached_tokens=read_cache,
+        usage=_usage(of, operation),
         finish=word(of.get("ai.response.finishReason")),
         response_id=word(of.get("ai.response.id")) or _provider_id(of),
         first_token_seconds=None if first_token is None else first_token / 1000,
@@ -59,13 +50,26 @@ def read(span: Span) -> Told:
     )
 
 
-def _sent(of: Mapping[str, Any]) -> tuple[Said, ...]:
-    values = loaded(of.get("ai.values"))
+def _usage(of: Mapping[str, Any], operation: str) -> Usage:
+    written = count(of, "ai.usage.outputTokens", "ai.usage.completionTokens")
+    if "mbed" in operation:
+        written = 0 if "ai.usage.tokens" in of else None
+    return Usage.beside_cache(
+        count(of, "ai.usage.inputTokens", "ai.usage.promptTokens", "ai.usage.tokens"),
+        written,
+        count(of, "ai.usage.cachedInputTokens", "ai.usage.inputTokenDetails.cacheReadTokens"),
+        count(of, "ai.usage.inputTokenDetails.cacheWriteTokens"),
+        apart=False,
+    )
+
+
+def _sent(of: Mapping[str, Any]) -> tuple[Turn, ...]:
+    values = opened(of.get("ai.values"))
     if isinstance(values, list):
-        return tuple(Said(role="user", text=_unquoted(str(value))) for value in values)
+        return tuple(Turn("user", _unquoted(str(value))) for value in values)
     value = of.get("ai.value")
     if isinstance(value, str):
-        return (Said(role="user", text=_unquoted(value)),)
+        return (Turn("user", _unquoted(value)),)
     return said(first(of, "ai.prompt.messages", "ai.prompt"))
 
 
@@ -73,27 +77,19 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
-def _answer(of: Mapping[str, Any]) -> Said | None:
+def _answer(of: Mapping[str, Any]) -> Turn | None:
     words = text(first(of, "ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object"))
-    rows = loaded(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
-    calls = [
-        Asked(
-            tool=str(row.get("toolName") or ""),
-            arguments=text(first(row, "input", "args")) or "{}",
-            id=str(row.get("toolCallId") or ""),
-        )
-        for row in (rows if isinstance(rows, list) else [])
-        if isinstance(row, Mapping)
-    ]
+    rows = opened(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
+    calls = [call_of(row) for row in objects(rows)]
     thought = text(first(of, "ai.response.reasoning"))
     if words is None and not calls and not thought:
         return None
-    return Said(role="assistant", text=words or "", thought=thought or "", calls=tuple(calls))
+    return Turn("assistant", words or "", thought=thought or "", calls=tuple(calls))
 
 
 def _provider_id(of: Mapping[str, Any]) -> str | None:
     """The id that the provider gave the answer, which the outer function tells in the provider's own words."""
-    told = loaded(of.get("ai.response.providerMetadata"))
+    told = opened(of.get("ai.response.providerMetadata"))
     for each in told.values() if isinstance(told, Mapping) else ():
         if isinstance(each, Mapping) and isinstance(each.get("responseId"), str):
             return str(each["responseId"])

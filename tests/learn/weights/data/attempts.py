@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from journeyman.capture import chat
+from journeyman.capture import builder, chat
 from journeyman.learn.weights.data import JudgedTrace
 from journeyman.reward import Reward
 from journeyman.trace import Trace
@@ -35,7 +35,7 @@ def attempt(
     return Trace(
         id=id,
         started_at=BEGIN + timedelta(minutes=minute),
-        steps=chat.steps(turns),
+        steps=builder.steps(turns),
         rewards=() if reward is None else (Reward(name="r", value=reward),),
         **told,
     )

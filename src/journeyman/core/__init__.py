@@ -1,0 +1,1 @@
+"""Words that everything else is said in; the standard library only."""
