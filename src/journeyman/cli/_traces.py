@@ -11,8 +11,6 @@ from typing import Any
 import click
 
 from journeyman import config
-from journeyman.capture import jsonl
-from journeyman.cli import _traces_screen as screen
 from journeyman.errors import InputError
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Line, Query, TraceStore
@@ -78,6 +76,9 @@ def listed(url: str | None, filters: Mapping[str, Any], *, limit: int, after: st
         count = store.count(wanted, most=_MOST)
     if not quiet:
         if page.lines:
+            # An empty list is told without what draws tables.
+            from journeyman.cli import _traces_screen as screen
+
             screen.table(page.lines)
         more = f"{_MOST} or more" if count == _MOST else str(count)
         tell(f"{len(page.lines)} of {more} traces" + (f"; go on with --after {page.next}" if page.next else ""))
@@ -85,6 +86,9 @@ def listed(url: str | None, filters: Mapping[str, Any], *, limit: int, after: st
 
 
 def shown(url: str | None, prefix: str, *, full: bool, quiet: bool) -> dict[str, Any]:
+    from journeyman.capture import jsonl
+    from journeyman.cli import _traces_screen as screen
+
     with opened(url) as store:
         trace = store.get(whole_id(store, prefix))
         # Between the two looks it may have been pruned.
