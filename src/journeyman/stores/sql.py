@@ -9,12 +9,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
 
 from journeyman.candidate import Candidate, Kind
 from journeyman.errors import StoreError
 from journeyman.release import Move, Release, Stage
-from journeyman.score import Score
 from journeyman.stores.base import (
     AttemptRecord,
     AttemptTotals,
@@ -32,10 +30,7 @@ from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, M
 from journeyman.stores.traces import attempts as among_traces
 from journeyman.stores.traces import bulk, prune, writing
 from journeyman.task import Split
-from journeyman.trace import Trace
 
-_TRACE = TypeAdapter(Trace)
-_SCORE = TypeAdapter(Score)
 _PAGE = 500
 """Rows read at a time: a list of attempts is as long as a year, and no connection is held while a caller thinks."""
 _TRIES = 100
@@ -103,9 +98,10 @@ class SqlStore:
             )
             if (candidate_id := connection.scalars(released).first()) is not None:
                 raise StoreError(f"the run {run_id} stays: the release of {candidate_id} stands on its evaluation")
-            for begin in among_traces.batches(connection, run_id):
-                prune.forget(connection, begin)
+            traces = list(connection.scalars(sa.select(ATTEMPTS.c.trace).where(of_run, ATTEMPTS.c.trace.is_not(None))))
             count = connection.execute(sa.delete(ATTEMPTS).where(of_run)).rowcount
+            for begin in range(0, len(traces), _PAGE):
+                prune.forget(connection, traces[begin : begin + _PAGE])
             prune.forget_contents(connection)
             for table, which in ((EVALUATIONS, made), (RUN_MARKS, RUN_MARKS.c.run_id == run_id), (RUNS, RUNS.c.id == run_id)):
                 connection.execute(sa.delete(table).where(which))
@@ -125,11 +121,10 @@ class SqlStore:
 
     def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
         added = list(attempts)
-        rows = [_attempt_row(attempt) for attempt in added]
         with self._write() as connection:
-            self._must_know(connection, {row["run_id"] for row in rows})
-            self._add(connection, ATTEMPTS, rows)
-            among_traces.keep(connection, added)
+            writing.take_turn(connection)
+            self._must_know(connection, {attempt.run_id for attempt in added})
+            among_traces.add(connection, added)
 
     def attempts(
         self,
@@ -142,12 +137,12 @@ class SqlStore:
     ) -> Iterator[AttemptRecord]:
         where = _equal(ATTEMPTS, run_id=run_id, task_id=task_id, candidate_id=candidate_id, domain=domain, split=split)
         for rows in self._pages(ATTEMPTS, *where):
-            for row in rows:
-                try:
-                    attempt = among_traces.read(row)
-                except StoreError as error:
-                    raise StoreError(f"{self._database.name}: {error}") from error
-                yield attempt
+            with self._read() as connection:
+                found = among_traces.read(connection, rows)
+            try:
+                yield from found
+            except StoreError as error:
+                raise StoreError(f"{self._database.name}: {error}") from error
 
     def attempt_totals(self, run_id: str) -> Sequence[AttemptTotals]:
         with self._read() as connection:
@@ -308,24 +303,6 @@ def _totals(row: Row) -> AttemptTotals:
         tokens=None if row.tokens is None else int(row.tokens),
         cost=row.cost,
     )
-
-
-def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
-    trace = attempt.trace
-    return {
-        "run_id": attempt.run_id,
-        "id": attempt.id,
-        "task_id": trace.task_id,
-        "candidate_id": trace.candidate_id,
-        "domain": trace.domain,
-        "split": attempt.split.value,
-        "total": attempt.score.total,
-        "tokens": attempt.tokens,
-        "cost": trace.cost,
-        "started_at": utc(trace.started_at),
-        "trace": _TRACE.dump_python(trace, mode="json"),
-        "score": _SCORE.dump_python(attempt.score, mode="json"),
-    }
 
 
 def _move_row(release: Release, number: int, move: Move) -> dict[str, Any]:
