@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from journeyman.errors import StoreError, Unkeepable
 from journeyman.stores import schema
-from journeyman.stores.engine import connect, describe, may_be_there
-from journeyman.stores.urls import MEMORY
+from journeyman.stores.engine import connect, describe
+from journeyman.stores.urls import MEMORY, is_nowhere
 
 
 class Database:
@@ -27,7 +27,7 @@ class Database:
             StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
             MissingExtra: The driver is not installed.
         """
-        self._open(MEMORY if not make and not may_be_there(url) else url)
+        self._open(MEMORY if not make and is_nowhere(url) else url)
         try:
             with self.read() as connection:
                 version = schema.current(connection)

@@ -56,18 +56,6 @@ def parse(url: str) -> tuple[str, sa.URL]:
     return name, parsed
 
 
-def may_be_there(url: str) -> bool:
-    """Whether there is something to connect to: a file, or a server that may know. In memory nothing is there before.
-
-    Raises:
-        InputError: The URL is not one of a store.
-    """
-    if url == MEMORY:
-        return False
-    _, parsed = parse(url)
-    return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").exists()
-
-
 def connect(url: str) -> tuple[str, sa.Engine]:
     """How to call the store in a message, and an engine for it. SQLite's file is made, with its folder, on first use.
 

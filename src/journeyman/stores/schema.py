@@ -8,9 +8,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from journeyman.errors import StoreError
-from journeyman.stores.engine import connect, describe, may_be_there
+from journeyman.stores.engine import connect, describe
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces.tables import create_search_and_triggers
+from journeyman.stores.urls import is_nowhere
 
 HEAD = "0003"
 """The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
@@ -92,7 +93,7 @@ def step_of(url: str) -> str | None:
         InputError: The URL is not one of a store.
         StoreError: It cannot be reached, or is not a database.
     """
-    if not may_be_there(url):
+    if is_nowhere(url):
         return None
     name, engine = connect(url)
     try:
