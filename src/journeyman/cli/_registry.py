@@ -22,6 +22,8 @@ from journeyman.stores.urls import as_url, redacted
 
 _FIRST_LINES = 40
 """Lines of a candidate that are shown; `--json` has all of it."""
+_SHORTEST, _LONGEST = 20, 40
+"""Characters that the last column of a table keeps, and the others where they have as many."""
 _HOW = {
     "runs": "To have one: journeyman train playbook, router, planner or weights",
     "candidates": "They come from journeyman train",
@@ -213,14 +215,16 @@ def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]], stor
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table whose first column is never cut: people copy it."""
+    """A table whose first column is never cut, as people copy it; of the others the last gives way first."""
     if not rows:
         return
-    columns = [Column(name=name, words=True, spare=place and len(names) - place, least=8) for place, name in enumerate(names)]
-    for row in rows:
-        for column, cell in zip(columns, row, strict=True):
-            column.cells.append(Text(short(cell, 300)))
-    columns[0] = Column(name=names[0], words=True, least=columns[0].width, cells=columns[0].cells)
+    last = len(names) - 1
+    columns = []
+    for place, (name, cells) in enumerate(zip(names, zip(*rows, strict=True), strict=True)):
+        told = [Text(short(cell, 300)) for cell in cells]
+        longest = max(len(cell.plain) for cell in (Text(name), *told))
+        least = longest if place == 0 else _SHORTEST if place == last else min(longest, _LONGEST)
+        columns.append(Column(name=name, words=True, spare=place and last + 1 - place, least=least, cells=told))
     screen = console()
     screen.print(fitted(columns, screen.width))
 

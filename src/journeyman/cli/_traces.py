@@ -11,12 +11,10 @@ from typing import Any
 import click
 
 from journeyman import config
-from journeyman.capture import jsonl
-from journeyman.cli import _traces_screen as screen
 from journeyman.errors import InputError
 from journeyman.stores.traces import open_traces
-from journeyman.stores.traces.base import Line, Query, TraceStore
-from journeyman.stores.urls import as_url, redacted
+from journeyman.stores.traces.base import Line, Page, Query, TraceStore
+from journeyman.stores.urls import as_url, is_nowhere, redacted
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST = 10_000
@@ -26,14 +24,22 @@ _MOST = 10_000
 @contextmanager
 def opened(url: str | None) -> Iterator[TraceStore]:
     """The store that is meant: the project's, or another. Looking for traces where there is no store makes none."""
-    where = config.load().store_url if url is None else as_url(url)
+    where = _where(url)
     with open_traces(where, make=False) as store:
         if not store.count(Query(), most=1):
-            tell(
-                f"There are no traces in {redacted(where)} yet. To record an agent: journeyman serve. "
-                "To bring in what was recorded elsewhere: journeyman collect FILES…"
-            )
+            _tell_of_none(where)
         yield store
+
+
+def _where(url: str | None) -> str:
+    return config.load().store_url if url is None else as_url(url)
+
+
+def _tell_of_none(where: str) -> None:
+    tell(
+        f"There are no traces in {redacted(where)} yet. To record an agent: journeyman serve. "
+        "To bring in what was recorded elsewhere: journeyman collect FILES…"
+    )
 
 
 def query(filters: Mapping[str, Any]) -> Query:
@@ -72,12 +78,20 @@ def span(text: str, option: str) -> timedelta:
 
 
 def listed(url: str | None, filters: Mapping[str, Any], *, limit: int, after: str | None, quiet: bool) -> dict[str, Any]:
-    wanted = query(filters)
-    with opened(url) as store:
-        page = store.page(wanted, limit=limit, after=after)
-        count = store.count(wanted, most=_MOST)
+    wanted, where = query(filters), _where(url)
+    if is_nowhere(where) and after is None:
+        # Half of the time that a list takes goes into loading what opens a store.
+        _tell_of_none(where)
+        page, count = Page(lines=(), next=None), 0
+    else:
+        with opened(url) as store:
+            page = store.page(wanted, limit=limit, after=after)
+            count = store.count(wanted, most=_MOST)
     if not quiet:
         if page.lines:
+            # An empty list is told without what draws tables.
+            from journeyman.cli import _traces_screen as screen
+
             screen.table(page.lines)
         more = f"{_MOST} or more" if count == _MOST else str(count)
         tell(f"{len(page.lines)} of {more} traces" + (f"; go on with --after {page.next}" if page.next else ""))
@@ -85,6 +99,9 @@ def listed(url: str | None, filters: Mapping[str, Any], *, limit: int, after: st
 
 
 def shown(url: str | None, prefix: str, *, full: bool, quiet: bool) -> dict[str, Any]:
+    from journeyman.capture import jsonl
+    from journeyman.cli import _traces_screen as screen
+
     with opened(url) as store:
         trace = store.get(whole_id(store, prefix))
         # Between the two looks it may have been pruned.

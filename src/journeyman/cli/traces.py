@@ -226,6 +226,8 @@ def autolabel(threshold: float, embedder: str, dry_run: bool, store: str | None,
 def prune(older_than: str, keep: str | None, store: str | None, as_json: bool, **how: bool) -> None:
     """Forget old traces, with their spans and contents.
 
+    What a run attempted goes with the run: journeyman runs rm.
+
     \b
     Examples:
       journeyman traces prune --older-than 30d --keep labelled --dry-run

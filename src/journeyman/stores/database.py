@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import RLock
+from types import TracebackType
+from typing import Self
 
 import sqlalchemy as sa
 
 from journeyman.errors import StoreError, Unkeepable
 from journeyman.stores import schema
-from journeyman.stores.engine import connect, describe, in_memory, may_be_there
-from journeyman.stores.urls import MEMORY
+from journeyman.stores.engine import connect, describe
+from journeyman.stores.urls import MEMORY, is_nowhere
 
 
 class Database:
@@ -25,7 +27,7 @@ class Database:
             StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
             MissingExtra: The driver is not installed.
         """
-        self._open(MEMORY if not make and not may_be_there(url) else url)
+        self._open(MEMORY if not make and is_nowhere(url) else url)
         try:
             with self.read() as connection:
                 version = schema.current(connection)
@@ -40,7 +42,7 @@ class Database:
             raise
 
     def _open(self, url: str) -> None:
-        self.name, self._engine = in_memory() if url == MEMORY else connect(url)
+        self.name, self._engine = connect(url)
         # In memory there is one connection for all threads, and a transaction is its own.
         self._turn = RLock() if url == MEMORY else nullcontext()
 
@@ -77,6 +79,23 @@ class Database:
             raise Unkeepable(f"{self.name}: {describe(error)}") from error
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(f"{self.name}: {describe(error)}") from error
+
+
+class OnDatabase:
+    """What a store on a database is made of."""
+
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        """As `Database` is opened."""
+        self._database = Database(url, make=make)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 def starting(connection: sa.Connection, ids: sa.Column[str], prefix: str, limit: int) -> Sequence[str]:

@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -55,48 +56,32 @@ def parse(url: str) -> tuple[str, sa.URL]:
     return name, parsed
 
 
-def may_be_there(url: str) -> bool:
-    """Whether there is something to connect to: a file, or a server that may know. In memory nothing is there before.
-
-    Raises:
-        InputError: The URL is not one of a store.
-    """
-    if url == MEMORY:
-        return False
-    _, parsed = parse(url)
-    return parsed.get_backend_name() != "sqlite" or Path(parsed.database or "").exists()
-
-
 def connect(url: str) -> tuple[str, sa.Engine]:
     """How to call the store in a message, and an engine for it. SQLite's file is made, with its folder, on first use.
+
+    In memory there is one connection for all, and the database is gone when it is closed.
 
     Raises:
         InputError: The URL cannot be read, or names a kind of store that there is not.
         MissingExtra: The driver is not installed.
         StoreError: The folder of the file cannot be made.
     """
-    name, parsed = parse(url)
     dumps = partial(json.dumps, allow_nan=False)
+    if url == MEMORY:
+        alone = {"check_same_thread": False}
+        return MEMORY, _sqlite("sqlite+pysqlite://", json_serializer=dumps, connect_args=alone, poolclass=sa.StaticPool)
+    name, parsed = parse(url)
     if parsed.get_backend_name() == "postgresql":
         return name, _postgres(parsed, dumps)
     _make_folder(Path(parsed.database or "").parent)
-    engine = sa.create_engine(parsed, json_serializer=dumps, connect_args={"timeout": PATIENCE})
-    sa.event.listen(engine, "connect", _prepare_sqlite)
-    sa.event.listen(engine, "begin", _begin_sqlite)
-    return name, engine
+    return name, _sqlite(parsed, json_serializer=dumps, connect_args={"timeout": PATIENCE})
 
 
-def in_memory() -> tuple[str, sa.Engine]:
-    """How to call it in a message, and an engine for a database that is gone when it is closed: one connection for all."""
-    engine = sa.create_engine(
-        "sqlite+pysqlite://",
-        json_serializer=partial(json.dumps, allow_nan=False),
-        connect_args={"check_same_thread": False},
-        poolclass=sa.StaticPool,
-    )
+def _sqlite(url: str | sa.URL, **options: Any) -> sa.Engine:
+    engine = sa.create_engine(url, **options)
     sa.event.listen(engine, "connect", _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
-    return MEMORY, engine
+    return engine
 
 
 def describe(error: sa.exc.SQLAlchemyError) -> str:

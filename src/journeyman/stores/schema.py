@@ -8,15 +8,16 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from journeyman.errors import StoreError
-from journeyman.stores.engine import connect, describe, may_be_there
+from journeyman.stores.engine import connect, describe
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces.tables import create_search_and_triggers
+from journeyman.stores.urls import is_nowhere
 
-HEAD = "0002"
+HEAD = "0003"
 """The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
 
-_WITHOUT_TRACES = "0001"
-"""The step at which attempts of runs were not yet among the traces."""
+_TWICE = "0002"
+"""The last step at which attempts of runs kept their traces themselves."""
 
 _LOCK = 5_061_726_177
 """Any number, as long as it is the same for all: whoever holds it on PostgreSQL migrates."""
@@ -62,23 +63,27 @@ def _create(connection: sa.Connection) -> None:
 
 
 def _migrate(connection: sa.Connection, at: str, name: str) -> None:
+    if at > HEAD:
+        newer = f"step {at}, and this one knows steps up to {HEAD}"
+        raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
+    upgrade(connection, HEAD)
+    if at <= _TWICE:
+        # With the tables as they are now, so after all steps.
+        from journeyman.stores.traces.attempts import move
+
+        move(connection)
+
+
+def upgrade(connection: sa.Connection, to: str) -> None:
+    """Let Alembic change the tables up to a step."""
     # Loading Alembic takes a fifth of a second, and nearly every opening has nothing to migrate.
     from alembic import command
     from alembic.config import Config
-    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if at not in known:
-        newer = f"step {at}, and this one knows steps up to {HEAD}"
-        raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
-    command.upgrade(config, "head")
-    if at == _WITHOUT_TRACES:
-        from journeyman.stores.traces.attempts import adopt
-
-        adopt(connection)
+    command.upgrade(config, to)
 
 
 def step_of(url: str) -> str | None:
@@ -88,7 +93,7 @@ def step_of(url: str) -> str | None:
         InputError: The URL is not one of a store.
         StoreError: It cannot be reached, or is not a database.
     """
-    if not may_be_there(url):
+    if is_nowhere(url):
         return None
     name, engine = connect(url)
     try:

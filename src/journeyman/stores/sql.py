@@ -5,16 +5,13 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import datetime
 from itertools import groupby
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
 
 from journeyman.candidate import Candidate, Kind
 from journeyman.errors import StoreError
 from journeyman.release import Move, Release, Stage
-from journeyman.score import Score
 from journeyman.stores.base import (
     AttemptRecord,
     AttemptTotals,
@@ -27,15 +24,12 @@ from journeyman.stores.base import (
     unknown_run,
     utc,
 )
-from journeyman.stores.database import Database, starting
+from journeyman.stores.database import OnDatabase, starting
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
 from journeyman.stores.traces import attempts as among_traces
 from journeyman.stores.traces import bulk, prune, writing
 from journeyman.task import Split
-from journeyman.trace import Trace
 
-_TRACE = TypeAdapter(Trace)
-_SCORE = TypeAdapter(Score)
 _PAGE = 500
 """Rows read at a time: a list of attempts is as long as a year, and no connection is held while a caller thinks."""
 _TRIES = 100
@@ -64,26 +58,21 @@ _TOTALS = (
 Row = sa.Row[Any]
 
 
-class SqlStore:
+class SqlStore(OnDatabase):
     """Keeps everything in one database. May be used by several threads and processes at once."""
-
-    def __init__(self, url: str, *, make: bool = True) -> None:
-        """As `Database` is opened."""
-        self._database = Database(url, make=make)
-        self._read, self._write = self._database.read, self._database.write
 
     def add_run(self, run: RunRecord) -> None:
         row = {"id": run.id, "kind": run.kind, "config": dict(run.config), "started_at": utc(run.started_at)}
-        with self._write() as connection:
-            self._add(connection, RUNS, [row])
+        with self._database.write() as connection:
+            bulk.insert(connection, RUNS, [row])
             if run.state is not RunState.RUNNING:
-                self._add(connection, RUN_MARKS, [_mark(run.id, run.state, run.ended_at or run.started_at, run.result)])
+                bulk.insert(connection, RUN_MARKS, [_mark(run.id, run.state, run.ended_at or run.started_at, run.result)])
 
     def mark_run(self, run_id: str, state: RunState, at: datetime, result: Mapping[str, Any] | None = None) -> None:
         mark = _mark(run_id, state, at, result)
-        with self._write() as connection:
+        with self._database.write() as connection:
             self._must_know(connection, {run_id})
-            self._add(connection, RUN_MARKS, [mark])
+            bulk.insert(connection, RUN_MARKS, [mark])
 
     def run(self, run_id: str) -> RunRecord | None:
         return next(self._runs(RUNS.c.id == run_id), None)
@@ -94,7 +83,7 @@ class SqlStore:
     def remove_run(self, run_id: str) -> int:
         of_run = ATTEMPTS.c.run_id == run_id
         made = sa.func.substr(EVALUATIONS.c.id, 1, len(run_id) + 1) == f"{run_id}/"
-        with self._write() as connection:
+        with self._database.write() as connection:
             writing.take_turn(connection)
             if connection.scalar(sa.select(RUNS.c.seq).where(RUNS.c.id == run_id)) is None:
                 raise StoreError(f"no run {run_id!r} is in the store")
@@ -103,21 +92,22 @@ class SqlStore:
             )
             if (candidate_id := connection.scalars(released).first()) is not None:
                 raise StoreError(f"the run {run_id} stays: the release of {candidate_id} stands on its evaluation")
-            for begin in among_traces.batches(connection, run_id):
-                prune.forget(connection, begin)
+            traces = list(connection.scalars(sa.select(ATTEMPTS.c.trace).where(of_run, ATTEMPTS.c.trace.is_not(None))))
             count = connection.execute(sa.delete(ATTEMPTS).where(of_run)).rowcount
+            for begin in range(0, len(traces), _PAGE):
+                prune.forget(connection, traces[begin : begin + _PAGE])
             prune.forget_contents(connection)
             for table, which in ((EVALUATIONS, made), (RUN_MARKS, RUN_MARKS.c.run_id == run_id), (RUNS, RUNS.c.id == run_id)):
                 connection.execute(sa.delete(table).where(which))
         return count
 
     def starting(self, what: Listed, prefix: str, *, limit: int = 2) -> Sequence[str]:
-        with self._read() as connection:
+        with self._database.read() as connection:
             return starting(connection, _IDS[what], prefix, limit)
 
     def _runs(self, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[RunRecord]:
         for rows in self._pages(RUNS, *where, newest_first=newest_first):
-            with self._read() as connection:
+            with self._database.read() as connection:
                 of_these = RUN_MARKS.c.run_id.in_([row.id for row in rows])
                 marks = connection.execute(sa.select(RUN_MARKS).where(of_these).order_by(RUN_MARKS.c.at, RUN_MARKS.c.seq))
                 latest = {mark.run_id: mark for mark in marks}
@@ -125,11 +115,10 @@ class SqlStore:
 
     def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
         added = list(attempts)
-        rows = [_attempt_row(attempt) for attempt in added]
-        with self._write() as connection:
-            self._must_know(connection, {row["run_id"] for row in rows})
-            self._add(connection, ATTEMPTS, rows)
-            among_traces.keep(connection, added)
+        with self._database.write() as connection:
+            writing.take_turn(connection)
+            self._must_know(connection, {attempt.run_id for attempt in added})
+            among_traces.add(connection, added)
 
     def attempts(
         self,
@@ -142,21 +131,21 @@ class SqlStore:
     ) -> Iterator[AttemptRecord]:
         where = _equal(ATTEMPTS, run_id=run_id, task_id=task_id, candidate_id=candidate_id, domain=domain, split=split)
         for rows in self._pages(ATTEMPTS, *where):
-            for row in rows:
-                try:
-                    attempt = among_traces.read(row)
-                except StoreError as error:
-                    raise StoreError(f"{self._database.name}: {error}") from error
-                yield attempt
+            with self._database.read() as connection:
+                found = among_traces.read(connection, rows)
+            try:
+                yield from found
+            except StoreError as error:
+                raise StoreError(f"{self._database.name}: {error}") from error
 
     def attempt_totals(self, run_id: str) -> Sequence[AttemptTotals]:
-        with self._read() as connection:
+        with self._database.read() as connection:
             return [_totals(row) for row in connection.execute(_TOTALS.where(ATTEMPTS.c.run_id == run_id))]
 
     def add_candidate(self, candidate: Candidate) -> None:
         row = {"id": candidate.id, "kind": candidate.kind.value, "body": candidate.body, "parents": list(candidate.parents)}
-        with self._write() as connection:
-            self._add(connection, CANDIDATES, [row])
+        with self._database.write() as connection:
+            bulk.insert(connection, CANDIDATES, [row])
 
     def candidate(self, candidate_id: str) -> Candidate | None:
         return next(self._candidates(CANDIDATES.c.id == candidate_id), None)
@@ -171,8 +160,8 @@ class SqlStore:
     def add_evaluation(self, evaluation: EvaluationRecord) -> None:
         row = {field.name: getattr(evaluation, field.name) for field in fields(evaluation)}
         row |= {"report": dict(evaluation.report), "at": utc(evaluation.at)}
-        with self._write() as connection:
-            self._add(connection, EVALUATIONS, [row])
+        with self._database.write() as connection:
+            bulk.insert(connection, EVALUATIONS, [row])
 
     def evaluation(self, evaluation_id: str) -> EvaluationRecord | None:
         return next(self._evaluations(EVALUATIONS.c.id == evaluation_id), None)
@@ -196,9 +185,9 @@ class SqlStore:
         same = sa.select(LOOKS.c.number).where(*_equal(LOOKS, **key))
         last = sa.select(sa.func.coalesce(sa.func.max(LOOKS.c.number), 0)).where(LOOKS.c.held_out_id == held_out_id)
         for _ in range(_TRIES):
-            with self._write() as connection:
+            with self._database.write() as connection:
                 row = {**key, "number": connection.execute(last).scalar_one() + 1, "at": moment}
-                self._add(connection, LOOKS, [row])
+                bulk.insert(connection, LOOKS, [row])
                 # Another process may have taken the number, and then nothing was added: look again.
                 number: int | None = connection.scalar(same)
             if number is not None:
@@ -208,12 +197,12 @@ class SqlStore:
         )
 
     def looks(self, held_out_id: str) -> int:
-        with self._read() as connection:
+        with self._database.read() as connection:
             count = sa.select(sa.func.count()).select_from(LOOKS).where(LOOKS.c.held_out_id == held_out_id)
             return int(connection.scalar(count) or 0)
 
     def add_release(self, release: Release) -> None:
-        with self._write() as connection:
+        with self._database.write() as connection:
             kept = next(self._told(connection, MOVES.c.candidate_id == release.candidate_id), None)
             new = new_moves(kept, release)
             rows = [_move_row(release, len(release.moves) - len(new) + place, move) for place, move in enumerate(new)]
@@ -222,11 +211,11 @@ class SqlStore:
                     connection.execute(sa.insert(MOVES), rows)
 
     def release(self, candidate_id: str) -> Release | None:
-        with self._read() as connection:
+        with self._database.read() as connection:
             return next(self._told(connection, MOVES.c.candidate_id == candidate_id), None)
 
     def releases(self, stage: Stage | None = None) -> Iterator[Release]:
-        with self._read() as connection:
+        with self._database.read() as connection:
             told = list(self._told(connection))
         return (release for release in told if stage in (None, release.stage))
 
@@ -240,20 +229,11 @@ class SqlStore:
             told = tuple(Move(Stage(row.stage), row.reason, row.at, row.forced) for row in moves)
             yield Release(candidate_id=candidate_id, moves=told)
 
-    def close(self) -> None:
-        self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def _pages(self, table: sa.Table, *where: sa.ColumnElement[bool], newest_first: bool = False) -> Iterator[Sequence[Row]]:
         order, seq = (table.c.seq.desc(), None) if newest_first else (table.c.seq, 0)
         while True:
             beyond = [] if seq is None else [table.c.seq < seq if newest_first else table.c.seq > seq]
-            with self._read() as connection:
+            with self._database.read() as connection:
                 page = sa.select(table).where(*beyond, *where).order_by(order).limit(_PAGE)
                 rows = connection.execute(page).all()
             if rows:
@@ -261,10 +241,6 @@ class SqlStore:
             if len(rows) < _PAGE:
                 return
             seq = rows[-1].seq
-
-    def _add(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add the rows that are not there yet."""
-        bulk.insert(connection, table, rows)
 
     def _must_know(self, connection: sa.Connection, run_ids: set[str]) -> None:
         known = set(connection.scalars(sa.select(RUNS.c.id).where(RUNS.c.id.in_(run_ids))))
@@ -308,24 +284,6 @@ def _totals(row: Row) -> AttemptTotals:
         tokens=None if row.tokens is None else int(row.tokens),
         cost=row.cost,
     )
-
-
-def _attempt_row(attempt: AttemptRecord) -> dict[str, Any]:
-    trace = attempt.trace
-    return {
-        "run_id": attempt.run_id,
-        "id": attempt.id,
-        "task_id": trace.task_id,
-        "candidate_id": trace.candidate_id,
-        "domain": trace.domain,
-        "split": attempt.split.value,
-        "total": attempt.score.total,
-        "tokens": attempt.tokens,
-        "cost": trace.cost,
-        "started_at": utc(trace.started_at),
-        "trace": _TRACE.dump_python(trace, mode="json"),
-        "score": _SCORE.dump_python(attempt.score, mode="json"),
-    }
 
 
 def _move_row(release: Release, number: int, move: Move) -> dict[str, Any]:

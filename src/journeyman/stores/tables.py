@@ -70,11 +70,16 @@ ATTEMPTS = sa.Table(
     sa.Column("tokens", NUMBER),
     sa.Column("cost", sa.Float),
     sa.Column("started_at", Moment, nullable=False, index=True),
-    sa.Column("trace", JSON, nullable=False),
+    sa.Column("trace", NUMBER, sa.ForeignKey("traces.seq"), index=True),
+    sa.Column("changed", JSON),
+    sa.Column("unread", JSON),
     sa.Column("score", JSON, nullable=False),
     sa.UniqueConstraint("run_id", "id"),
 )
-"""`total`, `tokens` and `cost` are NULL when unknown: unknown is not zero, and SQL's `avg` and `sum` skip it."""
+"""`trace` is a `seq` of the traces; `changed` is what of it is told otherwise there: its source, and its `raw` of a run.
+`unread` is what stood in the place of a trace in a store of before, where that could not be read; then there is no `trace`.
+
+`total`, `tokens` and `cost` are NULL when unknown: unknown is not zero, and SQL's `avg` and `sum` skip it."""
 
 CANDIDATES = sa.Table(
     "candidates",

@@ -21,5 +21,13 @@ def as_url(store: str | Path) -> str:
     return text if is_url(text := str(store)) else f"sqlite:///{Path(store)}"
 
 
+def is_nowhere(url: str) -> bool:
+    """Whether nothing can be kept there yet: in memory, or in a file that is not there. Told without loading what opens it."""
+    if not url.startswith(_FILE):
+        return url == MEMORY
+    return not Path(url.removeprefix(_FILE).partition("?")[0]).exists()
+
+
+_FILE = "sqlite:///"
 MEMORY = "memory:"
 """The store that keeps nothing."""

@@ -8,10 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from journeyman.errors import StoreError
 from journeyman.score import Reward, Score
@@ -206,18 +208,25 @@ def test_a_store_from_before_there_were_traces_is_brought_up_to_date_and_has_its
     with open_store(file) as store:
         store.add_run(RunRecord(id="run", kind="k", config={}, started_at=NOON))
         store.add_attempts(attempts())
-    _back_to_the_first_step(file)
+    _back_to_the_first_step(file, attempts())
     with open_traces(file) as traces:
         assert sorted(line.id for line in traces.page(Query(text="yes")).lines) == ["run:b"]
     with open_store(file) as store, pytest.raises(StoreError, match="attempt a of run run cannot be read"):
         list(store.attempts())
 
 
-def _back_to_the_first_step(file: Path) -> None:
+def _back_to_the_first_step(file: Path, attempts: Iterable[AttemptRecord]) -> None:
     """As an earlier version left it, with one attempt that cannot be read."""
     first = ("runs", "run_marks", "attempts", "candidates", "evaluations", "looks", "moves", "alembic_version")
     db = sqlite3.connect(file, isolation_level=None)
     db.execute("pragma foreign_keys = off")
+    kept = "seq, run_id, id, task_id, candidate_id, domain, split, total, tokens, cost, started_at, score"
+    db.execute(f"create table older as select {kept}, '' as trace from attempts")
+    db.execute("drop table attempts")
+    db.execute("alter table older rename to attempts")
+    for attempt in attempts:
+        told = TypeAdapter(Trace).dump_json(attempt.trace).decode()
+        db.execute("update attempts set trace = ? where id = ?", (told, attempt.id))
     for virtual in ("part_words", "content_words"):
         db.execute(f"drop table {virtual}")
     for (name,) in db.execute("select name from sqlite_master where type = 'table'").fetchall():

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -81,9 +82,12 @@ def given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[
     table, found = TRACE_REWARDS, dict[int, list[Reward]]()
     rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
     for row in rows:
-        reward = Reward(name=row.name, value=row.value, evidence=row.evidence, weight=row.weight)
-        found.setdefault(row.trace, []).append(reward)
+        found.setdefault(row.trace, []).append(reward_of(row))
     return found
+
+
+def reward_of(row: sa.Row[Any]) -> Reward:
+    return Reward(name=row.name, value=row.value, evidence=row.evidence, weight=row.weight)
 
 
 def _labels(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[tuple[str, bool | None]]]:

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from journeyman.stores.base import utc
 from journeyman.stores.database import Database
+from journeyman.stores.tables import ATTEMPTS
 from journeyman.stores.traces import codec, duplicates, words
 from journeyman.stores.traces.base import Pruned
 from journeyman.stores.traces.query import labelled_by_person
@@ -18,7 +19,8 @@ _BATCH = 200
 
 
 def prune(database: Database, before: datetime, *, keep_labelled: bool, dry_run: bool) -> Pruned:
-    old = [TRACES.c.started_at < utc(before)]
+    # What a run attempted goes with the run.
+    old = [TRACES.c.started_at < utc(before), ~sa.exists().where(ATTEMPTS.c.trace == TRACES.c.seq)]
     if keep_labelled:
         old.append(sa.not_(labelled_by_person()))
     if dry_run:

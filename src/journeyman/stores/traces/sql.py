@@ -2,28 +2,27 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self
 
 import sqlalchemy as sa
 
 from journeyman.reward import Reward
 from journeyman.stores.base import utc
-from journeyman.stores.database import Database
-from journeyman.stores.traces import loading, opinions, query, spans, writing
-from journeyman.stores.traces.base import Line, SpanRow
-from journeyman.stores.traces.reading import Reading
-from journeyman.stores.traces.tables import TRACES
+from journeyman.stores.database import OnDatabase, starting
+from journeyman.stores.traces import finding, loading, opinions, prune, spans, writing
+from journeyman.stores.traces import query as queries
+from journeyman.stores.traces.base import Given, Label, Line, Page, Pruned, Query, Session, SpanRow, Statistics
+from journeyman.stores.traces.query import NEWEST_FIRST, OLDEST_FIRST, beyond, conditions, lines, mark, place_of, seqs
+from journeyman.stores.traces.tables import TRACE_LABELS, TRACE_REWARDS, TRACES, escaped
 from journeyman.trace import Trace
 
+_AT_ONCE = 100
+"""Whole traces read at a time."""
 
-class SqlTraces(Reading):
+
+class SqlTraces(OnDatabase):
     """Keeps traces in one database. May be used by several threads and processes at once; writers take turns."""
-
-    def __init__(self, url: str, *, make: bool = True) -> None:
-        """As `Database` is opened."""
-        self._database = Database(url, make=make)
 
     def add(self, traces: Iterable[Trace]) -> int:
         prepared = writing.prepare(traces)
@@ -70,20 +69,80 @@ class SqlTraces(Reading):
 
     def line(self, trace_id: str) -> Line | None:
         with self._database.read() as connection:
-            places = query.seqs(connection, [TRACES.c.id == trace_id], query.NEWEST_FIRST, 1)
-            return next(iter(query.lines(connection, places)), None)
+            places = seqs(connection, [TRACES.c.id == trace_id], NEWEST_FIRST, 1)
+            return next(iter(lines(connection, places)), None)
 
-    def close(self) -> None:
-        self._database.close()
+    def starting(self, prefix: str, *, limit: int = 2) -> Sequence[str]:
+        with self._database.read() as connection:
+            return starting(connection, TRACES.c.id, escaped(prefix), limit)
 
-    def __enter__(self) -> Self:
-        return self
+    def page(self, query: Query, *, limit: int = 50, after: str | None = None) -> Page:
+        with self._database.read() as connection:
+            begin = () if after is None else (beyond(place_of(after)),)
+            places = finding.first(connection, query, limit + 1, begin)
+            more = mark(places[limit - 1]) if len(places) > limit else None
+            return Page(lines=lines(connection, places[:limit]), next=more)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def count(self, query: Query, *, most: int = 10_000) -> int:
+        with self._database.read() as connection:
+            return finding.count(connection, query, most)
 
-    def _traces(self, connection: sa.Connection, seqs: Sequence[int]) -> Sequence[Trace]:
-        return loading.load(connection, seqs)
+    def traces(self, query: Query = Query()) -> Iterator[Trace]:  # noqa: B008 - frozen
+        last: queries.Place | None = None
+        while True:
+            with self._database.read() as connection:
+                where = conditions(connection, query)
+                if last is not None:
+                    where.append(beyond(last, newer=True))
+                places = seqs(connection, where, OLDEST_FIRST, _AT_ONCE)
+                found = loading.load(connection, [seq for _, seq in places])
+            yield from found
+            if len(places) < _AT_ONCE:
+                return
+            last = places[-1]
+
+    def neighbours(self, trace_id: str, query: Query) -> tuple[str | None, str | None]:
+        with self._database.read() as connection:
+            here = next(iter(seqs(connection, (TRACES.c.id == trace_id,), OLDEST_FIRST, 1)), None)
+            if here is None:
+                return None, None
+            where = conditions(connection, query, lazily=True)
+            ids = sa.select(TRACES.c.id).limit(1)
+            newer = ids.where(*where, beyond(here, newer=True)).order_by(*OLDEST_FIRST)
+            older = ids.where(*where, beyond(here)).order_by(*NEWEST_FIRST)
+            return connection.scalar(newer), connection.scalar(older)
+
+    def labels(self, trace_id: str | None = None) -> Sequence[Label]:
+        told = sa.select(TRACES.c.id, TRACE_LABELS).join(TRACES, TRACES.c.seq == TRACE_LABELS.c.trace)
+        if trace_id is not None:
+            told = told.where(TRACES.c.id == trace_id)
+        with self._database.read() as connection:
+            rows = connection.execute(told.order_by(TRACE_LABELS.c.at, TRACE_LABELS.c.seq)).all()
+        return [Label(trace_id=row.id, good=row.good, who=row.who, at=row.at, probability=row.probability) for row in rows]
+
+    def rewards(self, trace_id: str) -> Sequence[Given]:
+        told = sa.select(TRACE_REWARDS).join(TRACES, TRACES.c.seq == TRACE_REWARDS.c.trace).where(TRACES.c.id == trace_id)
+        with self._database.read() as connection:
+            rows = connection.execute(told.order_by(TRACE_REWARDS.c.at, TRACE_REWARDS.c.seq)).all()
+        return [Given(reward=opinions.reward_of(row), by=row.by, at=row.at) for row in rows]
+
+    def unlabelled(self, limit: int, query: Query = Query()) -> Sequence[Line]:  # noqa: B008 - frozen
+        return self.page(replace(query, labelled=False), limit=limit).lines
+
+    def sessions(self, *, limit: int = 50, after: str | None = None) -> tuple[Sequence[Session], str | None]:
+        from journeyman.stores.traces import sessions
+
+        with self._database.read() as connection:
+            return sessions.page(connection, limit, after)
+
+    def statistics(self, query: Query = Query()) -> Statistics:  # noqa: B008 - frozen
+        # NumPy takes a tenth of a second to load, and nothing else here needs it.
+        from journeyman.stores.traces import statistics
+
+        return statistics.statistics(self._database, query)
+
+    def prune(self, *, before: datetime, keep_labelled: bool, dry_run: bool = False) -> Pruned:
+        return prune.prune(self._database, before, keep_labelled=keep_labelled, dry_run=dry_run)
 
     @contextmanager
     def _turn(self) -> Iterator[sa.Connection]:

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.errors import JourneymanError, Unkeepable
+from journeyman.stores.tables import ATTEMPTS
 from journeyman.stores.traces import bulk, codec, duplicates, lines, opinions, words
 from journeyman.stores.traces.tables import (
     CONTENTS,
@@ -73,6 +74,7 @@ def _keep(connection: sa.Connection, batch: Sequence[Prepared]) -> int:
     known = seqs(connection, [each.row["id"] for each in batch])
     before = _digests(connection, known.values())
     changed = [each for each in batch if not _same(each, before.get(known.get(each.row["id"], 0), {}))]
+    changed = _without_attempts(connection, changed, known)
     if not changed:
         return 0
     new = [each.row for each in changed if each.row["id"] not in known]
@@ -88,6 +90,16 @@ def _keep(connection: sa.Connection, batch: Sequence[Prepared]) -> int:
     duplicates.place(connection, {seq: each.responses for seq, each in placed.items()})
     opinions.weigh(connection, [known[row["id"]] for row in old])
     return len(changed)
+
+
+def _without_attempts(connection: sa.Connection, changed: list[Prepared], known: Mapping[str, int]) -> list[Prepared]:
+    """Without other versions of what runs attempted: that is history, and stays as it was."""
+    # The id of such a trace begins with the run's, and a colon.
+    perhaps = [known[id] for each in changed if ":" in (id := each.row["id"]) and id in known]
+    if not perhaps:
+        return changed
+    attempted = set(connection.scalars(sa.select(ATTEMPTS.c.trace).where(ATTEMPTS.c.trace.in_(perhaps))))
+    return [each for each in changed if known.get(each.row["id"]) not in attempted]
 
 
 def seqs(connection: sa.Connection, ids: Collection[str]) -> dict[str, int]:
