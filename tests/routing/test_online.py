@@ -20,6 +20,8 @@ from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.memory import MemoryStore
 from tests.support import routing
 
+pytestmark = pytest.mark.training
+
 VERSE = "Write verse number 7 about stars that dream of ships, with a rhyme."
 
 

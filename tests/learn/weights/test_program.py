@@ -17,6 +17,8 @@ from journeyman.learn.weights.job import Ended, Job, Report
 from journeyman.learn.weights.metrics import Update
 from journeyman.learn.weights.program import launch
 
+pytestmark = pytest.mark.training
+
 REPORT = Report(
     ended=Ended.FINISHED,
     reason="all 3 updates were made",

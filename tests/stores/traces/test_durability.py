@@ -21,6 +21,8 @@ from journeyman.stores.traces.base import Query
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Trace
 
+pytestmark = pytest.mark.service
+
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
 COMMON = """
@@ -82,7 +84,6 @@ def make(id: str, reply: str = "yes") -> Trace:
     return Trace(id=id, task_id="t", candidate_id="c", started_at=NOON, steps=(call,))
 
 
-@pytest.mark.service
 def test_a_writer_killed_at_twenty_moments_loses_nothing_acknowledged_and_leaves_no_half_batch(tmp_path: Path) -> None:
     file, acknowledged, rng = tmp_path / "traces.db", [], random.Random(0)
     open_traces(file).close()
