@@ -55,7 +55,7 @@ def killed_after(folder: Path, seconds: float) -> int:
     return max([acknowledged, *(int(line) for line in lines[:-1])])
 
 
-@pytest.mark.parametrize("moment", [1, *(pytest.param(moment, marks=pytest.mark.service) for moment in range(2, 21))])
+@pytest.mark.parametrize("moment", [1, 2, 3, *(pytest.param(moment, marks=pytest.mark.nightly) for moment in range(4, 21))])
 def test_spans_that_were_acknowledged_are_there_after_kill_9(tmp_path: Path, moment: int) -> None:
     acknowledged = killed_after(tmp_path, random.Random(moment).uniform(0, 0.5))
     ids = [f"{number:032x}" for number in range(1, acknowledged + 1)]
