@@ -1,6 +1,7 @@
-# make demo    set up, then see a small real model learn a job            make check   what to run before a commit, some minutes
+# make demo    set up, then see a small real model learn a job            make check   what to run before a commit: a minute
 # make demo-weights      the same in its weights, served by llama.cpp: some twenty minutes, and the building of llama.cpp
-# make test    set up, then every test                                    make bench   what things cost, as ratios
+# make test    set up, then every test once                               make nightly the same with many more repetitions
+# make bench   what things cost, as ratios
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 #
 # On Linux a plain install of torch brings the GPU libraries along, some gigabytes. To have the small CPU wheel instead, point
@@ -20,7 +21,7 @@ LLAMA_WHEELS := $(WHEELS)/$(subst ==,-,$(LLAMA))-$(shell { uname -sm; grep -m1 ^
 
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo demo-weights test check lint bench figures docs clean
+.PHONY: demo demo-weights test check nightly lint bench figures docs clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
@@ -31,10 +32,13 @@ demo-weights: $(VENV)/.weights
 	@echo "To type these yourself, first: source $(BIN)/activate"
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not nightly" --most-seconds 5
+
+nightly: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile nightly
 
 check: lint
-	$(BIN)/python -m pytest -n $(JOBS) -m unit --hypothesis-profile check
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m unit --hypothesis-profile check
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

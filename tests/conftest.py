@@ -1,14 +1,18 @@
 """What holds for every test: how many examples a property is tried with, what a test costs, and that it says so."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 COSTS = ("service", "training", "browser", "postgres", "attacks", "nightly")
 """Marks of what is not cheap. A test with none of them is a `unit`."""
+
+ALL_DEAR = re.compile(rf"^pytestmark = [^=]*?pytest\.mark\.({'|'.join(COSTS)})\b", re.MULTILINE)
 
 # How long an example takes, to make or to try, is the business of the machine, and of who else works on it.
 ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +29,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden-update", action="store_true", help="keep what tests/golden sees now as what is right")
     parser.addoption("--most-seconds", type=float, default=0.0, help="of CPU that a test without a mark of its cost may take")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Whoever asks for units alone need not import modules that say of themselves that they hold none."""
+    if config.option.markexpr != "unit" or collection_path.suffix != ".py":
+        return None
+    return True if ALL_DEAR.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.hookimpl(tryfirst=True)

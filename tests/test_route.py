@@ -25,6 +25,8 @@ from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
 from tests.support import routing
 
+pytestmark = pytest.mark.training
+
 SUM = "How many are 12 apples plus 30 coins? Compute the sum."
 VERSE = "Write verse number 7 about stars that dream of ships, with a rhyme."
 CARDS = {name: Card(name=name, input_price=1.0, output_price=1.0) for name in routing.RIGHT}
@@ -213,7 +215,6 @@ def test_files_that_were_changed_are_refused(world: World, tmp_path: Path, name:
         Router.load(tmp_path)
 
 
-@pytest.mark.training
 def test_nothing_to_gain_does_not_pass_and_forcing_it_is_recorded(tmp_path: Path) -> None:
     only = Objective(allow=("sage",))
     refused = trained_in(tmp_path, RouterConfig(objective=only), 200)
@@ -228,7 +229,6 @@ def test_nothing_to_gain_does_not_pass_and_forcing_it_is_recorded(tmp_path: Path
     assert not Router.load(forced.folder).route(SUM).fallback
 
 
-@pytest.mark.training
 def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(world: World, tmp_path: Path) -> None:
     router = Router.load(world.folder, explore=0.5, log=DecisionLog(tmp_path / "log.jsonl"))
     for line in routing.lines(300, seed=5):

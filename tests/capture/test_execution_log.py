@@ -286,6 +286,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.service
 def test_two_processes_write_to_one_file_and_no_line_stands_in_another(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "ab"]
     assert [writer.wait(60) for writer in writers] == [0, 0]

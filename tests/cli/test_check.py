@@ -8,6 +8,8 @@ import pytest
 from journeyman.cli import main
 from journeyman.cli._checking import lines
 
+pytestmark = pytest.mark.service
+
 TASK = {"task_id": "a", "text": "Double it.", "test_list": ["assert double(2) == 4"]}
 
 

@@ -19,6 +19,8 @@ from journeyman.stores import AttemptRecord, RunRecord, open_store
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Trace
 
+pytestmark = pytest.mark.service
+
 DATA = os.environ.get("JOURNEYMAN_DATA")
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 

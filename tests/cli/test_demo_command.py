@@ -9,6 +9,8 @@ import pytest
 import journeyman
 from journeyman.cli import main
 
+pytestmark = pytest.mark.training
+
 PROMISED = ["tasks", "unknown", "baseline", "candidate", "gain", "low", "high", "passed", "reason", "bullets", "seconds"]
 WEIGHTS = Path(journeyman.__file__).parent / "models" / "embedded" / "weights" / "base" / "config.json"
 
@@ -18,7 +20,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.training
 @pytest.mark.skipif(not WEIGHTS.exists(), reason="the embedded model's weights are not installed")
 def test_it_tells_the_story_and_prints_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")

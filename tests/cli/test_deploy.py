@@ -19,6 +19,8 @@ from tests.support.ggufs import gguf
 from tests.support.llama_servers import llama_server
 from tests.support.processes import is_alive
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

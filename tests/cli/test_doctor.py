@@ -9,6 +9,8 @@ from journeyman.cli._health import _REQUIREMENT, Check, examine, installing, pac
 from journeyman.stores import open_store
 from journeyman.stores.schema import HEAD
 
+pytestmark = pytest.mark.service
+
 
 def examined(start: Path, **environment: str) -> dict[str, Check]:
     return {check.name: check for check in examine(start, environment)}

@@ -17,6 +17,8 @@ from journeyman.playbook import Bullet, Playbook
 from journeyman.tasks.desk.world import SHOPS, rules
 from tests.support.pupil import RULE, Pupil, write_sums
 
+pytestmark = pytest.mark.training
+
 PROMISED = ["tasks", "unknown", "baseline", "candidate", "gain", "low", "high", "passed", "reason"]
 WEIGHTS = Path(journeyman.__file__).parent / "models" / "embedded" / "weights" / "base" / "config.json"
 embedded = pytest.mark.skipif(not WEIGHTS.exists(), reason="the embedded model's weights are not installed")
@@ -144,7 +146,6 @@ def test_what_cannot_be_used_ends_with_2_before_a_model_is_asked(
 
 
 @embedded
-@pytest.mark.training
 def test_at_the_desk_an_empty_playbook_against_itself_does_not_pass(desk: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--playbook", "none", "--against", "none", *DESK]) == 1
     found = report(capsys)
@@ -152,7 +153,6 @@ def test_at_the_desk_an_empty_playbook_against_itself_does_not_pass(desk: None, 
 
 
 @embedded
-@pytest.mark.training
 def test_at_the_desk_another_shops_rules_in_place_of_its_own_do_not_pass(
     desk: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,8 @@ from journeyman.cli import main
 from journeyman.models import embedded_weights
 from tests.learn.weights.test_merge import adapter
 
+pytestmark = pytest.mark.training
+
 
 @pytest.fixture(autouse=True)
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -24,7 +26,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.training
 def test_a_run_is_exported_with_its_costs_on_its_own_rows(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["export", "gguf", run.name, "--quantization", "Q8_0", "--quantization", "Q4_K_M", "--threads", "1"]
 
@@ -39,7 +40,6 @@ def test_a_run_is_exported_with_its_costs_on_its_own_rows(run: Path, capsys: pyt
     assert Path("kept/model.safetensors").is_file()
 
 
-@pytest.mark.training
 def test_what_was_exported_is_one_object_for_programs(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["export", "gguf", str(run / "adapter"), "--quantization", "F16", "--out", "x.gguf", "--no-measure", "--json"])

@@ -7,6 +7,8 @@ import pytest
 
 from journeyman.cli import main
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -13,6 +13,8 @@ from journeyman.rewards import weights
 from tests.rewards.test_learned import attempts
 from tests.rewards.test_weights import rows
 
+pytestmark = pytest.mark.training
+
 
 @dataclass(frozen=True)
 class Run:

@@ -11,6 +11,8 @@ from journeyman.cli import main
 from journeyman.learn.router import decisions
 from tests.support import routing
 
+pytestmark = pytest.mark.training
+
 SAMPLE = Path(__file__).parents[1] / "data" / "routellm"
 RECORDED = [
     "--outcomes",
@@ -55,7 +57,6 @@ def test_a_real_file_is_read_priced_and_split_without_training(capsys: pytest.Ca
     assert not Path("routers").exists()
 
 
-@pytest.mark.training
 def test_from_a_real_file_to_an_explained_choice(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["train", "router", *RECORDED, "--objective", "quality - 20*cost", "--json"])
     trained = told(capsys)

@@ -14,6 +14,8 @@ from journeyman.routing import newcomers, reading
 from tests.learn.router import worlds
 from tests.support import routing
 
+pytestmark = pytest.mark.training
+
 SUM = "How many are 12 apples plus 30 coins? Compute the sum."
 
 

@@ -16,6 +16,8 @@ from journeyman.sandbox import bubblewrap
 from journeyman.sandbox.base import MIB, Level, Limits, Outcome
 from journeyman.sandbox.landlock import missing
 
+pytestmark = pytest.mark.service
+
 bubblewrapped = pytest.mark.skipif(not bubblewrap.installed(), reason="bubblewrap is not installed")
 
 

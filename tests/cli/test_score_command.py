@@ -14,6 +14,8 @@ from journeyman.stores.traces.base import Query
 from journeyman.task import Split
 from tests.support.traces import done, reply, said, used
 
+pytestmark = pytest.mark.service
+
 SAMPLE = Path(__file__).parents[1] / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"
 
 

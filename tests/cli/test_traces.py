@@ -264,6 +264,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
 
+@pytest.mark.service
 def test_one_key_is_a_decision_on_a_terminal_and_undo_takes_it_back(run: Told) -> None:
     terminal = Terminal(run.store)
     terminal.wait("1/3")
@@ -282,6 +283,7 @@ def test_one_key_is_a_decision_on_a_terminal_and_undo_takes_it_back(run: Told) -
     assert run.labels() == [("bb33", True, "ada"), ("bb33", None, "ada"), ("bb33", False, "ada")]
 
 
+@pytest.mark.service
 def test_an_interrupted_sitting_keeps_what_was_said(run: Told) -> None:
     terminal = Terminal(run.store)
     terminal.wait("1/3")

@@ -13,6 +13,8 @@ from journeyman.errors import ModelRefused
 from tests.support.llm_server import KEY, Answer, LLMServer, completion, error, serving
 from tests.support.pupil import REFLECTOR, RULE, Pupil, over_http, write_sums
 
+pytestmark = pytest.mark.service
+
 PROMISED = {
     "run_id", "finished", "playbook_size", "stage", "forced", "reason", "playbook_path", "metrics_path", "metrics",
     "evaluation",

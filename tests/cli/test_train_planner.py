@@ -15,6 +15,8 @@ from journeyman.cli import main
 from journeyman.learn.planner import data
 from tests.support.planners import KINDS, bakery, written
 
+pytestmark = pytest.mark.training
+
 ROOT = Path(__file__).parents[2]
 DESK = ROOT / "tests/data/desk_outcomes/outcomes.jsonl"
 FIRST = ["train", "planner", "--phase", "1", "--data", "set.json", "--tracker", "none", "--batch-size", "8"]
@@ -149,7 +151,6 @@ def killed(arguments: list[str], there: Path, *, after: float) -> None:
     assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
 
 
-@pytest.mark.training
 def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
     letters(400)
     data.write(bakery(120), Path("set.json"))
@@ -169,7 +170,6 @@ def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
     assert json.loads(cut.stdout)["policy"] == json.loads(whole.stdout)["policy"]
 
 
-@pytest.mark.training
 def test_from_instructions_to_a_planner_that_carries_plans_out_and_a_router() -> None:
     run("collect", "executions", "--num-executions", "24", "--output-dir", "execution_logs/")
     run("dataset", "planner", "--logs", "execution_logs/", "--output", "training_data.json")

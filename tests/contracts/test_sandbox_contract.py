@@ -34,7 +34,7 @@ async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
         await sandbox.close()
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.service, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def search(arguments: Mapping[str, Any]) -> Any:

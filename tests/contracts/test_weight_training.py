@@ -26,6 +26,8 @@ from journeyman.task import Split, Task
 from journeyman.tasks import desk
 from journeyman.weights.judging import TaskJudge
 
+pytestmark = pytest.mark.training
+
 STEPS = 3
 
 

@@ -18,6 +18,8 @@ from tests.support.examples import examples
 from tests.support.pages import Visitor
 from tests.support.watched import NOON
 
+pytestmark = pytest.mark.service
+
 EVIL = '"\'><script>alert(1)</script><img src=x onerror=alert(2)>{{1331*1331}}<a href="javascript:alert(3)">x</a>'
 OURS = {"script", "link", "meta", "img", "form", "input", "button", "a", "svg"}
 
@@ -117,7 +119,6 @@ def test_a_text_that_turns_the_direction_of_writing_is_seen_to_do_so(store: Trac
     assert "safe [U+202E]txt.exe[U+0000][U+001B][31m" in pages.read("/traces/rtl")
 
 
-@pytest.mark.service
 def test_texts_of_a_megabyte_in_every_field_make_a_page_of_ordinary_size(store: TraceStore, pages: Visitor) -> None:
     trace = replace(hostile("lorem <b> " * 100_000), id="big", session="s")
     store.add([trace])
@@ -125,7 +126,6 @@ def test_texts_of_a_megabyte_in_every_field_make_a_page_of_ordinary_size(store: 
         assert len(pages.read(path)) < 400_000, path
 
 
-@pytest.mark.service
 @examples(0.5, one_fixture=True)
 @given(st.text(st.characters(), min_size=1, max_size=30))
 def test_a_trace_of_any_text_can_be_found_and_read(store: TraceStore, pages: Visitor, text: str) -> None:

@@ -22,7 +22,7 @@ from journeyman.tasks.desk.world import SHOPS, rules
 from journeyman.training import TrainingConfig, TrainingResult
 
 pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
-pytestmark = pytest.mark.training
+pytestmark = [pytest.mark.service, pytest.mark.training]
 
 HELD_OUT = 80
 

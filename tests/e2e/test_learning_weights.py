@@ -19,6 +19,8 @@ from journeyman.learn.weights.llamacpp import serve
 from journeyman.task import Split
 from journeyman.weights import tasks
 
+pytestmark = pytest.mark.service
+
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 TASKS = ["--tasks", "desk", "--domain", "oslo", "--base-model", "embedded:small", "--method", "rft"]
 SIZES = ["--max-steps", "6", "--num-examples", "64", "--validation", "16", "--held-out", "10"]

@@ -19,6 +19,8 @@ import journeyman
 from tests.support.llm_server import Answer, LLMServer, serving
 from tests.support.pupil import REFLECTOR, over_http, write_sums
 
+pytestmark = pytest.mark.service
+
 WEIGHTS = Path(journeyman.__file__).parent / "models" / "embedded" / "weights" / "base" / "config.json"
 ENV = {**os.environ, "SOURCE_DATE_EPOCH": "0", "OMP_NUM_THREADS": "1", "OPENAI_API_KEY": "sk-of-a-test-123456"}
 """A server is no deterministic model; with the time held fast, a pupil behind one is."""
@@ -118,7 +120,6 @@ def went_on_alike(folder: Path, whole: Path) -> bool:
     return same_file and same_journal and metrics[0] == metrics[1]
 
 
-@pytest.mark.service
 @pytest.mark.parametrize("moment", ["after the config", "in a batch", "in a later batch", "in the evaluation"])
 def test_killed_at_any_moment_it_ends_in_the_same_playbook(
     server: LLMServer, data: Path, whole: Path, tmp_path: Path, moment: str
@@ -143,7 +144,6 @@ def test_killed_at_any_moment_it_ends_in_the_same_playbook(
     assert len(trained_on(server)) == 20 - 5 * merged, "no merged batch is repeated"
 
 
-@pytest.mark.service
 def test_killed_again_and_again_it_still_ends_the_same(server: LLMServer, data: Path, whole: Path, tmp_path: Path) -> None:
     server.reset()
     server.default = slowly
@@ -165,7 +165,6 @@ def undone(folder: Path, whole: Path) -> Path:
     return run_of(folder)
 
 
-@pytest.mark.service
 @pytest.mark.parametrize("left", ["between record and line", "a torn line", "before the result"])
 def test_what_a_kill_leaves_between_two_writes_is_mended(server: LLMServer, whole: Path, tmp_path: Path, left: str) -> None:
     server.reset()
@@ -183,7 +182,6 @@ def test_what_a_kill_leaves_between_two_writes_is_mended(server: LLMServer, whol
     assert len(trained_on(server)) == {"between record and line": 5, "a torn line": 10, "before the result": 0}[left]
 
 
-@pytest.mark.service
 def test_interrupted_from_the_keyboard_it_says_so_and_goes_on(
     server: LLMServer, data: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -205,7 +203,6 @@ def test_interrupted_from_the_keyboard_it_says_so_and_goes_on(
     assert went_on_alike(tmp_path, whole)
 
 
-@pytest.mark.service
 @pytest.mark.skipif(not WEIGHTS.exists(), reason="the embedded model's weights are not installed")
 def test_the_embedded_model_ends_in_the_same_playbook_on_any_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(ENV, "SOURCE_DATE_EPOCH")

@@ -16,6 +16,8 @@ from journeyman.scenarios import ScenarioConfig, ScenarioTrainer
 from tests.support.builder import LESSON, Builder, block, over_http
 from tests.support.llm_server import KEY, LLMServer, serving
 
+pytestmark = pytest.mark.service
+
 RULE = "Print the sum of both numbers, and nothing else."
 ROW = {"timestamp", "scenario", "success", "output_preview", "metadata"}
 FILE = {"session_id", "total_scenarios", "successful", "failed", "results"}
@@ -176,7 +178,6 @@ def test_a_playbook_passes_the_gate_on_scenarios_that_it_was_not_trained_on(monk
     assert len(results()["results"]) == 2, "what is examined is no row of the training"
 
 
-@pytest.mark.service
 def test_the_five_examples_over_http_with_a_model_that_learns(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.reset()
     server.default = over_http
@@ -203,7 +204,6 @@ def test_the_five_examples_over_http_with_a_model_that_learns(server: LLMServer,
     assert again["summary"]["skills"]["initial"] == 1
 
 
-@pytest.mark.service
 def test_with_repairs_every_example_succeeds_and_the_lesson_saves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "connect", lambda *_, **__: Builder())
     ScenarioTrainer(config(rounds=3)).train()
@@ -214,7 +214,6 @@ def test_with_repairs_every_example_succeeds_and_the_lesson_saves_rounds(monkeyp
     assert found["avg_cost_usd"] == pytest.approx(0.011 / 5)
 
 
-@pytest.mark.service
 def test_the_embedded_model_comes_to_an_honest_end(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
     assert main(["train", "playbook", "--examples", "--model", "embedded", "--unsafe-local"]) == 0

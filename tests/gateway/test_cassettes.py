@@ -12,10 +12,11 @@ from tests.gateway.test_passing import ask
 from tests.support.gateways import Running
 from tests.support.upstream import Reply, Upstream
 
+pytestmark = pytest.mark.service
+
 FOLDER = Path(os.environ.get("JOURNEYMAN_DATA", "")) / "llm-http-cassettes"
 
 
-@pytest.mark.service
 @pytest.mark.skipif(not (os.environ.get("JOURNEYMAN_DATA") and FOLDER.is_dir()), reason="JOURNEYMAN_DATA is not set")
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
 def test_recorded_exchanges_go_through_byte_for_byte(running: Running, up: Upstream, name: str) -> None:

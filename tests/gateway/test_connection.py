@@ -13,6 +13,8 @@ from tests.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Upstream
 
+pytestmark = pytest.mark.service
+
 TOKEN = b"a-token-of-ours-0123"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 

@@ -8,6 +8,8 @@ from tests.gateway.test_passing import CHAT, ask
 from tests.support.gateways import Running, gateway, quick
 from tests.support.upstream import Upstream
 
+pytestmark = pytest.mark.service
+
 TOKEN = "a-token-of-the-gateway"
 OWN = {"authorization": "Bearer sk-own"}
 

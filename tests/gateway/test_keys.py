@@ -14,6 +14,8 @@ from tests.support.gateways import Running, gateway, quick
 from tests.support.upstream import Reply, failed
 from tests.support.upstream import Upstream as Server
 
+pytestmark = pytest.mark.service
+
 MINE, OURS = "sk-the-clients-own-key", "sk-the-key-of-the-environment"
 SENT = {"authorization": f"Bearer {MINE}"}
 

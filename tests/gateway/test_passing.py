@@ -17,6 +17,8 @@ from tests.support.examples import examples
 from tests.support.gateways import Running, gateway, quick
 from tests.support.upstream import EVENTS, JSON, Asked, Reply, Upstream, events, failed, ok
 
+pytestmark = pytest.mark.service
+
 CHAT = "/v1/chat/completions"
 BODY = b'{"model": "m",  "messages": [], "unknown": {"\\u00e9": 1e3}}'
 

@@ -14,6 +14,8 @@ from tests.gateway.test_passing import BODY, CHAT, ask
 from tests.support.gateways import gateway, quick
 from tests.support.upstream import Reply, Upstream, failed, ok
 
+pytestmark = pytest.mark.service
+
 CLOSED = "http://127.0.0.1:9/v1"
 
 

@@ -13,6 +13,8 @@ from journeyman.capture.exchanges.base import Dialect
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import EVENTS, Reply, Upstream, events, failed, ok
 
+pytestmark = pytest.mark.service
+
 USER: Any = [{"role": "user", "content": "hi"}]
 TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 

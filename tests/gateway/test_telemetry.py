@@ -17,6 +17,8 @@ from tests.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Upstream
 
+pytestmark = pytest.mark.service
+
 PROTOBUF = {"content-type": "application/x-protobuf"}
 
 

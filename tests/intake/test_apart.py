@@ -15,6 +15,8 @@ from journeyman.upstreams import RecordSettings
 from tests.intake.test_spill import made
 from tests.intake.test_writer import SOON, until
 
+pytestmark = pytest.mark.service
+
 
 class Apart:
     """An intake whose process is started by a program that a test can take away."""
@@ -53,7 +55,6 @@ def test_what_is_handed_over_is_stored_and_counted(apart: Apart) -> None:
     assert (apart.intake.health().dropped, apart.intake.health().error) == (0, None)
 
 
-@pytest.mark.service
 def test_a_process_that_cannot_be_started_again_is_tried_until_it_can(apart: Apart) -> None:
     apart.intake.add(made("before"))
     assert apart.intake.flush(SOON)

@@ -13,6 +13,8 @@ import pytest
 from journeyman.stores.traces import open_traces
 from tests.intake.test_writer import SOON, Start, locked, until
 
+pytestmark = pytest.mark.service
+
 CHILD = """
 import sys
 from pathlib import Path
@@ -53,7 +55,7 @@ def killed_after(folder: Path, seconds: float) -> int:
     return max([acknowledged, *(int(line) for line in lines[:-1])])
 
 
-@pytest.mark.parametrize("moment", [1, *(pytest.param(moment, marks=pytest.mark.service) for moment in range(2, 21))])
+@pytest.mark.parametrize("moment", [1, 2, 3, *(pytest.param(moment, marks=pytest.mark.nightly) for moment in range(4, 21))])
 def test_spans_that_were_acknowledged_are_there_after_kill_9(tmp_path: Path, moment: int) -> None:
     acknowledged = killed_after(tmp_path, random.Random(moment).uniform(0, 0.5))
     ids = [f"{number:032x}" for number in range(1, acknowledged + 1)]
@@ -108,7 +110,6 @@ print(said)
 """
 
 
-@pytest.mark.service
 def test_a_disk_that_takes_no_more_is_told_and_asked_again(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 0
     command = [sys.executable, "-c", FULL, str(tmp_path)]
@@ -118,7 +119,6 @@ def test_a_disk_that_takes_no_more_is_told_and_asked_again(tmp_path: Path) -> No
     assert len(Start(tmp_path).ids()) == 31
 
 
-@pytest.mark.service
 def test_two_processes_write_at_once(tmp_path: Path) -> None:
     with child(tmp_path, "spans") as one, child(tmp_path, "spans") as two:
         for process in (one, two):

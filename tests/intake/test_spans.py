@@ -14,6 +14,8 @@ from journeyman.stores.traces import open_traces
 from tests.intake.test_writer import SOON, Start, cleaner, locked, until
 from tests.support.spans import call, rows
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Start:

@@ -84,6 +84,7 @@ def test_a_file_of_a_process_that_lives_is_left_alone(tmp_path: Path) -> None:
     assert second.adopt() == 1
 
 
+@pytest.mark.service
 def test_what_a_killed_process_spilled_comes_back(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path; from tests.intake.test_spill import *\n"

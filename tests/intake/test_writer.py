@@ -23,6 +23,8 @@ from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.trace import Trace
 from tests.intake.test_spill import made
 
+pytestmark = pytest.mark.service
+
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 SOON = 20.0
 QUICK = Limits(linger=0.001)

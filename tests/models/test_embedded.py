@@ -21,6 +21,8 @@ from journeyman.tasks.desk.world import SHOPS, rules
 
 pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
 
+pytestmark = pytest.mark.training
+
 SIZES = ("base", "small")
 
 

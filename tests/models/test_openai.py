@@ -136,6 +136,7 @@ async def test_what_may_pass_is_busy(server: LLMServer, answer: Answer) -> None:
         await once(server, timeout=0.3)
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("answer", [BUSY["server error"], BUSY["connection cut"], BUSY["slow"]], ids=["500", "cut", "slow"])
 async def test_the_client_retries_by_itself(server: LLMServer, answer: Answer) -> None:
     server.answers.append(answer)
@@ -143,6 +144,7 @@ async def test_the_client_retries_by_itself(server: LLMServer, answer: Answer) -
     assert len(server.bodies) == 2
 
 
+@pytest.mark.service
 async def test_retry_after_is_waited_for(server: LLMServer) -> None:
     server.answers.append(error(429, "slow down", headers={"retry-after": "1"}))
     started = time.perf_counter()

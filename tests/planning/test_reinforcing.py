@@ -24,6 +24,8 @@ from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.policies import in_production
 from tests.support.planners import bakery, opened, outcomes, shake, written
 
+pytestmark = pytest.mark.training
+
 QUICK = PPOConfig.measured(episodes=448, learning_rate=3e-2, target_kl=0.2)
 SHORT = PPOConfig.measured(episodes=64)
 

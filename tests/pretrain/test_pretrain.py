@@ -42,6 +42,7 @@ def test_a_reflectors_lessons_are_the_rules_of_the_house_that_the_message_shows(
         assert len({lesson.partition(":")[0] for lesson in lessons}) == len(lessons)
 
 
+@pytest.mark.training
 def test_no_corpus_sentence_is_a_held_out_sentence_of_a_shop() -> None:
     chance = random.Random(3)
     learned = {clerk(chance).user for _ in range(2000)}
@@ -49,6 +50,7 @@ def test_no_corpus_sentence_is_a_held_out_sentence_of_a_shop() -> None:
     assert not learned & examined
 
 
+@pytest.mark.training
 @given(st.text())
 def test_any_text_survives_the_tokenizer(small_tokenizer: Any, text: str) -> None:
     ids = small_tokenizer(text)["input_ids"]

@@ -21,6 +21,8 @@ from journeyman.rewards.calibration import (
     platt,
 )
 
+pytestmark = pytest.mark.training
+
 BOTH = st.lists(st.tuples(st.integers(0, 10), st.booleans()), min_size=2, max_size=40).filter(
     lambda rows: len({label for _, label in rows}) == 2
 )

@@ -9,6 +9,8 @@ from journeyman.rewards.checks import Check, CheckResult, run_checks
 from journeyman.sandbox.base import Level, Outcome, Program, Tool
 from journeyman.sandbox.unsafe import Unsafe
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture
 async def box() -> AsyncIterator[Unsafe]:

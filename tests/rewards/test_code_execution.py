@@ -10,6 +10,8 @@ from journeyman.sandbox.base import Limits, Sandbox
 from journeyman.trace import Trace
 from tests.support.traces import done, said
 
+pytestmark = pytest.mark.service
+
 
 def here() -> Sandbox:
     return sandbox.load("unsafe-local")

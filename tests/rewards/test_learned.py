@@ -14,6 +14,8 @@ from journeyman.rewards.teaching import Labelled, teach
 from journeyman.trace import ModelCall, Reasoning, Step, Trace
 from tests.support.traces import done, reply, used
 
+pytestmark = pytest.mark.training
+
 
 def attempt(number: int, success: bool, rng: np.random.Generator, skill: float = 1.0) -> Labelled:
     """Failures have more failed calls, by chance."""

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from journeyman.rewards.sabotage import names_of_tests, sabotaged
 
+pytestmark = pytest.mark.service
+
 FILE = """
 import pytest
 

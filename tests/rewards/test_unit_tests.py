@@ -18,6 +18,8 @@ from journeyman.tasks.code import CodeTests
 from journeyman.trace import ModelCall, Trace
 from journeyman.training import TrainingConfig
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture
 async def verifier() -> AsyncIterator[UnitTests]:

@@ -2,6 +2,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from journeyman.rewards.completion import Goal
 from journeyman.rewards.verdict import version
 
@@ -13,6 +15,7 @@ print(DevelopmentReward().version, TaskCompletionReward(goals=goals).version)
 """
 
 
+@pytest.mark.service
 def test_a_version_is_the_same_in_every_process() -> None:
     """Texts in a set have another order in each."""
     found = {

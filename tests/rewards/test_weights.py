@@ -11,6 +11,8 @@ from journeyman.rewards import weights
 from journeyman.rewards.weights import Scored, fit
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.training
+
 DEFAULTS = {"good": 1.0, "noise": 2.0, "mute": 1.0}
 
 

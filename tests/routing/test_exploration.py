@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from journeyman.errors import InputError
 from journeyman.optimizers.exploration import Thompson, ThompsonConfig, pareto_front
 
+pytestmark = pytest.mark.training
+
 WORKERS = ("small", "middle", "large")
 
 

@@ -20,6 +20,8 @@ from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from tests.support import routing
 
+pytestmark = pytest.mark.training
+
 VERSE = "Write verse number 7 about stars that dream of ships, with a rhyme."
 
 

@@ -17,6 +17,8 @@ from journeyman.sandbox.attacks.suite import judge
 from journeyman.sandbox.attacks.traps import own_word
 from journeyman.sandbox.base import Level, Limits, Outcome, Program, Sandbox, Session, Tool
 
+pytestmark = pytest.mark.attacks
+
 QUICK = [
     attack for attack in ATTACKS if attack.name in {"TCP", "home folder", "signals", "capabilities", "one big file", "daemon"}
 ]
@@ -54,7 +56,6 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     asyncio.run(box.close())
 
 
-@pytest.mark.attacks
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_every_attack_is_stopped_by_the_walls(sandbox: Sandbox, attack: Attack) -> None:
     verdict = await judge(sandbox, attack)
@@ -67,7 +68,6 @@ async def test_every_attack_is_stopped_by_the_walls(sandbox: Sandbox, attack: At
     assert verdict.state == "stopped", verdict.why
 
 
-@pytest.mark.attacks
 @pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.lifted is None], ids=lambda attack: attack.name)
 async def test_every_attack_gets_through_where_there_are_no_walls(attack: Attack) -> None:
     verdict = await judge(NoWalls(), attack)

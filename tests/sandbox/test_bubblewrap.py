@@ -18,6 +18,7 @@ from journeyman.sandbox.bubblewrap import Bubblewrap
 from tests.support.processes import below
 
 pytestmark = [
+    pytest.mark.attacks,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
 ]
@@ -204,7 +205,6 @@ async def test_a_killed_nursery_is_an_error_for_those_under_way_and_the_next_run
         await sandbox.close()
 
 
-@pytest.mark.attacks
 async def test_three_hundred_runs_leave_nothing_behind(sandbox: Bubblewrap) -> None:
     def held() -> tuple[int, int, int]:
         assert sandbox._nursery is not None

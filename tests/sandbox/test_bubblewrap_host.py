@@ -15,6 +15,8 @@ from journeyman.sandbox.bubblewrap import Bubblewrap
 from journeyman.sandbox.nursery import Nursery, diagnosis, installing
 from tests.support.processes import below, is_alive
 
+pytestmark = pytest.mark.attacks
+
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 

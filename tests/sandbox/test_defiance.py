@@ -13,6 +13,7 @@ from journeyman.sandbox.base import MIB, Limits, Outcome, Program, Sandbox
 from tests.support.walled import walled
 
 pytestmark = [
+    pytest.mark.attacks,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
 ]

@@ -14,6 +14,8 @@ from journeyman.sandbox.base import Limits, Program
 from journeyman.sandbox.http import HttpSandbox
 from tests.support.code_service import Running, eventually, in_thread
 
+pytestmark = pytest.mark.service
+
 TOKEN = "a-token-of-the-first-one"
 
 

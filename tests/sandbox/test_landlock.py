@@ -18,7 +18,7 @@ from journeyman.sandbox.base import MIB, Limits, Program
 from journeyman.sandbox.inside import landlock_filter, landlock_rules, seccomp
 from journeyman.sandbox.landlock import LACKS, MUST_HOLD, Landlock, given, missing
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+pytestmark = [pytest.mark.attacks, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
 
 
 @pytest_asyncio.fixture

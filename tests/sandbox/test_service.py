@@ -13,6 +13,8 @@ import pytest
 from journeyman.sandbox.base import Limits
 from tests.support.code_service import Running, eventually, in_thread
 
+pytestmark = pytest.mark.service
+
 TOKENS = ("a-token-of-the-first-one", "a-token-of-the-second-one")
 HEAD = b"POST /execute HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
 

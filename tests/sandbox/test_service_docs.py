@@ -9,10 +9,11 @@ import pytest
 
 from tests.support.code_service import in_thread
 
+pytestmark = pytest.mark.service
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "code-service.md"
 
 
-@pytest.mark.service
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are curl's")
 def test_the_examples_are_true_in_their_order(tmp_path: Path) -> None:
     blocks = re.findall(r"^```console\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)

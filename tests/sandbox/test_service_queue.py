@@ -3,12 +3,15 @@
 import asyncio
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.queue import Gate, Refused
 from tests.support.examples import examples
+
+pytestmark = pytest.mark.service
 
 CONCURRENCY, QUEUE, SHARE = 2, 3, 4
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.code_service import SLEEP, Running, eventually, in_thread
 
+pytestmark = pytest.mark.service
+
 TOKENS = ("a-token-of-the-first-one", "a-token-of-the-second-one")
 FIRST, SECOND = ({"authorization": f"Bearer {token}"} for token in TOKENS)
 

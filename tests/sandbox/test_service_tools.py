@@ -16,6 +16,8 @@ from journeyman.sandbox.service.callback import place
 from journeyman.sandbox.service.schema import Faults
 from tests.support.code_service import Running, eventually, in_thread
 
+pytestmark = pytest.mark.service
+
 CALL = "try:\n    print(tools.add(1, b=2))\nexcept Exception as error:\n    print(type(error).__name__, error)"
 ASKED = {"code": CALL, "tools": [{"name": "add", "description": "Adds.", "schema": {"type": "object"}}]}
 

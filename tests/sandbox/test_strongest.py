@@ -13,6 +13,7 @@ from journeyman.sandbox.landlock import missing
 FORBIDDEN = "#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n"
 
 
+@pytest.mark.service
 @pytest.mark.skipif(missing() is not None, reason="this kernel has no Landlock")
 async def test_runs_that_find_bubblewrap_forbidden_together_all_run_in_landlock_and_are_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

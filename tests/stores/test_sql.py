@@ -57,6 +57,7 @@ def write(file: Path, name: str, batches: int, size: int) -> subprocess.Popen[st
     )
 
 
+@pytest.mark.service
 def test_processes_that_write_at_once_all_arrive_and_every_look_has_its_own_number(tmp_path: Path) -> None:
     file = tmp_path / "journeyman.db"
     writers = [write(file, name, batches=8, size=20) for name in ("a", "b", "c")]
@@ -68,6 +69,7 @@ def test_processes_that_write_at_once_all_arrive_and_every_look_has_its_own_numb
         assert store.looks("held out") == 24
 
 
+@pytest.mark.service
 def test_a_writer_killed_at_any_moment_leaves_whole_batches_only(tmp_path: Path) -> None:
     file = tmp_path / "journeyman.db"
     for life in range(3):
@@ -192,6 +194,7 @@ def test_the_newest_step_is_the_one_the_code_is_written_for() -> None:
     assert ScriptDirectory.from_config(config).get_current_head() == schema.HEAD
 
 
+@pytest.mark.service
 def test_opening_a_store_that_is_up_to_date_does_not_load_alembic(tmp_path: Path) -> None:
     open_store(tmp_path / "journeyman.db").close()
     code = "import sys, journeyman.stores as s; s.open_store('journeyman.db').close(); print('alembic' in sys.modules)"

@@ -20,6 +20,8 @@ from journeyman.tasks import answers
 from journeyman.tasks.answers import Exact, Number, final_number, final_text, judge_number, truth, whole_number
 from journeyman.trace import ModelCall, Trace
 
+pytestmark = pytest.mark.service
+
 SAMPLES = Path(__file__).parents[1] / "data"
 DATA = os.environ.get("JOURNEYMAN_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="JOURNEYMAN_DATA names no folder of recorded data")

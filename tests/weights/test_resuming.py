@@ -108,13 +108,16 @@ def end_after(made: Job, updates: int, pause: float, number: int) -> int:
     return process.wait(timeout=300)
 
 
+@pytest.mark.parametrize("moments", [(3,), pytest.param((1, 3, 6), marks=pytest.mark.nightly)], ids=["once", "thrice"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(tmp_path: Path, method: str) -> None:
+def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(
+    tmp_path: Path, method: str, moments: tuple[int, ...]
+) -> None:
     whole, killed = job(tmp_path / "whole", method), job(tmp_path / "killed", method)
     report = launch(whole)
     chance = random.Random(method)
     reached = 0
-    for updates in (1, 3, 6):
+    for updates in moments:
         assert end_after(killed, max(reached, updates), chance.random(), signal.SIGKILL) == -signal.SIGKILL
         reached = metrics.read(killed.metrics)[-1].step
     again = launch(killed)

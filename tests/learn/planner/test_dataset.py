@@ -7,6 +7,8 @@ from journeyman.learn.planner.dataset import WorkflowDataset
 
 from .worlds import kitchen
 
+pytestmark = pytest.mark.training
+
 
 def documented() -> WorkflowDataset:
     return WorkflowDataset(

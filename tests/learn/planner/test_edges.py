@@ -21,6 +21,8 @@ from journeyman.learn.planner.edge_fit import CHAIN, LOOSE, MIXED, FitConfig, Li
 from journeyman.learn.planner.edge_link import Likely, Parents, link
 from journeyman.learn.planner.edges import Edges
 
+pytestmark = pytest.mark.training
+
 PLANS = Path(__file__).parents[2] / "data" / "worfbench" / "plans.jsonl.gz"
 QUICK = FitConfig(epochs=2, least_steps=0, bags=2)
 
@@ -70,7 +72,6 @@ def chain_of(n: int) -> Parents:
     return tuple((at - 1,) if at else () for at in range(n))
 
 
-@pytest.mark.training
 def test_plans_it_has_not_seen_are_linked_better_than_as_a_chain(plans: list[Linked]) -> None:
     edges = fit(plans[:260], embedder="hashing:384")
     test = plans[260:]

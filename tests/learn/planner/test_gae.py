@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from journeyman.learn.planner.gae import compute_gae
 
+pytestmark = pytest.mark.training
+
 numbers = st.floats(-5, 5)
 shares = st.floats(0, 1)
 

@@ -8,6 +8,8 @@ from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.loss import acyclicity, compute_supervised_loss, outcome_weights
 from journeyman.plan import Plan, Subtask
 
+pytestmark = pytest.mark.training
+
 
 def random_graph(seed: int, k: int) -> torch.Tensor:
     return torch.rand(k, k, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

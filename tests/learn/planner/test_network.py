@@ -17,6 +17,8 @@ from journeyman.policy import Card
 
 from .worlds import MODELS, TOOLS, kitchen
 
+pytestmark = pytest.mark.training
+
 SMALL = NetworkConfig(width=16, rank=8, dropout=0.0)
 TYPES = ("image", "text", "audio", "video")
 types = st.lists(st.sampled_from(TYPES), unique=True, max_size=2).map(tuple)

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from journeyman.errors import InputError
 from journeyman.learn.planner.selector import ModelSelector, State, States
 
+pytestmark = pytest.mark.training
+
 N, M, D, C, W = 40, 5, 7, 4, 6
 CLIP, VALUE, ENTROPY, KL = 0.2, 0.5, 0.01, 0.3
 

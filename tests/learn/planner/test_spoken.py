@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from journeyman.learn.planner.encode import clauses
 from journeyman.learn.planner.spoken import NAMED, TIMES, anchor_features, anchors, clause_features, times, totals
 
+pytestmark = pytest.mark.training
+
 
 @given(st.integers(1, 6), st.integers(0, 10**6))
 def test_how_often_a_card_is_asked_for_is_counted_over_all_ways_in_which_clauses_may_ask(q: int, seed: int) -> None:

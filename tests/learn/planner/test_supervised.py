@@ -19,6 +19,8 @@ from journeyman.learn.planner.watching import told, watchers
 
 from .worlds import HERE, MODELS, kitchen, office
 
+pytestmark = pytest.mark.training
+
 CONFIG = SupervisedConfig(epochs=20, network=NetworkConfig(width=32, rank=16), patience=20)
 
 
@@ -111,7 +113,6 @@ def start(folder: Path, epochs: int, stall: int, how: str) -> subprocess.Popen[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.training
 def test_kill_9_and_resume_lose_no_epoch_and_end_in_the_same_bytes(tmp_path: Path) -> None:
     with start(tmp_path / "whole", 5, 0, "new") as whole:
         assert whole.stdout is not None

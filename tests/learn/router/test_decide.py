@@ -15,6 +15,8 @@ from journeyman.learn.router.decide import Budget, decide, decide_one, row, tune
 from journeyman.learn.router.objective import Objective, parse
 from journeyman.policy import Forecast
 
+pytestmark = pytest.mark.training
+
 # Multiples that floats hold exactly, so that ties are ties in both paths.
 shares = st.integers(0, 16).map(lambda value: value / 16)
 unknown = st.just(math.nan)

@@ -11,6 +11,8 @@ from journeyman.stats import Floats
 from tests.learn.router.worlds import QUICK, directions, questions, specialists, table
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.training
+
 
 def test_workers_that_are_good_at_different_things_are_told_apart() -> None:
     chance = np.random.default_rng(0)
@@ -20,7 +22,6 @@ def test_workers_that_are_good_at_different_things_are_told_apart() -> None:
     assert truth[500:][np.arange(200), chosen].mean() > 0.75  # Either alone: about 0.5.
 
 
-@pytest.mark.training
 @pytest.mark.parametrize("rows", [12, 40, 150])
 def test_rows_that_tell_nothing_leave_the_best_single_worker(rows: int) -> None:
     abilities = np.array([0.3, 0.5, 0.55, 0.7])

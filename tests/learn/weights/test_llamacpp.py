@@ -63,6 +63,7 @@ def test_the_server_ends_with_the_block_whatever_happens_in_it(weights: Path) ->
     assert gone(served.pid)
 
 
+@pytest.mark.service
 def test_a_server_that_does_not_listen_to_reason_is_ended_all_the_same(
     weights: Path, on_path: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from journeyman.models import embedded_weights
 from journeyman.models.local import Local, peft_as_it_is
 from tests.support import tiny_models
 
+pytestmark = pytest.mark.training
+
 PROMPT = "three blue mugs to Oslo by 5 March, please"
 
 
@@ -51,7 +53,6 @@ def embedded(tmp_path: Path) -> Path:
     return adapter(tmp_path / "adapter", "embedded:small", embedded_weights("small"), ["q_proj", "v_proj", "down_proj"])
 
 
-@pytest.mark.training
 def test_the_merged_model_gives_the_logits_of_base_and_adapter(embedded: Path, tmp_path: Path) -> None:
     where = embedded_weights("small")
     base = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
@@ -68,7 +69,6 @@ def test_the_merged_model_gives_the_logits_of_base_and_adapter(embedded: Path, t
     assert found.compared > 1000
 
 
-@pytest.mark.training
 def test_a_model_made_of_the_embedded_one_speaks_its_dialect_and_keeps_its_tokenizer(embedded: Path, tmp_path: Path) -> None:
     folder = merge(embedded, tmp_path / "merged").folder
 
@@ -81,7 +81,6 @@ def test_a_model_made_of_the_embedded_one_speaks_its_dialect_and_keeps_its_token
     assert json.loads((folder / NOTE).read_text())["base_model"] == "embedded:small"
 
 
-@pytest.mark.training
 def test_weights_are_merged_in_float32_and_rounded_only_at_the_end(embedded: Path, tmp_path: Path) -> None:
     exact = merge(embedded, tmp_path / "exact")
     rounded = merge(embedded, tmp_path / "rounded", dtype="bfloat16")
@@ -93,7 +92,6 @@ def test_weights_are_merged_in_float32_and_rounded_only_at_the_end(embedded: Pat
     assert rounded.difference == exact.difference
 
 
-@pytest.mark.training
 def test_what_cannot_be_merged_leaves_nothing_behind(tmp_path: Path) -> None:
     tiny_models.save(tmp_path / "base", "Qwen2", tiny_models.byte_level(), tie_word_embeddings=True)
     other = adapter(tmp_path / "adapter", "embedded:small", tmp_path / "base", ["q_proj"])

@@ -17,6 +17,8 @@ from journeyman.learn.weights.job import Ended, TrainingJob, TrainingReport
 from journeyman.learn.weights.metrics import UpdateMetrics
 from journeyman.learn.weights.program import launch
 
+pytestmark = pytest.mark.training
+
 REPORT = TrainingReport(
     ended=Ended.FINISHED,
     reason="all 3 updates were made",

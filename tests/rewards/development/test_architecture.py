@@ -189,6 +189,7 @@ def test_a_preset_that_is_not_there_is_one_sentence() -> None:
         load("V3")
 
 
+@pytest.mark.service
 def test_only_a_part_of_the_standard_library_complies_with_v2() -> None:
     root = Path(ast.__file__).parent
     texts = [path.read_text("utf-8") for path in sorted(root.glob("[a-g]*.py"))]

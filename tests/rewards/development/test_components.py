@@ -17,6 +17,8 @@ from journeyman.sandbox.unsafe import Unsafe
 from journeyman.trace import ModelCall, Step, Trace
 from tests.support.traces import done, reply, used
 
+pytestmark = pytest.mark.service
+
 GOOD, BAD, LOST = (Checked(name=name, passed=passed) for name, passed in (("good", True), ("bad", False), ("lost", None)))
 SHOP = """
 def price(amount, member=False):

@@ -6,6 +6,8 @@ from journeyman.rewards.development.quality import CodeQuality
 from journeyman.rewards.development.work import Work
 from tests.support.traces import done
 
+pytestmark = pytest.mark.service
+
 CLEAN = '''
 def total(prices: list[float]) -> float:
     """The sum of what is above zero."""

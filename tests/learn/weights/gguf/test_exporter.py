@@ -25,6 +25,8 @@ from tests.learn.weights.gguf.test_families import differs_only_by_a_tie
 from tests.learn.weights.test_merge import adapter
 from tests.support import tiny_models
 
+pytestmark = pytest.mark.training
+
 SHOPPERS = ("three blue mugs to Oslo by 5 March", "2 green plates, ship to Bergen on 12 June", "a red bowl to Rome, please")
 
 
@@ -50,7 +52,6 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-@pytest.mark.training
 @pytest.mark.parametrize(("kind", "tie"), [("F32", 1e-4), ("F16", 2e-2)])
 def test_the_embedded_model_says_the_same_in_llama_cpp_on_fifty_prompts(kind: str, tie: float, tmp_path: Path) -> None:
     tokenizer, model = load(str(embedded_weights("base")), "")
@@ -62,7 +63,6 @@ def test_the_embedded_model_says_the_same_in_llama_cpp_on_fifty_prompts(kind: st
     assert ties == 0
 
 
-@pytest.mark.training
 def test_every_type_is_written_and_the_smaller_costs_more(small: Path, tmp_path: Path) -> None:
     export = GGUFExporter(small, threads=1).export(TYPES, out=tmp_path / "out")
 
@@ -77,7 +77,6 @@ def test_every_type_is_written_and_the_smaller_costs_more(small: Path, tmp_path:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(f"model-{kind}.gguf" for kind in TYPES)
 
 
-@pytest.mark.training
 def test_rows_that_a_type_cannot_take_are_told_of(tmp_path: Path) -> None:
     export = GGUFExporter(embedded_weights("small"), threads=1).export(["Q4_K_M", "F16"], out=tmp_path, measure=False)
 
@@ -87,7 +86,6 @@ def test_rows_that_a_type_cannot_take_are_told_of(tmp_path: Path) -> None:
     assert export.files[1].contents.replaced == ()
 
 
-@pytest.mark.training
 def test_an_adapter_is_merged_and_its_file_says_what_the_merged_model_says(tmp_path: Path) -> None:
     folder = adapter(tmp_path / "mine", "embedded:small", embedded_weights("small"), ["q_proj", "down_proj"])
 
@@ -105,7 +103,6 @@ def test_an_adapter_is_merged_and_its_file_says_what_the_merged_model_says(tmp_p
         assert not any(differs_only_by_a_tie(served, model, ids, 24, 1e-4) for ids in prompts(tokenizer)[:10])
 
 
-@pytest.mark.training
 def test_weights_in_several_files_and_in_bfloat16_are_read(small: Path, tmp_path: Path) -> None:
     one = GGUFExporter(small).convert("F32", tmp_path / "one.gguf")
     tensors = load_file(small / "model.safetensors")
@@ -124,7 +121,6 @@ def test_weights_in_several_files_and_in_bfloat16_are_read(small: Path, tmp_path
         assert torch.equal(torch.tensor(a.data).bfloat16().float(), torch.tensor(b.data))
 
 
-@pytest.mark.training
 def test_conversations_are_measured_with_the_models_own_reply(tmp_path: Path) -> None:
     messages = answer(Task(id="a", domain="oslo", question=SHOPPERS[0]), (), "terse")
     asked = [{"role": message.role, "content": message.content} for message in messages]
@@ -142,7 +138,6 @@ def changed(folder: Path, name: str, **settings: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
 
 
-@pytest.mark.training
 def test_what_llama_cpp_would_compute_otherwise_is_refused(small: Path) -> None:
     good = (small / "config.json").read_text()
     for settings, sentence in (
@@ -162,7 +157,6 @@ def test_what_llama_cpp_would_compute_otherwise_is_refused(small: Path) -> None:
     assert not list(small.glob(".gguf-*"))
 
 
-@pytest.mark.training
 def test_another_way_to_cut_texts_is_refused_unless_its_tokens_are_the_same(tmp_path: Path) -> None:
     small = tmp_path / "model"
     tiny_models.save(small, "Llama", tiny_models.byte_level(r"\p{L}+|\p{N}{1,2}|[^\p{L}\p{N}]+"))
@@ -172,7 +166,6 @@ def test_another_way_to_cut_texts_is_refused_unless_its_tokens_are_the_same(tmp_
         GGUFExporter(small, pre_tokenizer="qwen2").convert("F32")
 
 
-@pytest.mark.training
 def test_another_architecture_is_left_to_llama_cpps_own_converter(small: Path, tmp_path: Path, monkeypatch: Any) -> None:
     ours = GGUFExporter(small).convert("F32", tmp_path / "ours.gguf")
     changed(small, "config.json", architectures=["UnheardOfForCausalLM"])
@@ -199,7 +192,6 @@ def test_another_architecture_is_left_to_llama_cpps_own_converter(small: Path, t
         GGUFExporter(small).convert("Q8_0")
 
 
-@pytest.mark.training
 def test_broken_weights_are_a_sentence_with_the_file(small: Path) -> None:
     whole = (small / "model.safetensors").read_bytes()
     (small / "model.safetensors").write_bytes(whole[: len(whole) // 2])

@@ -16,6 +16,8 @@ from journeyman.learn.weights.gguf.probe import TEXTS
 from tests.support import tiny_models
 from tests.support.tiny_models import byte_level, corpus, pieces
 
+pytestmark = pytest.mark.training
+
 PROMPTS = [line[: 12 + 3 * number] for number, line in zip(range(50), corpus(), strict=False)]
 NEW = 24
 YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 64}
@@ -70,7 +72,6 @@ EXACT = 1e-4
 """For everybody else."""
 
 
-@pytest.mark.training
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_random_model_of_each_family_says_the_same_in_llama_cpp(family: str, tmp_path: Path) -> None:
     kind, make, settings = FAMILIES[family]

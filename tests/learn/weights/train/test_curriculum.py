@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from journeyman.learn.weights.train.curriculum import Curriculum
 
+pytestmark = pytest.mark.training
+
 TASKS = [f"task-{number}" for number in range(20)]
 SEEN = st.lists(
     st.tuples(st.sampled_from(TASKS), st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=8)), min_size=1, max_size=12

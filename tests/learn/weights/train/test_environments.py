@@ -9,6 +9,8 @@ from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.train.run import _world
 from journeyman.task import Task
 
+pytestmark = pytest.mark.training
+
 
 class Shop:
     """A world."""

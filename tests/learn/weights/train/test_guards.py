@@ -10,6 +10,8 @@ from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.metrics import UpdateMetrics
 from journeyman.learn.weights.train import guards
 
+pytestmark = pytest.mark.training
+
 CURVES = Path(__file__).parent / "curves"
 HEALTHY = sorted(path.stem for path in CURVES.glob("*-healthy.jsonl"))
 COLLAPSED = sorted(path.stem for path in CURVES.glob("*-collapsed.jsonl"))

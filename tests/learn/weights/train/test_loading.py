@@ -30,6 +30,8 @@ from journeyman.learn.weights.train.loading import LoadedModel, load, save_adapt
 from journeyman.models import WEIGHTS
 from journeyman.models.local import load as load_to_decode
 
+pytestmark = pytest.mark.training
+
 SMALL: dict[str, Any] = {
     "vocab_size": 1330,
     "hidden_size": 16,

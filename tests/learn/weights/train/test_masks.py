@@ -16,6 +16,8 @@ from transformers import AutoTokenizer
 from journeyman.learn.weights.train.masks import RowEncoder, Tokens
 from journeyman.models import WEIGHTS
 
+pytestmark = pytest.mark.training
+
 TEMPLATES = Path("tests/data/chat_templates")
 SPECIAL = (
     *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|begin_of_text|>"),

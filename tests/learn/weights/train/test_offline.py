@@ -22,6 +22,8 @@ from journeyman.learn.weights.train.offline import CAP, WINDOW, OfflineGRPOTrain
 from journeyman.learn.weights.train.sampling import groups
 from tests.support import grpo
 
+pytestmark = pytest.mark.training
+
 
 def row(number: int = 0, **parts: Any) -> CompletionGroup:
     task = grpo.TASKS[number]
@@ -197,7 +199,6 @@ def test_groups_stay_together_and_come_once_in_a_round(tmp_path: Path) -> None:
     assert all(batch[at + 1] == batch[at] + 1 for batch in batches for at in (0, 1, 3, 4))
 
 
-@pytest.mark.training
 def test_it_makes_likelier_what_was_better(tmp_path: Path) -> None:
     trainer = made(tmp_path, [row(number) for number in range(4)], max_steps=6, learning_rate=1e-3)
     before = [sum(found) for found in trainer._said(trainer._rows)]

@@ -19,6 +19,8 @@ from journeyman.trace import Trace
 from tests.support.grpo import TASKS, Judge, by_length
 from tests.support.grpo import work as small_work
 
+pytestmark = pytest.mark.training
+
 
 def work(folder: Path, judge: Judge | None = None, **settings: Any) -> Any:
     """At a temperature at which the few first words differ."""
@@ -95,7 +97,6 @@ def test_an_unknown_reward_is_no_zero(tmp_path: Path) -> None:
     assert logs(trainer)[0]["unknown"] == 0.5
 
 
-@pytest.mark.training
 def test_when_nothing_can_be_judged_nothing_is_learned(tmp_path: Path) -> None:
     trainer = grpo(work(tmp_path, Judge(lambda trace: None)))
     before = adapter(trainer)
@@ -105,7 +106,6 @@ def test_when_nothing_can_be_judged_nothing_is_learned(tmp_path: Path) -> None:
     assert trainer.curriculum.pass_rate is None
 
 
-@pytest.mark.training
 def test_prompts_without_spread_are_replaced_by_others(tmp_path: Path) -> None:
     dull = {task.id for task in TASKS[:5]}
     judge = Judge(lambda trace: 0.0 if trace.task_id in dull else by_length(trace))
@@ -123,7 +123,6 @@ def test_prompts_without_spread_are_replaced_by_others(tmp_path: Path) -> None:
     assert max(entry["curriculum/dull"] for entry in logs(trainer)) > 0
 
 
-@pytest.mark.training
 def test_replaced_completions_come_with_their_own_rewards(tmp_path: Path) -> None:
     dull = {task.id for task in TASKS[:5]}
     judge = Judge(lambda trace: 0.0 if trace.task_id in dull else by_length(trace))
@@ -144,7 +143,6 @@ def test_replaced_completions_come_with_their_own_rewards(tmp_path: Path) -> Non
             ]
 
 
-@pytest.mark.training
 def test_the_same_seed_gives_the_same_adapter(tmp_path: Path) -> None:
     found = []
     for name in ("a", "b"):
@@ -154,7 +152,6 @@ def test_the_same_seed_gives_the_same_adapter(tmp_path: Path) -> None:
     assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
 
 
-@pytest.mark.training
 def test_a_resumed_run_draws_and_learns_the_same(tmp_path: Path) -> None:
     whole, judge = Judge(by_length), Judge(by_length)
     trainer: Any = grpo(work(tmp_path / "whole", whole, max_steps=4))
@@ -236,7 +233,6 @@ def test_merged_weights_compute_the_same_and_leave_no_trace(tmp_path: Path) -> N
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-@pytest.mark.training
 def test_a_batch_that_holds_no_whole_group_is_written_with_the_next_ones(tmp_path: Path) -> None:
     judge = Judge(by_length)
     settings = {"per_device_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 6, "max_steps": 3}
@@ -253,7 +249,6 @@ def test_an_epoch_is_every_task_once(tmp_path: Path) -> None:
     assert trainer.args.max_steps == len(TASKS) * 4 // 8
 
 
-@pytest.mark.training
 def test_beta_measures_the_distance_without_a_second_adapter(tmp_path: Path) -> None:
     trainer = grpo(work(tmp_path, Judge(by_length), beta=0.1))
     trainer.train()

@@ -1,10 +1,13 @@
 """Which completion is preferred to which."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion
 from journeyman.learn.weights.train.pairs import MARGIN, PreferencePair, pairs
+
+pytestmark = pytest.mark.training
 
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 

@@ -23,6 +23,8 @@ from journeyman.learn.weights.train.loading import load
 from journeyman.learn.weights.train.preference import dpo, kto, rft
 from journeyman.learn.weights.train.trackers import trackers
 
+pytestmark = pytest.mark.training
+
 CHATML = Path("tests/data/chat_templates/chatml.jinja")
 PROMPT = ({"role": "user", "content": "WWW"},)
 END = "<|im_end|>"
@@ -198,7 +200,6 @@ def test_kto_needs_something_to_compare_with(made: TrainingSetup) -> None:
         kto(with_rows(made, labels((answer("a"), True), (answer("b"), False)), per_device_batch_size=1))
 
 
-@pytest.mark.training
 def test_curves_go_into_the_folder_of_the_run(made: TrainingSetup) -> None:
     work = with_rows(made, labels((answer("a"), True), (answer("b"), False)))
     trainer = kto(replace(work, callbacks=trackers(work.config, work.job)))

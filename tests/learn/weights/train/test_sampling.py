@@ -19,6 +19,8 @@ from journeyman.learn.weights.train.masks import RowEncoder
 from journeyman.learn.weights.train.sampling import Completion, Sampling, attempt, groups, labelled, sample
 from tests.support.grpo import TASKS, Judge, by_length, put, work
 
+pytestmark = pytest.mark.training
+
 HOW = Sampling(generations=3, temperature=1.5, max_tokens=12, seed=5)
 
 

@@ -17,7 +17,7 @@ from journeyman.task import Task
 from journeyman.trace import Trace
 from tests.support.grpo import Judge, work
 
-pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning")
+pytestmark = [pytest.mark.training, pytest.mark.filterwarnings("ignore:You are using 'environment_factory':UserWarning")]
 TASKS = tuple(Task(id=item, question=f"price of {item} please", answer=price) for item, price in (("mug", "7"), ("lamp", "9")))
 CALL = '<tool_call>\n{"name": "price", "arguments": {"item": "%s"}}\n</tool_call><|im_end|>'
 
@@ -133,7 +133,6 @@ def test_a_tool_that_fails_is_an_answer(tmp_path: Path) -> None:
     assert all(trace.reply == "sorry" for trace in judge.asked[0])
 
 
-@pytest.mark.training
 def test_worlds_are_made_once_and_used_again(tmp_path: Path) -> None:
     Shop.made = 0
     judge = Judge(solved)
