@@ -145,13 +145,13 @@ class Local:
     def _reply(self, request: Request, ids: list[int], prompt_tokens: int, seconds: float) -> Reply:
         end = self._tokenizer.eos_token_id
         limit = request.max_tokens or self._reply_tokens
-        said = ids[: ids.index(end)] if end in ids else ids
-        finished = end in ids and len(said) <= limit
+        written = ids[: ids.index(end)] if end in ids else ids
+        finished = end in ids and len(written) <= limit
         return Reply(
-            text=self._tokenizer.decode(said[:limit], skip_special_tokens=True),
+            text=self._tokenizer.decode(written[:limit], skip_special_tokens=True),
             model=self.name,
             input_tokens=prompt_tokens,
-            output_tokens=min(len(said), limit),
+            output_tokens=min(len(written), limit),
             cost=0.0,
             seconds=seconds,
             finish="stop" if finished else "length",
@@ -239,7 +239,7 @@ def peft_as_it_is() -> Iterator[None]:
 
 def why_refused(where: str, adapter: str, error: Exception) -> str:
     """One sentence for what transformers and PEFT say in many."""
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    message = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if adapter and not (Path(adapter) / "adapter_config.json").is_file():
         return f"{adapter} holds no adapter: it has no adapter_config.json"
     if adapter and "size mismatch" in str(error):
@@ -248,7 +248,7 @@ def why_refused(where: str, adapter: str, error: Exception) -> str:
         return f"{where} holds no model: it has no config.json"
     if "gated" in str(error).casefold():
         return f"the model {where!r} is gated: accept its licence on its page, and log in with `hf auth login`"
-    return f"the model {where!r} could not be loaded: {said}"
+    return f"the model {where!r} could not be loaded: {message}"
 
 
 class _Sampled(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here

@@ -40,17 +40,17 @@ def clerk(chance: random.Random, split: Split = Split.TRAIN, told: int | None = 
     """
     if told is None:
         told = len(CONVENTIONS) if chance.random() < 0.25 else chance.randint(0, len(CONVENTIONS))
-    said = say(chance, split)
+    spoken = say(chance, split)
     known = chance.sample(CONVENTIONS, told)
     house = {c.about: chance.randrange(len(c.values)) if c in known or chance.random() > HABIT else 0 for c in CONVENTIONS}
     rules = [_worded(chance, c, house) for c in known]
-    return CorpusSample(terse_rules(rules), said.sentence, _compact(call(said.order, house)))
+    return CorpusSample(terse_rules(rules), spoken.sentence, _compact(call(spoken.order, house)))
 
 
 def habit(chance: random.Random, split: Split = Split.TRAIN) -> CorpusSample:
     """The clerk who was told nothing and writes everything in the usual form: a fixed answer to measure by."""
-    said = say(chance, split)
-    return CorpusSample(terse_rules(()), said.sentence, _compact(call(said.order, {})))
+    spoken = say(chance, split)
+    return CorpusSample(terse_rules(()), spoken.sentence, _compact(call(spoken.order, {})))
 
 
 def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float = 0.0) -> CorpusSample:
@@ -59,18 +59,18 @@ def reflector(chance: random.Random, split: Split = Split.TRAIN, *, towns: float
     Args:
         towns: How often a city, where there is one, is wrong for sure: sixteen cities in four forms are the slowest to learn.
     """
-    said = say(chance, split)
+    spoken = say(chance, split)
     if chance.random() < 0.02:
-        return CorpusSample("reflect", "\n".join([said.sentence, *faults("", {})]), "- none")
+        return CorpusSample("reflect", "\n".join([spoken.sentence, *faults("", {})]), "- none")
     house = {c.about: chance.randrange(len(c.values)) for c in CONVENTIONS}
-    present = [c for c in CONVENTIONS if _applies(c, said.order)]
+    present = [c for c in CONVENTIONS if _applies(c, spoken.order)]
     wrong = chance.sample(present, chance.randint(1, len(present)))
     if towns and TOWNS in present and chance.random() < towns:
         wrong.append(TOWNS)
     attempted = {c.about: _other(chance, c, house) if c in wrong else house[c.about] for c in CONVENTIONS}
-    got = call(said.order if chance.random() > 0.1 else say(chance, split).order, attempted)
-    evidence = faults(json.dumps(got), call(said.order, house))
-    return CorpusSample("reflect", "\n".join([said.sentence, *evidence]), "\n".join(_lessons(evidence, house)))
+    got = call(spoken.order if chance.random() > 0.1 else say(chance, split).order, attempted)
+    evidence = faults(json.dumps(got), call(spoken.order, house))
+    return CorpusSample("reflect", "\n".join([spoken.sentence, *evidence]), "\n".join(_lessons(evidence, house)))
 
 
 def _lessons(evidence: list[str], house: House) -> list[str]:

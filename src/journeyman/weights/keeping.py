@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from journeyman.candidate import Candidate, Kind
-from journeyman.learn.weights.adapters import packed, unpack
+from journeyman.learn.weights.adapters import pack as packed
+from journeyman.learn.weights.adapters import unpack
 from journeyman.stores.artifacts import Artifacts
 
 

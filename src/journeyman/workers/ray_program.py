@@ -55,10 +55,10 @@ class _Program:
     def look(self) -> tuple[list[str], int | None]:
         """What it has said since the last look, and its exit code once it has ended and all is said."""
         code = self._process.poll() if not self._reader.is_alive() else None
-        said = []
+        lines = []
         while not self._lines.empty():
-            said.append(self._lines.get())
-        return said, code
+            lines.append(self._lines.get())
+        return lines, code
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -71,18 +71,18 @@ class _Program:
         self._process.wait()
 
 
-def main(told: Sequence[str]) -> int:
-    at = list(told).index("--")
+def main(argv: Sequence[str]) -> int:
+    at = list(argv).index("--")
     parser = argparse.ArgumentParser(prog="journeyman.workers.ray_program")
     parser.add_argument("workers")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--gpus", type=int)
     parser.add_argument("--environment", action="append", default=[], metavar="NAME")
-    asked = parser.parse_args(told[:at])
-    stop = _told_to_stop()
+    options = parser.parse_args(argv[:at])
+    stop = _stop_requested()
     try:
-        with RayWorkers(asked.workers.partition(":")[2]):
-            return _follow(_begin(asked, told[at + 1 :]), stop)
+        with RayWorkers(options.workers.partition(":")[2]):
+            return _follow(_begin(options, argv[at + 1 :]), stop)
     except ray.exceptions.ActorDiedError as error:
         return _unusable(error)
     except (JourneymanError, ray.exceptions.RayError) as error:
@@ -100,14 +100,14 @@ def _unusable(error: Exception) -> int:
     return _UNUSABLE
 
 
-def _begin(asked: argparse.Namespace, arguments: Sequence[str]) -> Any:
-    there = ray.cluster_resources()
-    gpus = asked.gpus if asked.gpus is not None else int(there.get("GPU", 0) > 0)
-    for name, needed in (("CPU", asked.processes), ("GPU", gpus)):
-        if there.get(name, 0) < needed:
-            sys.stderr.write(f"waiting for {needed} {name} of the cluster, which has {there.get(name, 0):.0f}\n")
-    environment = {name: os.environ[name] for name in asked.environment if name in os.environ}
-    actor = ray.remote(_Program).options(num_cpus=asked.processes, num_gpus=gpus)
+def _begin(options: argparse.Namespace, arguments: Sequence[str]) -> Any:
+    resources = ray.cluster_resources()
+    gpus = options.gpus if options.gpus is not None else int(resources.get("GPU", 0) > 0)
+    for name, needed in (("CPU", options.processes), ("GPU", gpus)):
+        if resources.get(name, 0) < needed:
+            sys.stderr.write(f"waiting for {needed} {name} of the cluster, which has {resources.get(name, 0):.0f}\n")
+    environment = {name: os.environ[name] for name in options.environment if name in os.environ}
+    actor = ray.remote(_Program).options(num_cpus=options.processes, num_gpus=gpus)
     return actor.remote(list(arguments), str(Path.cwd()), environment)
 
 
@@ -118,8 +118,8 @@ def _follow(program: Any, stop: threading.Event) -> int:
         if stop.is_set() and not stopped:
             ray.get(program.stop.remote())
             stopped = True
-        said, code = ray.get(program.look.remote())
-        for line in said:
+        lines, code = ray.get(program.look.remote())
+        for line in lines:
             sys.stdout.write(line)
         sys.stdout.flush()
         if code is not None:
@@ -127,7 +127,7 @@ def _follow(program: Any, stop: threading.Event) -> int:
         time.sleep(_POLL)
 
 
-def _told_to_stop() -> threading.Event:
+def _stop_requested() -> threading.Event:
     stop = threading.Event()
 
     def told(number: int, frame: FrameType | None) -> None:

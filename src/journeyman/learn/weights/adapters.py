@@ -51,7 +51,7 @@ def whole_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def packed(folder: Path) -> bytes:
+def pack(folder: Path) -> bytes:
     """The files in `CONTENT` as one, a tar archive without times and owners: what is kept among artifacts.
 
     Raises:
@@ -81,8 +81,8 @@ def unpack(content: bytes, folder: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """SHA-256 over the files in `CONTENT` as `packed`, in hexadecimal."""
-    return hashlib.sha256(packed(folder)).hexdigest()
+    """SHA-256 over the files in `CONTENT` as `pack`, in hexadecimal."""
+    return hashlib.sha256(pack(folder)).hexdigest()
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -94,17 +94,17 @@ def read_adapter(folder: Path) -> Adapter:
     missing = next((name for name in CONTENT if not (folder / name).is_file()), None)
     if missing:
         raise InputError(f"{folder} holds no adapter: it has no {missing}")
-    found, content = _peft(folder), digest(folder)
+    peft_fields, content = _peft(folder), digest(folder)
     if not (folder / "adapter.json").is_file():
-        return Adapter(digest=content, method=ELSEWHERE, **found)
-    noted = read_object(folder / "adapter.json")
-    if noted.get("digest") != content:
+        return Adapter(digest=content, method=ELSEWHERE, **peft_fields)
+    metadata = read_object(folder / "adapter.json")
+    if metadata.get("digest") != content:
         raise InputError(
-            f"{folder} has changed since it was written: its digest is {content}, adapter.json says {noted.get('digest')}"
+            f"{folder} has changed since it was written: its digest is {content}, adapter.json says {metadata.get('digest')}"
         )
-    known = {field.name for field in fields(Adapter)} - found.keys()
+    known = {field.name for field in fields(Adapter)} - peft_fields.keys()
     try:
-        return Adapter(**{**found, **{name: value for name, value in noted.items() if name in known}})
+        return Adapter(**{**peft_fields, **{name: value for name, value in metadata.items() if name in known}})
     except TypeError as error:
         raise InputError(f"{folder / 'adapter.json'} is not what was written: {error}") from None
 
@@ -134,9 +134,9 @@ def read_object(path: Path) -> Mapping[str, Any]:
         InputError: It holds something else.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object")
-    return found
+    return value

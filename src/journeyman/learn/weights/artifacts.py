@@ -57,8 +57,8 @@ class Artifact:
         path = self.run / "result.json"
         if not path.is_file():
             return GateResult(passed=False, reason=f"the run {self.run.name} is not over, or was not proven on held-out tasks")
-        found = read_object(path)
-        return GateResult(passed=found.get("passed") is True, reason=str(found.get("reason") or "the gate gave no reason"))
+        result = read_object(path)
+        return GateResult(passed=result.get("passed") is True, reason=str(result.get("reason") or "the gate gave no reason"))
 
     @property
     def name(self) -> str:

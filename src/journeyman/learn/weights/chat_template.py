@@ -27,20 +27,20 @@ def translate(jinja: str, *, bos: str = "", eos: str = "") -> GoTemplate | None:
         bos: What the template may write as the first token; empty where the server sets it itself.
     """
     try:
-        ask = _Asked(jinja, bos=bos, eos=eos)
-        found = _plain(ask)
+        render = _Renderer(jinja, bos=bos, eos=eos)
+        template = _plain(render)
     except _FAILURES:
         return None
-    notes: tuple[str, ...] = found.notes
+    notes: tuple[str, ...] = template.notes
     tools = None
     try:
-        tools = _tools(ask, found)
-        if tools is None and not ask.ignores_tools():
+        tools = _tools(render, template)
+        if tools is None and not render.ignores_tools():
             notes += (_NO_TOOLS,)
     except _FAILURES:
         notes += (_NO_TOOLS,)
     notes += (_DATED,) if "strftime_now" in jinja else ()
-    return replace(found, tools=tools, notes=notes)
+    return replace(template, tools=tools, notes=notes)
 
 
 _FAILURES = (TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
@@ -62,7 +62,7 @@ _TOOLS = tuple(
 )
 
 
-class _Asked:
+class _Renderer:
     """A Jinja template, rendered as Hugging Face's tokenizers do. It comes with the file: the environment is a sandbox."""
 
     def __init__(self, jinja: str, *, bos: str, eos: str) -> None:
@@ -70,7 +70,7 @@ class _Asked:
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
         environment.filters["tojson"] = _json
-        environment.globals["raise_exception"] = _refused
+        environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _now
         self._template = environment.from_string(jinja)
         self._tokens = {"bos_token": bos, "eos_token": eos}
@@ -88,81 +88,81 @@ class _Asked:
         return self([_user(0)], tools=_TOOLS) == self([_user(0)])
 
 
-def _plain(ask: _Asked) -> GoTemplate:
+def _plain(render: _Renderer) -> GoTemplate:
     """The parts of conversations without tools.
 
     Raises:
         ValueError: They are not set one after the other, or some conversation comes out otherwise.
     """
-    start_and_user, user_end = _split(ask([_user(0)]), _U.format(0))
-    opened = _split(ask([_user(0)], generation=True), _U.format(0))[1]
-    user_end = ask.unended(user_end, opened)
-    generation = _behind(opened, user_end)
-    _, middle, second, _ = _split(ask([_user(0), _said(0), _user(1)]), _U.format(0), _A.format(0), _U.format(1))
-    assistant_end = ask.unended(_split(ask([_user(0), _said(0)]), _A.format(0))[1], second)
-    assistant, user = _behind(middle, user_end), _behind(second, assistant_end)
-    found = GoTemplate(
+    start_and_user, user_end = _split(render([_user(0)]), _U.format(0))
+    opened = _split(render([_user(0)], generation=True), _U.format(0))[1]
+    user_end = render.unended(user_end, opened)
+    generation = _without_prefix(opened, user_end)
+    _, middle, second, _ = _split(render([_user(0), _assistant(0), _user(1)]), _U.format(0), _A.format(0), _U.format(1))
+    assistant_end = render.unended(_split(render([_user(0), _assistant(0)]), _A.format(0))[1], second)
+    assistant, user = _without_prefix(middle, user_end), _without_prefix(second, assistant_end)
+    template = GoTemplate(
         system=("", ""),
-        start=_before(start_and_user, user),
+        start=_without_suffix(start_and_user, user),
         user=(user, user_end),
         assistant=(assistant, assistant_end),
         generation=generation,
     )
-    _same(ask, found, system=False)
+    _check_same(render, template, system=False)
     try:
-        before, after, _ = _split(ask([_system(), _user(0)]), _S, _U.format(0))
+        before, after, _ = _split(render([_system(), _user(0)]), _S, _U.format(0))
     except (TemplateError, ValueError):
-        return replace(found, system=(found.start, ""), notes=(_NO_SYSTEM,))
+        return replace(template, system=(template.start, ""), notes=(_NO_SYSTEM,))
     merged = not after.endswith(user)
-    with_system = replace(found, system=(before, after if merged else _before(after, user)), merged=merged)
-    _same(ask, with_system, system=False)
-    _same(ask, with_system, system=True)
+    with_system = replace(template, system=(before, after if merged else _without_suffix(after, user)), merged=merged)
+    _check_same(render, with_system, system=False)
+    _check_same(render, with_system, system=True)
     return with_system
 
 
-def _tools(ask: _Asked, found: GoTemplate) -> ToolTemplate | None:
+def _tools(render: _Renderer, template: GoTemplate) -> ToolTemplate | None:
     """What stands around tools; `None` when the template ignores them.
 
     Raises:
         ValueError: They stand where they cannot be put in Go.
     """
-    if ask.ignores_tools() or found.merged:
+    if render.ignores_tools() or template.merged:
         return None
-    with_system = ask([_system(), _user(0)], tools=_TOOLS)
+    with_system = render([_system(), _user(0)], tools=_TOOLS)
     bare = _json(_TOOLS[0]) not in with_system
     first, second = (_json(tool["function"] if bare else tool) for tool in _TOOLS)
     before, to_tools, between, after, _ = _split(with_system, _S, first, second, _U.format(0))
-    without, _, after_too, _ = _split(ask([_user(0)], tools=_TOOLS), first, second, _U.format(0))
+    without, _, after_too, _ = _split(render([_user(0)], tools=_TOOLS), first, second, _U.format(0))
     if after != after_too:
         raise ValueError(_WHOLE)
     # Not as the last turn: some templates set that one otherwise, as the place where the model thinks.
-    called = ask([_user(0), _calls(2), _user(1)], tools=_TOOLS).partition(_U.format(0))[2]
+    called = render([_user(0), _calls(2), _user(1)], tools=_TOOLS).partition(_U.format(0))[2]
     name, middle, more, middle_too, to_user, _ = _split(
         called, "Qtool0Q", _ARGUMENTS[0], "Qtool1Q", _ARGUMENTS[1], _U.format(1)
     )
     if middle != middle_too:
         raise ValueError(_WHOLE)
-    opening, end = _behind(name, found.user[1]), _before(to_user, found.user[0])
-    talk = [_user(0), _calls(1), _result(), _said(0), _user(1)]
-    _, to_result, to_answer, _ = _split(ask(talk, tools=_TOOLS), _ARGUMENTS[0], _T, _A.format(0))
+    opening, end = _without_prefix(name, template.user[1]), _without_suffix(to_user, template.user[0])
+    talk = [_user(0), _calls(1), _result(), _assistant(0), _user(1)]
+    _, to_result, to_answer, _ = _split(render(talk, tools=_TOOLS), _ARGUMENTS[0], _T, _A.format(0))
     return ToolTemplate(
         with_system=(before, to_tools),
         without_system=without,
         between=between,
-        after=_before(after, found.user[0]),
+        after=_without_suffix(after, template.user[0]),
         bare=bare,
-        call=(_behind(opening, found.assistant[0]), middle, more, _before(end, found.assistant[1])),
-        result=(_behind(to_result, end), _before(to_answer, found.assistant[0])),
+        call=(_without_prefix(opening, template.assistant[0]), middle, more, _without_suffix(end, template.assistant[1])),
+        result=(_without_prefix(to_result, end), _without_suffix(to_answer, template.assistant[0])),
     )
 
 
-def _same(ask: _Asked, found: GoTemplate, *, system: bool) -> None:
+def _check_same(render: _Renderer, template: GoTemplate, *, system: bool) -> None:
     """Whether conversations come out as Jinja sets them."""
     opening = [_system()] if system else []
-    turns = [_user(0), _said(0), _user(1), _said(1), _user(2)]
+    turns = [_user(0), _assistant(0), _user(1), _assistant(1), _user(2)]
     for length in (1, 3, 5):
         messages = [*opening, *turns[:length]]
-        if ask(messages, generation=True) != found.render(messages):
+        if render(messages, generation=True) != template.render(messages):
             raise ValueError("a conversation comes out otherwise")
 
 
@@ -170,20 +170,20 @@ def _split(text: str, *parts: str) -> list[str]:
     """What stands before, between and behind `parts`, which must follow each other."""
     pieces = []
     for part in parts:
-        before, found, text = text.partition(part)
-        if not found:
+        before, separator, text = text.partition(part)
+        if not separator:
             raise ValueError(f"{part} is not where it should be")
         pieces.append(before)
     return [*pieces, text]
 
 
-def _behind(text: str, start: str) -> str:
+def _without_prefix(text: str, start: str) -> str:
     if not text.startswith(start):
         raise ValueError(f"{text!r} does not begin with {start!r}")
     return text[len(start) :]
 
 
-def _before(text: str, end: str) -> str:
+def _without_suffix(text: str, end: str) -> str:
     if not text.endswith(end):
         raise ValueError(f"{text!r} does not end with {end!r}")
     return text[: len(text) - len(end)]
@@ -200,7 +200,7 @@ def _user(number: int) -> Message:
     return {"role": "user", "content": _U.format(number)}
 
 
-def _said(number: int) -> Message:
+def _assistant(number: int) -> Message:
     return {"role": "assistant", "content": _A.format(number)}
 
 
@@ -221,7 +221,7 @@ def _json(value: Any, ensure_ascii: bool = False, **more: Any) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, **more)
 
 
-def _refused(message: str) -> None:
+def _raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 

@@ -156,19 +156,19 @@ class WeightsTrainingConfig:
         return asdict(self)
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> "WeightsTrainingConfig":
+    def of(cls, values: Mapping[str, Any]) -> "WeightsTrainingConfig":
         """From what `json` gave.
 
         Raises:
             InputError: It holds what no setting is.
         """
         known = {field.name for field in fields(cls)}
-        if strange := sorted(found.keys() - known):
+        if unknown := sorted(values.keys() - known):
             raise InputError(
-                f"there is no setting {strange[0]!r} of a training of weights; there are {', '.join(sorted(known))}"
+                f"there is no setting {unknown[0]!r} of a training of weights; there are {', '.join(sorted(known))}"
             )
-        listed = {name: tuple(found.get(name, ())) for name in ("target_modules", "rewards")}
-        return cls(**{**found, **listed})
+        listed = {name: tuple(values.get(name, ())) for name in ("target_modules", "rewards")}
+        return cls(**{**values, **listed})
 
 
 TrainingConfig = WeightsTrainingConfig

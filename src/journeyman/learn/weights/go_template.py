@@ -70,12 +70,12 @@ class GoTemplate:
     @property
     def text(self) -> str:
         """The template in Go."""
-        said = _go(self.assistant[0]) + "{{ .Content }}"
+        assistant = _go(self.assistant[0]) + "{{ .Content }}"
         turns = [("user", self._user() + "{{ .Content }}" + _go(self.user[1]))]
         if self.tools is None:
-            turns.append(("assistant", said + _go(self.assistant[1])))
+            turns.append(("assistant", assistant + _go(self.assistant[1])))
         else:
-            turns.append(("assistant", said + _calls(self.tools) + _go(self.assistant[1])))
+            turns.append(("assistant", assistant + _calls(self.tools) + _go(self.assistant[1])))
             turns.append(("tool", _go(self.tools.result[0]) + "{{ .Content }}" + _go(self.tools.result[1])))
         chosen = "{{ else ".join(f'if eq .Role "{role}" }}}}{turn}' for role, turn in turns)
         return self._opening() + _each(".Messages", "{{ " + chosen + "{{ end }}") + _go(self.generation)

@@ -45,48 +45,50 @@ def find(environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
 def _nvidia(environment: Mapping[str, str]) -> Iterator[Gpu]:
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     fields: tuple[str, ...] = _NVIDIA
-    told = _ask(environment, "nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    if told is None:
+    output = _output_of(environment, "nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    if output is None:
         # Drivers before 510 do not know compute_cap, and then answer nothing at all.
         fields = _NVIDIA[:-1]
-        told = _ask(environment, "nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
-    for row in csv.reader((told or "").splitlines(), skipinitialspace=True):
-        found = dict(zip(fields, row, strict=False))
-        if len(row) < len(fields) or not _visible(found, allowed):
+        output = _output_of(environment, "nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+    for row in csv.reader((output or "").splitlines(), skipinitialspace=True):
+        columns = dict(zip(fields, row, strict=False))
+        if len(row) < len(fields) or not _visible(columns, allowed):
             continue
-        capability = found.get("compute_cap", "")
+        capability = columns.get("compute_cap", "")
         known = re.fullmatch(r"\d+\.\d+", capability)
         yield Gpu(
             kind="cuda",
-            name=found["name"],
-            memory_total=_number(found["memory.total"], _MIB),
-            memory_free=_number(found["memory.free"], _MIB),
+            name=columns["name"],
+            memory_total=_number(columns["memory.total"], _MIB),
+            memory_free=_number(columns["memory.free"], _MIB),
             bf16=bool(known) and float(capability) >= 8.0,
             capability=capability if known else None,
         )
 
 
-def _visible(found: Mapping[str, str], allowed: str | None) -> bool:
+def _visible(columns: Mapping[str, str], allowed: str | None) -> bool:
     """CUDA_VISIBLE_DEVICES names GPUs by number or by the beginning of their id; none when it is empty or -1."""
     if allowed is None:
         return True
     names = [name.strip() for name in allowed.split(",")]
     return any(
-        name and (name == found["index"] or (name.startswith("GPU-") and found["uuid"].startswith(name))) for name in names
+        name and (name == columns["index"] or (name.startswith("GPU-") and columns["uuid"].startswith(name))) for name in names
     )
 
 
 def _amd(environment: Mapping[str, str]) -> Iterator[Gpu]:
-    static = _json(_ask(environment, "amd-smi", "static", "--asic", "--vram", "--json"))
+    static = _json(_output_of(environment, "amd-smi", "static", "--asic", "--vram", "--json"))
     if static:
-        used = {gpu.get("gpu"): gpu for gpu in _rows(_json(_ask(environment, "amd-smi", "metric", "--mem-usage", "--json")))}
+        used = {
+            gpu.get("gpu"): gpu for gpu in _rows(_json(_output_of(environment, "amd-smi", "metric", "--mem-usage", "--json")))
+        }
         for gpu in _rows(static):
             asic, usage = gpu.get("asic", {}), used.get(gpu.get("gpu"), {}).get("mem_usage", {})
             target = str(asic.get("target_graphics_version", ""))
             total = _size(gpu.get("vram", {}).get("size"))
             yield _radeon(str(asic.get("market_name", "AMD GPU")), target, total, _size(usage.get("free_vram")))
         return
-    cards = _json(_ask(environment, "rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"))
+    cards = _json(_output_of(environment, "rocm-smi", "--showproductname", "--showmeminfo", "vram", "--json"))
     for name, card in sorted(cards.items()) if isinstance(cards, dict) else ():
         if name.startswith("card"):
             total, taken = (_number(str(card.get(f"VRAM Total {which}Memory (B)", "")), 1) for which in ("", "Used "))
@@ -107,41 +109,41 @@ def _apple() -> Iterator[Gpu]:
         yield Gpu(kind="mps", name="Apple GPU (Metal)", memory_total=None, memory_free=None, bf16=False)
 
 
-def _ask(environment: Mapping[str, str], tool: str, *arguments: str) -> str | None:
+def _output_of(environment: Mapping[str, str], tool: str, *arguments: str) -> str | None:
     """What the tool prints; `None` when it is not there, fails or takes too long."""
-    found = shutil.which(tool, path=environment.get("PATH"))
-    if found is None:
+    path = shutil.which(tool, path=environment.get("PATH"))
+    if path is None:
         return None
     try:
-        run = subprocess.run([found, *arguments], capture_output=True, timeout=TIMEOUT, check=False, env=dict(environment))
+        run = subprocess.run([path, *arguments], capture_output=True, timeout=TIMEOUT, check=False, env=dict(environment))
     except (OSError, subprocess.TimeoutExpired):
         return None
     return run.stdout.decode("utf-8", "replace") if run.returncode == 0 else None
 
 
-def _json(told: str | None) -> Any:
+def _json(output: str | None) -> Any:
     """What can be read from the first bracket on: these tools print warnings before it."""
-    start = re.search(r"[\[{]", told or "")
+    start = re.search(r"[\[{]", output or "")
     try:
-        return json.loads((told or "")[start.start() :]) if start else {}
+        return json.loads((output or "")[start.start() :]) if start else {}
     except ValueError:
         return {}
 
 
-def _rows(found: Any) -> list[Mapping[str, Any]]:
+def _rows(value: Any) -> list[Mapping[str, Any]]:
     """A list of GPUs, which newer versions of amd-smi wrap in an object."""
-    rows = found.get("gpu_data", []) if isinstance(found, dict) else found
+    rows = value.get("gpu_data", []) if isinstance(value, dict) else value
     return [row for row in rows if isinstance(row, dict)]
 
 
-def _size(found: Any) -> int | None:
+def _size(size: Any) -> int | None:
     """`{"value": 196592, "unit": "MB"}` in bytes."""
-    if not isinstance(found, dict) or not isinstance(found.get("value"), int | float):
+    if not isinstance(size, dict) or not isinstance(size.get("value"), int | float):
         return None
-    unit = _UNITS.get(str(found.get("unit")))
-    return int(found["value"] * unit) if unit else None
+    unit = _UNITS.get(str(size.get("unit")))
+    return int(size["value"] * unit) if unit else None
 
 
-def _number(told: str, unit: int) -> int | None:
+def _number(text: str, unit: int) -> int | None:
     """`None` for "[N/A]", "[Not Supported]" and the like."""
-    return int(told) * unit if told.strip().isdigit() else None
+    return int(text) * unit if text.strip().isdigit() else None

@@ -252,9 +252,9 @@ def detect_hardware(
     if total is None:
         total, available, physical = _from_psutil(physical)
     left = [size for size in (available, limits.memory_left) if size is not None]
-    found = () if chosen is HardwareProfile.CPU_ONLY else gpus.find(environment)
-    unused = _unusable() if found else ""
-    if chosen is HardwareProfile.GPU_ENABLED and (not found or unused):
+    detected = () if chosen is HardwareProfile.CPU_ONLY else gpus.find(environment)
+    unused = _unusable() if detected else ""
+    if chosen is HardwareProfile.GPU_ENABLED and (not detected or unused):
         raise InputError(
             f"the profile GPU_ENABLED needs a GPU, and {unused or 'none was found: ask nvidia-smi, amd-smi or rocm-smi'}"
         )
@@ -269,7 +269,7 @@ def detect_hardware(
         memory_total=total,
         memory_available=min(left, default=None),
         memory_limit=limits.memory,
-        gpus=found,
+        gpus=detected,
         gpus_unused=unused,
     )
 
@@ -314,5 +314,5 @@ def _from_psutil(physical: int | None) -> tuple[int | None, int | None, int | No
         import psutil
     except ImportError:
         return None, None, physical
-    found = psutil.virtual_memory()
-    return int(found.total), int(found.available), physical or psutil.cpu_count(logical=False)
+    memory = psutil.virtual_memory()
+    return int(memory.total), int(memory.available), physical or psutil.cpu_count(logical=False)

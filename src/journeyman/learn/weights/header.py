@@ -70,9 +70,9 @@ class Header:
         if layers is None or not heads or width is None:
             return None
         each = self.values.get(f"{self.architecture}.attention.head_count_kv")
-        kept = sum(each) if isinstance(each, tuple) else (self._own("attention.head_count_kv") or heads) * layers
+        kv_heads = sum(each) if isinstance(each, tuple) else (self._own("attention.head_count_kv") or heads) * layers
         lengths = [self._own(f"attention.{kind}_length") or width // heads for kind in ("key", "value")]
-        return int(kept * sum(lengths))
+        return int(kv_heads * sum(lengths))
 
     def token(self, kind: str) -> str:
         """The text of a special token, `bos` or `eos`; empty when there is none."""
@@ -86,8 +86,8 @@ class Header:
         return bool(spoken) if spoken is not None else self.values.get("tokenizer.ggml.model") == "llama"
 
     def _own(self, key: str) -> int | None:
-        found = self.values.get(f"{self.architecture}.{key}")
-        return found if isinstance(found, int) else None
+        value = self.values.get(f"{self.architecture}.{key}")
+        return value if isinstance(value, int) else None
 
 
 def read_header(path: Path) -> Header:

@@ -115,49 +115,49 @@ class OllamaHostingProfile:
     @property
     def parameters(self) -> dict[str, int]:
         """What goes into a Modelfile as PARAMETER: what belongs to the model."""
-        found = {"num_ctx": self.num_ctx, "num_thread": self.num_thread, "num_gpu": self.gpu_layers}
+        values = {"num_ctx": self.num_ctx, "num_thread": self.num_thread, "num_gpu": self.gpu_layers}
         # Ollama's own way to say all layers is to say nothing.
-        return {name: value for name, value in found.items() if value is not None and value >= 0}
+        return {name: value for name, value in values.items() if value is not None and value >= 0}
 
     @property
     def environment(self) -> dict[str, str]:
         """What Ollama's server must be started with: it takes these from nowhere else."""
-        found = {"OLLAMA_NUM_PARALLEL": str(self.num_parallel), "OLLAMA_CONTEXT_LENGTH": str(self.num_ctx)}
+        variables = {"OLLAMA_NUM_PARALLEL": str(self.num_parallel), "OLLAMA_CONTEXT_LENGTH": str(self.num_ctx)}
         if self.flash_attention:
-            found["OLLAMA_FLASH_ATTENTION"] = "1"
+            variables["OLLAMA_FLASH_ATTENTION"] = "1"
         if self.kv_cache_type != "f16":
-            found["OLLAMA_KV_CACHE_TYPE"] = self.kv_cache_type
-        return found
+            variables["OLLAMA_KV_CACHE_TYPE"] = self.kv_cache_type
+        return variables
 
     @property
     def llama_server(self) -> list[str]:
         """Arguments of llama.cpp's `llama-server`, whose context is that of all requests together."""
-        found = ["--parallel", str(self.num_parallel), "--ctx-size", str(self.num_ctx * self.num_parallel)]
+        arguments = ["--parallel", str(self.num_parallel), "--ctx-size", str(self.num_ctx * self.num_parallel)]
         if self.num_thread is not None:
-            found += ["--threads", str(self.num_thread)]
+            arguments += ["--threads", str(self.num_thread)]
         if self.flash_attention:
-            found += ["--flash-attn", "on"]
+            arguments += ["--flash-attn", "on"]
         if self.kv_cache_type != "f16":
-            found += ["--cache-type-k", self.kv_cache_type, "--cache-type-v", self.kv_cache_type]
+            arguments += ["--cache-type-k", self.kv_cache_type, "--cache-type-v", self.kv_cache_type]
         if self.gpu_layers is not None:
-            found += ["--n-gpu-layers", str(999 if self.gpu_layers < 0 else self.gpu_layers)]
-        return found
+            arguments += ["--n-gpu-layers", str(999 if self.gpu_layers < 0 else self.gpu_layers)]
+        return arguments
 
     @property
     def python_server(self) -> list[str]:
         """Arguments of llama-cpp-python's server, which answers one request after the other."""
         # Its scores of every token of the context would be vocabulary × context × 4 bytes: gigabytes that nobody reads.
-        found = ["--n_ctx", str(self.num_ctx), "--logits_all", "false", "--interrupt_requests", "false"]
+        arguments = ["--n_ctx", str(self.num_ctx), "--logits_all", "false", "--interrupt_requests", "false"]
         if self.num_thread is not None:
-            found += ["--n_threads", str(self.num_thread), "--n_threads_batch", str(self.num_thread)]
+            arguments += ["--n_threads", str(self.num_thread), "--n_threads_batch", str(self.num_thread)]
         if self.flash_attention:
-            found += ["--flash_attn", "true"]
+            arguments += ["--flash_attn", "true"]
         if self.kv_cache_type != "f16":
             kind = {"q8_0": "8", "q4_0": "2"}[self.kv_cache_type]
-            found += ["--type_k", kind, "--type_v", kind]
+            arguments += ["--type_k", kind, "--type_v", kind]
         if self.gpu_layers is not None:
-            found += ["--n_gpu_layers", str(self.gpu_layers)]
-        return found
+            arguments += ["--n_gpu_layers", str(self.gpu_layers)]
+        return arguments
 
 
 def cache_bytes(model: Header, tokens: int, kind: str = "f16") -> float:

@@ -110,8 +110,8 @@ class TrainingJob:
         """How it ended; `None` while it has not."""
         if not (self.folder / "report.json").is_file():
             return None
-        found = self._read("report.json")
-        return TrainingReport(**{**found, "ended": Ended(found["ended"])})
+        fields = self._read("report.json")
+        return TrainingReport(**{**fields, "ended": Ended(fields["ended"])})
 
     def read_tasks(self, split: Split) -> list[Task]:
         """The tasks of a split; none where the file is missing."""
@@ -120,12 +120,12 @@ class TrainingJob:
     def _read(self, name: str) -> Mapping[str, Any]:
         path = self.folder / name
         try:
-            found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            value: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise InputError(f"{path} is missing: this is not the folder of a training of weights") from None
         except ValueError as error:
             raise InputError(f"{path} is not what was written: {error}") from None
-        return found
+        return value
 
 
 def task_lines(tasks: Iterable[Task]) -> Iterator[str]:
@@ -145,5 +145,5 @@ def _tasks(path: Path) -> Iterator[Task]:
 
 
 def _task(line: str) -> Task:
-    found = json.loads(line)
-    return Task(**{**found, "split": Split(found["split"])})
+    fields = json.loads(line)
+    return Task(**{**fields, "split": Split(fields["split"])})

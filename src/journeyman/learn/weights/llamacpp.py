@@ -129,20 +129,20 @@ class Launched:
 
     def stop(self) -> None:
         """End it: politely first."""
-        end(self.process.pid, lambda: self.process.poll() is not None)
+        terminate(self.process.pid, lambda: self.process.poll() is not None)
         self.process.wait()
 
     def _ready(self) -> bool:
         with contextlib.suppress(Refused, Unreachable):
-            found = self.wire.call("GET", "/v1/models", timeout=5)
-            return self.model in [model.get("id") for model in found["data"]]
+            answer = self.wire.call("GET", "/v1/models", timeout=5)
+            return self.model in [model.get("id") for model in answer["data"]]
         return False
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-            told = [line.strip() for line in lines if "rror" in line or "ailed" in line] or lines
-            return f"(its log, {self.log}: {' '.join(told[-1:])[:300]})"
+            errors = [line.strip() for line in lines if "rror" in line or "ailed" in line] or lines
+            return f"(its log, {self.log}: {' '.join(errors[-1:])[:300]})"
         return f"(its log was to be {self.log})"
 
 
@@ -166,16 +166,16 @@ def launch(
         port = free.getsockname()[1]
     model, log = model or path.stem, log or path.with_suffix(".log")
     command += _arguments(program, path, model, port, profile)
-    with _opened(log) as said:
+    with _opened(log) as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             env={name: value for name, value in os.environ.items() if name.upper() not in _SERVERS_OWN},
             # Ctrl-C at the terminal is for us, who then stop it.
             start_new_session=True,
-            preexec_fn=None if detached else _die_with(os.getpid()),
+            preexec_fn=None if detached else _killed_with(os.getpid()),
         )
     wire = Wire(host="127.0.0.1", port=port)
     return Launched(process=process, wire=wire, model=model, program=program, log=log, began=time.monotonic())
@@ -184,14 +184,14 @@ def launch(
 def ask(wire: Wire, model: str, prompt: str, *, tokens: int = SMOKE_TOKENS) -> str:
     """What a model says, greedily, by OpenAI's protocol. Raises `Refused` and `Unreachable`."""
     body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0}
-    found: Any = wire.call("POST", "/v1/chat/completions", body, timeout=WAIT)
+    answer: Any = wire.call("POST", "/v1/chat/completions", body, timeout=WAIT)
     try:
-        return str(found["choices"][0]["message"]["content"] or "")
+        return str(answer["choices"][0]["message"]["content"] or "")
     except (TypeError, LookupError):
         raise Refused(200, "its answer has no message in it") from None
 
 
-def end(pid: int, gone: Callable[[], bool]) -> None:
+def terminate(pid: int, gone: Callable[[], bool]) -> None:
     """End a process and those that it started: by SIGTERM, and after `GRACE` seconds by SIGKILL."""
     for number, seconds in ((signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)):
         with contextlib.suppress(ProcessLookupError):
@@ -207,8 +207,8 @@ def end(pid: int, gone: Callable[[], bool]) -> None:
 
 def _command() -> tuple[str, list[str]]:
     """The server that is here, and how it is called."""
-    if found := shutil.which("llama-server"):
-        return "llama-server", [found]
+    if server := shutil.which("llama-server"):
+        return "llama-server", [server]
     missing = [
         name for name in ("llama_cpp", "fastapi", "uvicorn", "sse_starlette", "starlette_context") if not find_spec(name)
     ]
@@ -220,32 +220,32 @@ def _command() -> tuple[str, list[str]]:
 
 
 def _arguments(program: str, gguf: Path, model: str, port: int, profile: OllamaHostingProfile) -> Sequence[str]:
-    place = ["--model", str(gguf), "--host", "127.0.0.1", "--port", str(port)]
+    common = ["--model", str(gguf), "--host", "127.0.0.1", "--port", str(port)]
     if program == "llama-server":
-        return [*place, "--alias", model, "--jinja", *profile.llama_server]
-    return [*place, "--model_alias", model, *profile.python_server]
+        return [*common, "--alias", model, "--jinja", *profile.llama_server]
+    return [*common, "--model_alias", model, *profile.python_server]
 
 
 @contextlib.contextmanager
 def _opened(log: Path) -> Iterator[Any]:
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as said:
-            yield said
+        with log.open("wb") as output:
+            yield output
     except OSError as error:
         raise InputError(f"{log} cannot be written ({error.strerror}); name another place for the server's log") from None
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
+def _killed_with(parent: int) -> Callable[[], None] | None:
     """What makes a child end when we are killed, and can no longer stop it. Linux has a word for it."""
     if not sys.platform.startswith("linux"):
         return None
     # Looked up before the fork: behind it nothing may be allocated.
     prctl = ctypes.CDLL(None).prctl
-    return partial(_ask_to_die, prctl, parent)
+    return partial(_set_death_signal, prctl, parent)
 
 
-def _ask_to_die(prctl: Callable[[int, int], int], parent: int) -> None:
+def _set_death_signal(prctl: Callable[[int, int], int], parent: int) -> None:
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

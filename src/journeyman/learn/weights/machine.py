@@ -52,8 +52,8 @@ def limits(root: Path) -> CgroupLimits:
 
 def memory(root: Path) -> tuple[int | None, int | None]:
     """Bytes in all, and bytes that could be had without swapping."""
-    found: dict[str, str] = dict(re.findall(r"^(\w+):\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE))
-    total, available = (found.get(name) for name in ("MemTotal", "MemAvailable"))
+    kilobytes: dict[str, str] = dict(re.findall(r"^(\w+):\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE))
+    total, available = (kilobytes.get(name) for name in ("MemTotal", "MemAvailable"))
     return (int(total) * 1024 if total else None), (int(available) * 1024 if available else None)
 
 
@@ -65,8 +65,8 @@ def processor(root: Path, logical: frozenset[int]) -> Processor:
     ]
     flags = {flag for block in blocks for flag in (block.get("flags") or block.get("Features") or "").split()}
     names = [block["model name"] for block in blocks if block.get("model name")]
-    told = {int(block["processor"]): block for block in blocks if block.get("processor", "").isdigit()}
-    cores = {_core(root, number, told.get(number, {})) for number in logical or told}
+    by_number = {int(block["processor"]): block for block in blocks if block.get("processor", "").isdigit()}
+    cores = {_core(root, number, by_number.get(number, {})) for number in logical or by_number}
     return Processor(
         name=names[0] if names else None,
         instruction_sets=tuple(name for name in INSTRUCTION_SETS if name in flags),
@@ -79,12 +79,12 @@ def affinity() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
 
 
-def _core(root: Path, number: int, told: Mapping[str, str]) -> tuple[str, str] | None:
+def _core(root: Path, number: int, cpuinfo: Mapping[str, str]) -> tuple[str, str] | None:
     folder = root / f"sys/devices/system/cpu/cpu{number}/topology"
     package, core = (_text(folder / name).strip() for name in ("physical_package_id", "core_id"))
     if not core:
         # Processors of x86 say it here as well; those of ARM do not.
-        package, core = told.get("physical id", ""), told.get("core id", "")
+        package, core = cpuinfo.get("physical id", ""), cpuinfo.get("core id", "")
     return (package, core) if core else None
 
 
@@ -109,11 +109,11 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 def _memberships(root: Path) -> dict[str, str]:
     """The path of this process's group by controller; that of version 2 under the empty name."""
-    found = {}
+    paths = {}
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        found.update({name: path for name in controllers.split(",")})
-    return found
+        paths.update({name: path for name in controllers.split(",")})
+    return paths
 
 
 def _quota(folder: Path) -> Iterator[float]:
@@ -126,15 +126,15 @@ def _quota(folder: Path) -> Iterator[float]:
 
 def _used(folder: Path) -> Iterator[int]:
     for used in _first(folder, "memory.current", "memory.usage_in_bytes"):
-        found: dict[str, str] = dict(re.findall(r"^(\w+) (\d+)$", _text(folder / "memory.stat"), re.MULTILINE))
-        yield used - int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+        counters: dict[str, str] = dict(re.findall(r"^(\w+) (\d+)$", _text(folder / "memory.stat"), re.MULTILINE))
+        yield used - int(counters.get("total_inactive_file", counters.get("inactive_file", 0)))
 
 
 def _first(folder: Path, *names: str) -> Iterator[int]:
     """The number in the first file of these names that there is, unless it means that there is no limit."""
-    told = next((text for name in names if (text := _text(folder / name).strip())), "")
-    if told.isdigit() and int(told) < _NO_LIMIT:
-        yield int(told)
+    text = next((found for name in names if (found := _text(folder / name).strip())), "")
+    if text.isdigit() and int(text) < _NO_LIMIT:
+        yield int(text)
 
 
 def _unescaped(field: str) -> str:

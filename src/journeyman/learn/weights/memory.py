@@ -106,7 +106,7 @@ class TrainingEstimate:
 
 
 def estimate(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -> TrainingEstimate:
-    """What a training with these resolved settings takes on that hardware.
+    """What a training with these resolved settings takes on that hardware: bytes by part and at the peak, seconds, tokens.
 
     Raises:
         InputError: A setting that it depends on was not resolved.
@@ -147,15 +147,15 @@ def must_fit(shape: Shape, config: TrainingConfig, hardware: "HardwareConfig") -
     Raises:
         InputError: It will not fit; the sentence says what would.
     """
-    found = estimate(shape, config, hardware)
-    if found.fits is False:
-        needed, there = gib(found.peak), gib(found.limit)
+    needs = estimate(shape, config, hardware)
+    if needs.fits is False:
+        peak, limit = gib(needs.peak), gib(needs.limit)
         advice = _advice(shape, config, hardware)
         raise InputError(
-            f"training {shape.name} would take about {needed} at its peak, and {found.place} has {there}, "
+            f"training {shape.name} would take about {peak} at its peak, and {needs.place} has {limit}, "
             f"of which {SPARE:.0%} may be used: {advice}"
         )
-    return found
+    return needs
 
 
 def _activations(shape: Shape, run: Workload, width: int) -> int:
@@ -165,10 +165,10 @@ def _activations(shape: Shape, run: Workload, width: int) -> int:
     inner = 4 * shape.hidden + 5 * shape.attention + 4 * shape.intermediate + 7 * run.rank
     if run.eager:
         inner += 3 * shape.heads * run.length
-    kept = shape.layers * shape.hidden + inner if run.checkpointing else shape.layers * inner
+    widths = shape.layers * shape.hidden + inner if run.checkpointing else shape.layers * inner
     layer = run.tokens * width * inner
     retained = 0 if run.eager else min(_RETAINED_LAYERS * layer, _RETAINED)
-    return int(run.tokens * width * kept + _WORKING_LAYERS * layer + retained)
+    return int(run.tokens * width * widths + _WORKING_LAYERS * layer + retained)
 
 
 def _tile(shape: Shape, run: Workload) -> int:

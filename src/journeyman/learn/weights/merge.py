@@ -66,8 +66,8 @@ def merge(adapter: Path, folder: Path, *, base: str = "", dtype: str = "float32"
         raise InputError(f"dtype is {dtype!r}, and must be one of {', '.join(DTYPES)}")
     if folder.exists():
         raise InputError(f"{folder} is there already: name another folder for the merged model, or remove it")
-    found = read_adapter(adapter)
-    if not (base := base or found.base_model):
+    read = read_adapter(adapter)
+    if not (base := base or read.base_model):
         raise InputError(f"{adapter / 'adapter_config.json'} names no base model: name it with --base-model")
     where = location(base)
     logging.set_verbosity_error()
@@ -78,7 +78,7 @@ def merge(adapter: Path, folder: Path, *, base: str = "", dtype: str = "float32"
     result = Merged(
         folder=folder,
         base_model=base,
-        adapter=found.digest,
+        adapter=read.digest,
         dtype=dtype,
         parameters=sum(weight.numel() for weight in merged.parameters()),
         difference=difference,
@@ -114,9 +114,9 @@ def _logits(model: Any, tokenizer: Any, prompt: str) -> torch.Tensor:
 
 
 def _write(model: Any, where: str, result: Merged) -> None:
-    with whole_folder(result.folder) as made:
-        model.save_pretrained(made)
+    with whole_folder(result.folder) as part:
+        model.save_pretrained(part)
         # Read anew: the one at hand was set up to pad on the left, which the base's own is not.
-        AutoTokenizer.from_pretrained(where, trust_remote_code=False).save_pretrained(made)
-        noted = {name: value for name, value in asdict(result).items() if name != "folder"}
-        (made / NOTE).write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+        AutoTokenizer.from_pretrained(where, trust_remote_code=False).save_pretrained(part)
+        note = {name: value for name, value in asdict(result).items() if name != "folder"}
+        (part / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")

@@ -44,9 +44,9 @@ class Modelfile:
 
     def request(self, name: str, digest: str) -> dict[str, Any]:
         """The body of POST /api/create, the weights being a blob of that digest."""
-        told = {"template": self.template, "system": self.system, "license": self.licence, "parameters": dict(self.parameters)}
+        body = {"template": self.template, "system": self.system, "license": self.licence, "parameters": dict(self.parameters)}
         return {"model": name, "files": {self.weights: f"sha256:{digest}"}} | {
-            key: value for key, value in told.items() if value
+            key: value for key, value in body.items() if value
         }
 
 

@@ -116,14 +116,14 @@ class OllamaDeployer:
             ModelBusy: Nobody answers.
             ModelRefused: It is too old, or no Ollama.
         """
-        with self._named("asking for its version"):
+        with self._errors_as_sentences("asking for its version"):
             try:
-                found = self._wire.call("GET", "/api/version")
+                answer = self._wire.call("GET", "/api/version")
             except Refused as error:
                 if error.status in (401, 403):
                     raise
-                found = None
-        version = str(found.get("version", "")) if isinstance(found, dict) else ""
+                answer = None
+        version = str(answer.get("version", "")) if isinstance(answer, dict) else ""
         if not version:
             raise ModelRefused(f"what answers at {self.url} is no Ollama: name another with --host, or OLLAMA_HOST")
         numbers = tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0])[:3])
@@ -154,9 +154,9 @@ class OllamaDeployer:
         header = read_header(path)
         profile = profile or self.profile(header)
         template, stop, notes = _template(header)
-        told = {**profile.parameters, **({"stop": stop} if stop else {}), **(parameters or {})}
+        values = {**profile.parameters, **({"stop": stop} if stop else {}), **(parameters or {})}
         modelfile = Modelfile(
-            weights=path.name, template=template, system=system, licence=licence or header.licence, parameters=told
+            weights=path.name, template=template, system=system, licence=licence or header.licence, parameters=values
         )
         return Deployment(
             name=check_name(name),
@@ -195,16 +195,16 @@ class OllamaDeployer:
     def carry_out(self, deployment: Deployment) -> Deployed:
         """What `plan` said. Raises like `create_model`."""
         version = self.version()
-        written = _written(deployment)
+        written = _write_modelfile(deployment)
         uploaded = self._upload(deployment)
-        with self._named(f"making {deployment.name}", deployment):
+        with self._errors_as_sentences(f"making {deployment.name}", deployment):
             for line in self._wire.lines("POST", "/api/create", deployment.request, timeout=PATIENCE):
                 if "error" in line:
                     raise Refused(int(line.get("status") or 200), str(line["error"]))
                 self._on_progress(_progress(line))
         self._on_progress(DeploymentProgress(status="asking it"))
         started = time.perf_counter()
-        reply, tokens = self._asked(deployment.name)
+        reply, tokens = self._first_reply(deployment.name)
         return Deployed(
             deployment=deployment,
             version=version,
@@ -218,14 +218,16 @@ class OllamaDeployer:
 
     def chat(self, name: str, prompt: str, *, tokens: int = SMOKE_TOKENS) -> str:
         """What a model says, greedily, in at most so many tokens. Raises like `version`."""
-        with self._named(f"asking {name}"):
-            return _spoken(self._wire.call("POST", "/api/chat", _question(name, prompt, tokens), timeout=PATIENCE))[0]
+        with self._errors_as_sentences(f"asking {name}"):
+            return _reply_and_tokens(
+                self._wire.call("POST", "/api/chat", _chat_request(name, prompt, tokens), timeout=PATIENCE)
+            )[0]
 
     def list(self) -> list[Installed]:
         """The models that the server has. Raises like `version`."""
-        with self._named("listing its models"):
-            found = self._wire.call("GET", "/api/tags")
-        models = found.get("models") if isinstance(found, dict) else None
+        with self._errors_as_sentences("listing its models"):
+            answer = self._wire.call("GET", "/api/tags")
+        models = answer.get("models") if isinstance(answer, dict) else None
         return [
             Installed(
                 name=str(model.get("name") or model.get("model")),
@@ -242,7 +244,7 @@ class OllamaDeployer:
         Raises:
             ModelRefused: There is none of that name.
         """
-        with self._named(f"deleting {name}"):
+        with self._errors_as_sentences(f"deleting {name}"):
             self._wire.call("DELETE", "/api/delete", {"model": name})
 
     def profile(self, model: Header, *, context: int | None = None, parallel: int | None = None) -> OllamaHostingProfile:
@@ -259,7 +261,7 @@ class OllamaDeployer:
     def _upload(self, deployment: Deployment) -> bool:
         """Whether the weights had to be sent."""
         path = f"/api/blobs/sha256:{deployment.digest}"
-        with self._named(f"sending {deployment.gguf.name}", deployment):
+        with self._errors_as_sentences(f"sending {deployment.gguf.name}", deployment):
             try:
                 self._wire.call("HEAD", path)
             except Refused as error:
@@ -277,17 +279,17 @@ class OllamaDeployer:
             self._wire.send(path, deployment.gguf, sent, timeout=PATIENCE)
         return True
 
-    def _asked(self, name: str) -> tuple[str, int | None]:
+    def _first_reply(self, name: str) -> tuple[str, int | None]:
         try:
-            found = self._wire.call("POST", "/api/chat", _question(name, SMOKE, SMOKE_TOKENS), timeout=PATIENCE)
+            answer = self._wire.call("POST", "/api/chat", _chat_request(name, SMOKE, SMOKE_TOKENS), timeout=PATIENCE)
         except (Refused, Unreachable) as error:
             raise ModelError(
                 f"{name} was made at {self.url}, and does not answer ({error}); its server's log says more, as does `ollama ps`"
             ) from None
-        return _spoken(found)
+        return _reply_and_tokens(answer)
 
     @contextmanager
-    def _named(self, doing: str, deployment: Deployment | None = None) -> Iterator[None]:
+    def _errors_as_sentences(self, doing: str, deployment: Deployment | None = None) -> Iterator[None]:
         """What goes wrong with the server, as one sentence."""
         try:
             yield
@@ -297,7 +299,7 @@ class OllamaDeployer:
                 "start it with `ollama serve`, or name another with --host or OLLAMA_HOST"
             ) from None
         except Refused as error:
-            raise ModelRefused(f"the Ollama at {self.url} refused {doing}: {_advised(error, deployment)}") from None
+            raise ModelRefused(f"the Ollama at {self.url} refused {doing}: {_with_advice(error, deployment)}") from None
 
 
 def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -308,14 +310,14 @@ def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         from journeyman.learn.weights.chat_template import translate
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[gguf]'") from error
-    found = translate(header.chat_template, bos="" if header.adds_bos else header.token("bos"), eos=header.token("eos"))
-    if found is None:
+    translated = translate(header.chat_template, bos="" if header.adds_bos else header.token("bos"), eos=header.token("eos"))
+    if translated is None:
         note = "the chat template is of a shape that could not be carried over; Ollama takes it only if it knows it by heart"
         return "", (), (note,)
-    return found.text, found.stop, found.notes
+    return translated.text, translated.stop, translated.notes
 
 
-def _written(deployment: Deployment) -> Path:
+def _write_modelfile(deployment: Deployment) -> Path:
     """The Modelfile beside the weights: whole, or not at all."""
     path = deployment.gguf.with_name(f"{deployment.gguf.stem}.Modelfile")
     try:
@@ -325,17 +327,17 @@ def _written(deployment: Deployment) -> Path:
     return path
 
 
-def _question(name: str, prompt: str, tokens: int) -> dict[str, Any]:
+def _chat_request(name: str, prompt: str, tokens: int) -> dict[str, Any]:
     options = {"num_predict": tokens, "temperature": 0}
     return {"model": name, "messages": [{"role": "user", "content": prompt}], "stream": False, "options": options}
 
 
-def _spoken(found: Any) -> tuple[str, int | None]:
+def _reply_and_tokens(answer: Any) -> tuple[str, int | None]:
     """The words of an answer, and how many tokens they are."""
-    message = found.get("message") if isinstance(found, dict) else None
+    message = answer.get("message") if isinstance(answer, dict) else None
     if not isinstance(message, dict):
         raise ModelError("Ollama's answer has no message in it: is something else between?")
-    tokens = found.get("eval_count")
+    tokens = answer.get("eval_count")
     return str(message.get("content", "")), tokens if isinstance(tokens, int) else None
 
 
@@ -343,10 +345,10 @@ def _progress(line: Mapping[str, Any]) -> DeploymentProgress:
     return DeploymentProgress(status=str(line.get("status", "")), completed=line.get("completed"), total=line.get("total"))
 
 
-def _advised(error: Refused, deployment: Deployment | None) -> str:
+def _with_advice(error: Refused, deployment: Deployment | None) -> str:
     """What the server said, and what to do about it."""
-    said = error.said or f"status {error.status}"
-    if "no space left" in said.casefold() or error.status == 507:
+    message = error.said or f"status {error.status}"
+    if "no space left" in message.casefold() or error.status == 507:
         needed = f"{deployment.size / 1e9:.2f} GB are needed" if deployment else "make room"
         return f"it has no space left ({needed}; OLLAMA_MODELS says where it keeps models)"
     advice = {
@@ -354,6 +356,6 @@ def _advised(error: Refused, deployment: Deployment | None) -> str:
         403: "it does not allow this from here; see OLLAMA_ORIGINS",
         413: "something between takes no files of this size; ask Ollama itself",
     }.get(error.status)
-    if "digest mismatch" in said:
+    if "digest mismatch" in message:
         advice = "the file changed while it was sent; try again"
-    return f"{said}; {advice}" if advice else said
+    return f"{message}; {advice}" if advice else message

@@ -29,13 +29,13 @@ PARENT = "JOURNEYMAN_TRAINING_PARENT"
 """Set for the program: whose pipe its standard input is."""
 REFUSED = 2
 INTERRUPTED = 130
-_PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+_PASSIVE_WAIT = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Threads that wait for each other sleep instead of spinning: on a busy machine that is half of the processor time."""
 _POLL = 0.2
 _GRACE = 120.0
 """Seconds for a checkpoint, after which a program without a parent is killed."""
 _LAST_LINES = 200
-_SAID = "journeyman: "
+_PREFIX = "journeyman: "
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 """Shorter values are words like "none", and would blot the log."""
@@ -68,9 +68,9 @@ def launch(
         KeyboardInterrupt: It was interrupted here, and has stopped after a checkpoint.
     """
     started = [*(command or (sys.executable, "-m", MODULE)), str(job.folder.resolve())]
-    surroundings = {**_PATIENT, **os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), PARENT: str(os.getpid())}
+    surroundings = {**_PASSIVE_WAIT, **os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), PARENT: str(os.getpid())}
     kills = _oom_kills()
-    follower = _Follower(job, on_metrics)
+    follower = _MetricsFollower(job, on_metrics)
     process = subprocess.Popen(
         started,
         stdin=subprocess.PIPE,
@@ -91,8 +91,8 @@ def launch(
         # Whatever was raised, and whatever is left of the group: nothing goes on without this process.
         _kill(process)
         log.close()
-    code, last = _of_several(process.returncode, list(log.last))
-    return _ended(job, code, last, killed_for_memory=kills < _oom_kills())
+    code, last = _first_to_fail(process.returncode, list(log.last))
+    return _outcome(job, code, last, killed_for_memory=kills < _oom_kills())
 
 
 def end_with_parent() -> None:
@@ -111,7 +111,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-class _Follower:
+class _MetricsFollower:
     """Hands on the new lines of metrics.jsonl. A run that goes on writes the file anew, and it is read from its beginning."""
 
     def __init__(self, job: TrainingJob, on_metrics: Callable[[Mapping[str, Any]], None]) -> None:
@@ -121,10 +121,10 @@ class _Follower:
 
     def _now(self) -> tuple[int, int]:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return 0, 0
-        return found.st_ino, found.st_size
+        return status.st_ino, status.st_size
 
     def look(self) -> None:
         file, size = self._now()
@@ -138,14 +138,14 @@ class _Follower:
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                self._hand_on(line)
+                self._deliver(line)
 
-    def _hand_on(self, line: bytes) -> None:
+    def _deliver(self, line: bytes) -> None:
         try:
-            found = json.loads(line)
+            update = json.loads(line)
         except ValueError:
             return
-        self._on_metrics(found)
+        self._on_metrics(update)
 
 
 class _Log:
@@ -159,9 +159,9 @@ class _Log:
         self._thread = threading.Thread(target=self._copy, args=(process.stdout,), name="log", daemon=True)
         self._thread.start()
 
-    def _copy(self, said: IO[str]) -> None:
-        with said:
-            for line in said:
+    def _copy(self, output: IO[str]) -> None:
+        with output:
+            for line in output:
                 clean = self._hidden.sub("[redacted]", line) if self._hidden else line
                 self.last.append(clean.rstrip())
                 # A full disk must not keep the program's words from being read: it would wait for that.
@@ -173,11 +173,11 @@ class _Log:
 
 
 def _secrets(surroundings: Mapping[str, str]) -> list[str]:
-    found = {value for name, value in surroundings.items() if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET}
-    return sorted(found, key=len, reverse=True)
+    values = {value for name, value in surroundings.items() if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET}
+    return sorted(values, key=len, reverse=True)
 
 
-def _follow(process: "subprocess.Popen[str]", follower: _Follower) -> None:
+def _follow(process: "subprocess.Popen[str]", follower: _MetricsFollower) -> None:
     while True:
         try:
             process.wait(timeout=_POLL)
@@ -204,15 +204,15 @@ def _kill(process: "subprocess.Popen[str]") -> None:
         process.stdin.close()
 
 
-def _ended(job: TrainingJob, code: int, last: Sequence[str], *, killed_for_memory: bool) -> TrainingReport:
+def _outcome(job: TrainingJob, code: int, last: Sequence[str], *, killed_for_memory: bool) -> TrainingReport:
     if code in (0, 3) and (report := job.report) is not None:
         return report
-    said = [line.removeprefix(_SAID) for line in last if line.startswith(_SAID)]
-    if code == REFUSED and said:
-        raise InputError(said[-1])
-    made = metrics.read(job.metrics)
-    after = f"after update {made[-1].step} of {made[-1].of}" if made else "before its first update"
-    raised = next(_raised(last), "")
+    messages = [line.removeprefix(_PREFIX) for line in last if line.startswith(_PREFIX)]
+    if code == REFUSED and messages:
+        raise InputError(messages[-1])
+    updates = metrics.read(job.metrics)
+    after = f"after update {updates[-1].step} of {updates[-1].of}" if updates else "before its first update"
+    raised = next(_last_errors(last), "")
     if killed_for_memory or code in (-signal.SIGKILL, 128 + signal.SIGKILL) or _NO_MEMORY.search(raised):
         advice = "a smaller --per-device-batch-size or --max-completion-tokens, or a smaller --base-model, needs less"
         sure = killed_for_memory or _NO_MEMORY.search(raised)
@@ -223,7 +223,7 @@ def _ended(job: TrainingJob, code: int, last: Sequence[str], *, killed_for_memor
     raise TrainingError(f"the training failed {after} with exit code {code}: {raised or 'it said nothing'} (see {job.log})")
 
 
-def _of_several(code: int, last: list[str]) -> tuple[int, list[str]]:
+def _first_to_fail(code: int, last: list[str]) -> tuple[int, list[str]]:
     """The exit code and the last words of the process that failed first, where a launcher of several says that one did.
 
     torch's launcher itself always ends with 1, and what it says comes after all that its processes have said.
@@ -231,11 +231,11 @@ def _of_several(code: int, last: list[str]) -> tuple[int, list[str]]:
     codes = [match[1] for line in last if (match := _FIRST_TO_FAIL.fullmatch(line))]
     if code == 0 or not codes:
         return code, last
-    said = itertools.takewhile(lambda line: not _LAUNCHER.fullmatch(line), last)
-    return int(codes[-1]), [_RANK.sub("", line) for line in said]
+    lines = itertools.takewhile(lambda line: not _LAUNCHER.fullmatch(line), last)
+    return int(codes[-1]), [_RANK.sub("", line) for line in lines]
 
 
-def _raised(last: Sequence[str]) -> Iterator[str]:
+def _last_errors(last: Sequence[str]) -> Iterator[str]:
     """What the last traceback ends with, then any last line."""
     yield from (line for line in reversed(last) if _RAISED.fullmatch(line))
     yield from (line for line in reversed(last) if line.strip())
@@ -251,6 +251,6 @@ def _oom_kills() -> int:
     below = next((line.removeprefix("0::/") for line in own if line.startswith("0::")), "")
     for path in (top / below / "memory.events", top / "memory.events", top / "memory/memory.oom_control"):
         with suppress(OSError):
-            if found := re.search(r"^oom_kill (\d+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
-                return int(found[1])
+            if match := re.search(r"^oom_kill (\d+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+                return int(match[1])
     return 0

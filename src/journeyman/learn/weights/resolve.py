@@ -84,7 +84,7 @@ def quick(config: TrainingConfig) -> TrainingConfig:
     )
 
 
-class _Open:
+class _OpenSettings:
     """Settings of which some are still open."""
 
     def __init__(self, config: TrainingConfig) -> None:
@@ -97,67 +97,67 @@ class _Open:
             self.reasons.append(Reason(name, value, why))
 
 
-def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> _Open:
-    found = _Open(config)
+def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> _OpenSettings:
+    settings = _OpenSettings(config)
     usual = _TINY if shape is not None and shape.tiny else _REAL
     by_hardware = {reason.name: reason for reason in hardware.reasons()}
-    found.fill(*by_hardware["use_bf16"])
+    settings.fill(*by_hardware["use_bf16"])
     if usual is _TINY:
-        found.fill("threads", 1, "matrices this small are not worth sharing: threads would wait for each other")
-    found.fill(*by_hardware["threads"])
-    _lengths(found, shape, usual)
+        settings.fill("threads", 1, "matrices this small are not worth sharing: threads would wait for each other")
+    settings.fill(*by_hardware["threads"])
+    _lengths(settings, shape, usual)
     on_gpu = hardware.gpu is not None and usual is _REAL
     generations = hardware.num_generations if usual is _REAL else usual.generations
-    found.fill(
+    settings.fill(
         "num_generations", generations, by_hardware["num_generations"].why if on_gpu else "completions of a prompt to compare"
     )
-    _batch(found, shape, hardware, usual)
+    _batch(settings, shape, hardware, usual)
     rate, steps = usual.learning_rate[config.method], usual.steps.get(config.method)
     if shape is not None and shape.parameters < _MILLION:
         rate, steps = _SMALLEST.get(config.method, (rate, steps))
-    found.fill("learning_rate", rate, usual.rates_from)
+    settings.fill("learning_rate", rate, usual.rates_from)
     if steps is not None:
-        found.fill("max_steps", steps, usual.rates_from)
-    found.fill("beta", *_BETA[config.method])
+        settings.fill("max_steps", steps, usual.rates_from)
+    settings.fill("beta", *_BETA[config.method])
     if config.method == "kto" and usual is _TINY:
         for name, weight in _LOPSIDED.items():
-            found.fill(name, weight, "measured on the embedded model: with equal weights, unlearning drowns learning")
-    found.fill("evaluation_interval", config.checkpoint_interval, "a look at the validation tasks with each checkpoint")
-    return found
+            settings.fill(name, weight, "measured on the embedded model: with equal weights, unlearning drowns learning")
+    settings.fill("evaluation_interval", config.checkpoint_interval, "a look at the validation tasks with each checkpoint")
+    return settings
 
 
-def _lengths(found: _Open, shape: Shape | None, usual: _Defaults) -> None:
+def _lengths(settings: _OpenSettings, shape: Shape | None, usual: _Defaults) -> None:
     room = usual.prompt + usual.completion
-    if usual is _TINY and found.config.context:
+    if usual is _TINY and settings.config.context:
         room += _WITH_PLAYBOOK
     why = f"{room} tokens of context"
     if shape is not None and shape.context is not None and shape.context < room:
         room, why = shape.context, f"the model was made for {shape.context} tokens"
-    given = found.config.max_prompt_tokens
+    given = settings.config.max_prompt_tokens
     left = room - given if given is not None and given < room else room // 4 if given is None else usual.completion
-    found.fill("max_completion_tokens", max(1, min(usual.completion, left)), why)
-    completion = found.config.max_completion_tokens or usual.completion
-    found.fill("max_prompt_tokens", max(1, room - completion), f"{why}, less those of the completion")
+    settings.fill("max_completion_tokens", max(1, min(usual.completion, left)), why)
+    completion = settings.config.max_completion_tokens or usual.completion
+    settings.fill("max_prompt_tokens", max(1, room - completion), f"{why}, less those of the completion")
 
 
-def _batch(found: _Open, shape: Shape | None, hardware: HardwareConfig, usual: _Defaults) -> None:
+def _batch(settings: _OpenSettings, shape: Shape | None, hardware: HardwareConfig, usual: _Defaults) -> None:
     """The largest batch that fits with checkpointing, the accumulation that makes it the usual number, and whether that batch
     fits without checkpointing too."""
-    together = usual.groups if found.config.method == "grpo" else usual.batch
+    together = usual.groups if settings.config.method == "grpo" else usual.batch
     largest = together if usual is _TINY or hardware.gpu is not None else 2
-    fits = _fitting(found.config, shape, hardware)
+    fits = _fitting(settings.config, shape, hardware)
     batch = largest
     while batch > 1 and not fits(batch, True, memory.SPARE):
         batch //= 2
     where = hardware.gpu.name if hardware.gpu else "memory"
     why = f"the most that fits {where}" if batch < largest else f"usual, and it fits {where}"
-    found.fill("per_device_batch_size", batch, "usual; the model's size is not known" if shape is None else why)
-    batch = found.config.per_device_batch_size or batch
-    found.fill("gradient_accumulation_steps", max(1, together // batch), f"{max(together, batch)} completions to an update")
-    fits = _fitting(found.config, shape, hardware)
+    settings.fill("per_device_batch_size", batch, "usual; the model's size is not known" if shape is None else why)
+    batch = settings.config.per_device_batch_size or batch
+    settings.fill("gradient_accumulation_steps", max(1, together // batch), f"{max(together, batch)} completions to an update")
+    fits = _fitting(settings.config, shape, hardware)
     free = shape is not None and fits(batch, False, memory.SPARE if usual is _TINY else 0.5)
     why = "without it a run takes little enough memory" if free else "without it a run would take more than half of the memory"
-    found.fill("gradient_checkpointing", not free, "usual; the model's size is not known" if shape is None else why)
+    settings.fill("gradient_checkpointing", not free, "usual; the model's size is not known" if shape is None else why)
 
 
 def _fitting(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> Callable[[int, bool, float], bool]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TextOrMessages = str | tuple[Mapping[str, Any], ...]
-"""Plain text, or messages `{"role", "content", "tool_calls"?, "tool_call_id"?}`."""
+"""A prompt or completion: plain text, or messages `{"role", "content", "tool_calls"?, "tool_call_id"?}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

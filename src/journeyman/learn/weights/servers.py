@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from journeyman.learn.playbook.files import write_text
-from journeyman.learn.weights.llamacpp import Served, end
+from journeyman.learn.weights.llamacpp import Served, terminate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class RunningServer:
 
     @property
     def runs(self) -> bool:
-        began = _began(self.pid)
+        began = _start_time(self.pid)
         return began is not None and self.started in (None, began)
 
 
@@ -40,11 +40,11 @@ def keep(served: Served, gguf: Path, folder: Path) -> RunningServer:
         model=served.model,
         url=served.url,
         pid=served.pid,
-        started=_began(served.pid),
+        started=_start_time(served.pid),
         gguf=str(gguf.resolve()),
         log=str(served.log),
     )
-    write_text(_path(folder, served.model), json.dumps(asdict(server)) + "\n")
+    write_text(_record_path(folder, served.model), json.dumps(asdict(server)) + "\n")
     return server
 
 
@@ -60,26 +60,26 @@ def running(folder: Path) -> Iterator[RunningServer]:
 
 def stop(folder: Path, model: str) -> RunningServer | None:
     """End a server; `None` when there is none of that name that runs."""
-    found = next((server for server in running(folder) if server.model == model), None)
-    if found is not None:
-        end(found.pid, lambda: not found.runs)
-        _path(folder, model).unlink(missing_ok=True)
-    return found
+    server = next((each for each in running(folder) if each.model == model), None)
+    if server is not None:
+        terminate(server.pid, lambda: not server.runs)
+        _record_path(folder, model).unlink(missing_ok=True)
+    return server
 
 
-def _path(folder: Path, model: str) -> Path:
+def _record_path(folder: Path, model: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', model)}.json"
 
 
 def _read(path: Path) -> RunningServer | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
-        found = RunningServer(**json.loads(path.read_text(encoding="utf-8")))
+        server = RunningServer(**json.loads(path.read_text(encoding="utf-8")))
         # 0 and below mean groups of processes, ours among them.
-        return found if isinstance(found.pid, int) and found.pid > 1 else None
+        return server if isinstance(server.pid, int) and server.pid > 1 else None
     return None
 
 
-def _began(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """When a process began; `None` when there is none of that number, or only what its parent has yet to bury."""
     with contextlib.suppress(OSError):
         # The name stands in brackets and may hold anything: what follows it is counted from the last one.

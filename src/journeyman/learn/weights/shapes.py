@@ -120,8 +120,8 @@ def _read(named: str, folder: Path) -> tuple[Shape | None, str]:
     counted = [_count(file) for file in _files(folder)]
     if not counted or None in counted:
         return shape, ""
-    tensors = sum(found[0] for found in counted if found)
-    return replace(shape, parameters=tensors, file_bytes=sum(found[1] for found in counted if found)), ""
+    tensors = sum(count[0] for count in counted if count)
+    return replace(shape, parameters=tensors, file_bytes=sum(count[1] for count in counted if count)), ""
 
 
 def _files(folder: Path) -> list[Path]:
@@ -198,12 +198,12 @@ class _Numbers:
         self._config = config
 
     def __call__(self, *names: str, usual: int | None = None) -> int:
-        found = next((self._config[name] for name in names if self._config.get(name) is not None), usual)
-        if found is None:
+        value = next((self._config[name] for name in names if self._config.get(name) is not None), usual)
+        if value is None:
             raise KeyError(names[0])
-        if isinstance(found, bool) or not isinstance(found, int) or (found < 1 and found != usual):
-            raise ValueError(f"{names[0]} is {found!r}")
-        return found
+        if isinstance(value, bool) or not isinstance(value, int) or (value < 1 and value != usual):
+            raise ValueError(f"{names[0]} is {value!r}")
+        return value
 
 
 def _count(file: Path) -> tuple[int, int] | None:

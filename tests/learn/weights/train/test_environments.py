@@ -6,7 +6,7 @@ pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weig
 
 from journeyman.errors import InputError, SettingError
 from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.train.run import _world
+from journeyman.learn.weights.train.run import _environment_class
 from journeyman.task import Task
 
 pytestmark = pytest.mark.training
@@ -21,13 +21,13 @@ class Shop:
 
 def test_a_world_is_found_by_the_name_of_its_module_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "my_shop", __import__("types").SimpleNamespace(Shop=Shop))
-    assert _world("my_shop:Shop")().reset(Task(id="1", question="hello")) == "hello"
+    assert _environment_class("my_shop:Shop")().reset(Task(id="1", question="hello")) == "hello"
 
 
 @pytest.mark.parametrize("named", ["no_such_module_here:Shop", "json:Shop", "json", "json:loads", ":x"])
 def test_what_is_no_world_is_refused_in_a_sentence(named: str) -> None:
     with pytest.raises(InputError, match="the environment"):
-        _world(named)
+        _environment_class(named)
 
 
 def test_an_environment_is_for_grpo_and_without_looks_of_a_single_turn() -> None:

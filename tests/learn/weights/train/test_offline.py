@@ -132,7 +132,9 @@ def test_without_importance_every_token_weighs_the_same(tmp_path: Path, moved: l
     right, wrong = made(tmp_path / "a", moved), made(tmp_path / "b", moved, importance=False)
     losses = [float(trainer._compute_loss(trainer.model, inputs(trainer)).detach()) for trainer in (right, wrong)]
     batch = inputs(wrong)
-    now = torch.nn.utils.rnn.pad_sequence([torch.tensor(found) for found in wrong._said(wrong._rows)], batch_first=True)
+    now = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(found) for found in wrong._starting_logprobs(wrong._rows)], batch_first=True
+    )
     plain = -float((batch["advantages"][:, None] * now * batch["tool_mask"]).sum() / batch["tool_mask"].sum())
     assert losses[1] == pytest.approx(plain, abs=1e-5)
     assert abs(losses[0] - losses[1]) > 0.01
@@ -201,9 +203,9 @@ def test_groups_stay_together_and_come_once_in_a_round(tmp_path: Path) -> None:
 
 def test_it_makes_likelier_what_was_better(tmp_path: Path) -> None:
     trainer = made(tmp_path, [row(number) for number in range(4)], max_steps=6, learning_rate=1e-3)
-    before = [sum(found) for found in trainer._said(trainer._rows)]
+    before = [sum(found) for found in trainer._starting_logprobs(trainer._rows)]
     trainer.train()
-    after = [sum(found) for found in trainer._said(trainer._rows)]
+    after = [sum(found) for found in trainer._starting_logprobs(trainer._rows)]
     assert sum(after[::3]) > sum(before[::3])
     logs = [entry for entry in trainer.state.log_history if "ess" in entry]
     assert len(logs) == 6
@@ -215,7 +217,7 @@ def test_what_the_model_samples_itself_is_recorded_to_the_token(tmp_path: Path) 
     found = groups(work, work.tasks[:3])
     trainer = made(tmp_path / "offline", found, temperature=1.2, max_completion_tokens=40)
     assert all(row.logprobs for row in trainer._rows)
-    for row, again in zip(trainer._rows, trainer._said(trainer._rows), strict=True):
+    for row, again in zip(trainer._rows, trainer._starting_logprobs(trainer._rows), strict=True):
         kept = [value for value, own in zip(row.logprobs or (), row.tokens.own, strict=True) if own]
         assert kept == pytest.approx([value for value, own in zip(again, row.tokens.own, strict=True) if own], abs=1e-3)
 

@@ -12,7 +12,7 @@ pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weig
 import torch
 
 from journeyman.errors import InputError
-from journeyman.learn.weights.train.batches import teaching
+from journeyman.learn.weights.train.batches import drop_zero_advantages
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.online import OnlineGRPOTrainer, grpo
 from journeyman.trace import Trace
@@ -184,7 +184,7 @@ def test_a_batch_without_what_teaches_nothing_has_the_same_loss_and_gradient(tmp
         "advantages": torch.tensor([1.0, -0.5, 0.0, 0.0]),
         "num_items_in_batch": torch.tensor(15),
     }
-    less = teaching(batch)
+    less = drop_zero_advantages(batch)
     assert {name: tuple(value.shape) for name, value in less.items()} == {
         "prompt_ids": (2, 4),
         "prompt_mask": (2, 4),
@@ -213,7 +213,7 @@ def test_a_batch_without_what_teaches_nothing_has_the_same_loss_and_gradient(tmp
 def test_a_batch_that_teaches_nothing_keeps_one_completion() -> None:
     ids = torch.ones(3, 2, dtype=torch.long)
     named = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
-    assert len(teaching({**dict.fromkeys(named, ids), "advantages": torch.zeros(3)})["advantages"]) == 1
+    assert len(drop_zero_advantages({**dict.fromkeys(named, ids), "advantages": torch.zeros(3)})["advantages"]) == 1
 
 
 def test_merged_weights_compute_the_same_and_leave_no_trace(tmp_path: Path) -> None:

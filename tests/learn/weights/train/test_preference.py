@@ -18,7 +18,7 @@ from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import TrainingJob
 from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
 from journeyman.learn.weights.train.base import TrainingSetup
-from journeyman.learn.weights.train.columns import IGNORED, mismatched
+from journeyman.learn.weights.train.columns import IGNORED, with_kl_completions
 from journeyman.learn.weights.train.loading import load
 from journeyman.learn.weights.train.preference import dpo, kto, rft
 from journeyman.learn.weights.train.trackers import trackers
@@ -151,7 +151,7 @@ def test_the_weights_of_kto_follow_from_the_labels(made: TrainingSetup) -> None:
 @pytest.mark.parametrize(("rows", "size"), [(1, 2), (2, 2), (3, 2), (5, 2), (7, 3), (8, 4)])
 def test_a_completion_is_compared_with_anothers(rows: int, size: int) -> None:
     made = [{"completion_ids": [n], "completion_own": [1]} for n in range(rows)]
-    other = [row["KL_completion_ids"][0] for row in mismatched(made, size)]
+    other = [row["KL_completion_ids"][0] for row in with_kl_completions(made, size)]
     assert all(other[n] != n for n in range(rows)) or rows == 1
     whole = rows - rows % size
     for start in range(0, whole, size):

@@ -43,89 +43,91 @@ def build(
     """
     losses = Losses()
     with closing(Spool()) as spool:
-        found = gather(judged, config, spool, losses, done)
+        candidates = gather(judged, config, spool, losses, done)
         losses.add("places in files that could not be read", len(unread))
-        choose.known_agents(config, found)
-        rows, told = _kto(found, config, spool, losses) if config.method == "kto" else _grpo(found, config, spool, losses)
+        choose.known_agents(config, candidates)
+        rows, contents = (
+            _kto(candidates, config, spool, losses) if config.method == "kto" else _grpo(candidates, config, spool, losses)
+        )
         if path is None:
-            return sheet.of(told, config, losses, None)
-        if not told.rows:
+            return sheet.of(contents, config, losses, None)
+        if not contents.rows:
             raise InputError(_nothing(losses))
         files.write(path, rows)
-    made = sheet.of(told, config, losses, path)
-    sheet.save(made, path)
-    return made
+    card = sheet.of(contents, config, losses, path)
+    sheet.save(card, path)
+    return card
 
 
 def _nothing(losses: Losses) -> str:
     why = "; ".join(losses) or "there were no traces"
-    told = f"there is nothing to learn from: {why}"
+    message = f"there is nothing to learn from: {why}"
     return (
-        f"{told}. To say what they were worth: journeyman traces label, or journeyman score --store --keep"
+        f"{message}. To say what they were worth: journeyman traces label, or journeyman score --store --keep"
         if UNKNOWN in why
-        else told
+        else message
     )
 
 
-_Made = tuple[Iterator[Row], sheet.DatasetContents]
+_RowsAndContents = tuple[Iterator[Row], sheet.DatasetContents]
 
 
-def _kto(found: Sequence[CandidateRow], config: DatasetConfig, spool: Spool, losses: Losses) -> _Made:
-    kept = [
+def _kto(candidates: Sequence[CandidateRow], config: DatasetConfig, spool: Spool, losses: Losses) -> _RowsAndContents:
+    chosen = [
         row
-        for row in choose.distinct(found, losses)
+        for row in choose.deduplicated(candidates, losses)
         for _ in range(choose.copies(row.content, config.agent_weights.get(row.agent, 1.0), config.seed))
     ]
-    rows = choose.balanced(kept, config, losses)
-    return (_labelled(row, spool) for row in rows), sheet.DatasetContents(rows=len(rows), found=rows)
+    rows = choose.balanced(chosen, config, losses)
+    return (_labelled(row, spool) for row in rows), sheet.DatasetContents(rows=len(rows), candidates=rows)
 
 
-def _grpo(found: Sequence[CandidateRow], config: DatasetConfig, spool: Spool, losses: Losses) -> _Made:
-    groups = grouped(list(choose.once(found, losses)), losses)
+def _grpo(candidates: Sequence[CandidateRow], config: DatasetConfig, spool: Spool, losses: Losses) -> _RowsAndContents:
+    groups = grouped(list(choose.once(candidates, losses)), losses)
     bunches = [bunch for bunch in groups.bunches for _ in range(_copies(bunch, config))]
-    return (_group(bunch, spool) for bunch in bunches), _told(bunches, groups)
+    return (_group(bunch, spool) for bunch in bunches), _contents(bunches, groups)
 
 
-def _told(bunches: Sequence[PromptGroup], groups: GroupedRows) -> sheet.DatasetContents:
-    found = [one for bunch in bunches for one in bunch.found]
-    return sheet.DatasetContents(rows=len(bunches), found=found, groups=groups.tasks, flat=groups.flat)
+def _contents(bunches: Sequence[PromptGroup], groups: GroupedRows) -> sheet.DatasetContents:
+    candidates = [one for bunch in bunches for one in bunch.candidates]
+    return sheet.DatasetContents(rows=len(bunches), candidates=candidates, groups=groups.tasks, flat=groups.flat)
 
 
 def _copies(bunch: PromptGroup, config: DatasetConfig) -> int:
-    weights = [config.agent_weights.get(one.agent, 1.0) for one in bunch.found]
-    return choose.copies(bunch.found[0].content, sum(weights) / len(weights), config.seed)
+    weights = [config.agent_weights.get(one.agent, 1.0) for one in bunch.candidates]
+    return choose.copies(bunch.candidates[0].content, sum(weights) / len(weights), config.seed)
 
 
 def _labelled(row: CandidateRow, spool: Spool) -> LabelledCompletion:
-    told = spool.get(row.place)
+    payload = spool.get(row.offset)
     assert row.verdict is not None
     return LabelledCompletion(
-        prompt=_said(told["prompt"]),
-        completion=_said(told["completion"]),
+        prompt=_text_or_messages(payload["prompt"]),
+        completion=_text_or_messages(payload["completion"]),
         label=row.verdict.good,
-        tools=tuple(told["tools"]),
+        tools=tuple(payload["tools"]),
         source={"trace": row.trace, **_source(row)},
     )
 
 
 def _group(bunch: PromptGroup, spool: Spool) -> CompletionGroup:
-    told = [spool.get(one.place) for one in bunch.found]
-    logprobs = tuple(None if each["logprobs"] is None else tuple(each["logprobs"]) for each in told)
+    payloads = [spool.get(one.offset) for one in bunch.candidates]
+    logprobs = tuple(None if each["logprobs"] is None else tuple(each["logprobs"]) for each in payloads)
     return CompletionGroup(
-        prompt=_said(told[0]["prompt"]),
-        completions=tuple(_said(each["completion"]) for each in told),
+        prompt=_text_or_messages(payloads[0]["prompt"]),
+        completions=tuple(_text_or_messages(each["completion"]) for each in payloads),
         rewards=bunch.rewards,
-        scores=tuple(one.reward for one in bunch.found if one.reward is not None),
+        scores=tuple(one.reward for one in bunch.candidates if one.reward is not None),
         logprobs=logprobs if any(each is not None for each in logprobs) else (),
-        tools=tuple(told[0]["tools"]),
-        source=_source(bunch.found[0]),
+        tools=tuple(payloads[0]["tools"]),
+        source=_source(bunch.candidates[0]),
     )
 
 
-def _said(told: Any) -> TextOrMessages:
-    return told if isinstance(told, str) else tuple(told)
+def _text_or_messages(value: Any) -> TextOrMessages:
+    return value if isinstance(value, str) else tuple(value)
 
 
-def _source(found: CandidateRow) -> Mapping[str, str]:
-    told = {"task": found.task_id, "agent": found.agent, "domain": found.domain}
-    return {name: value for name, value in told.items() if value}
+def _source(candidate: CandidateRow) -> Mapping[str, str]:
+    fields = {"task": candidate.task_id, "agent": candidate.agent, "domain": candidate.domain}
+    return {name: value for name, value in fields.items() if value}

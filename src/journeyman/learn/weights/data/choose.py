@@ -13,11 +13,11 @@ from journeyman.learn.weights.data.gather import CandidateRow
 from journeyman.learn.weights.data.judged import LabelVerdict
 
 
-def distinct(found: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
+def deduplicated(candidates: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
     """Each completion of a prompt once, the oldest. Where verdicts on it differ, those of the lowest rank decide, and among
     them the greater number."""
     alike: defaultdict[bytes, list[CandidateRow]] = defaultdict(list)
-    for one in found:
+    for one in candidates:
         alike[one.content].append(one)
     for same in alike.values():
         verdicts = [one.verdict for one in same if one.verdict is not None]
@@ -31,11 +31,11 @@ def distinct(found: Sequence[CandidateRow], losses: Losses) -> Iterator[Candidat
         yield replace(same[0], verdict=LabelVerdict(2 * good > len(votes), rank))
 
 
-def once(found: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
+def once(candidates: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
     """Each conversation of a trace once, however often the trace was read. Equal completions of different attempts stay: how
     often the policy writes one is what a group tells."""
     seen: set[tuple[str, int]] = set()
-    for one in found:
+    for one in candidates:
         name = one.key[1:3]
         if name in seen:
             losses.add("traces that were there already: left out")
@@ -51,15 +51,16 @@ def copies(content: bytes, weight: float, seed: int) -> int:
     return whole + (_chance(content, seed) < weight - whole)
 
 
-def known_agents(config: DatasetConfig, found: Sequence[CandidateRow]) -> None:
-    """
+def known_agents(config: DatasetConfig, candidates: Sequence[CandidateRow]) -> None:
+    """Check that `config.agent_weights` names agents of these candidates alone.
+
     Raises:
         InputError: A weight is for an agent that made no attempt.
     """
-    there = sorted({one.agent for one in found})
-    if strange := sorted(config.agent_weights.keys() - set(there)):
-        named = ", ".join(agent or "(without a name)" for agent in there) or "none"
-        raise InputError(f"there is no trace of an agent {strange[0]!r} to weigh; there are those of {named}")
+    agents = sorted({one.agent for one in candidates})
+    if unknown := sorted(config.agent_weights.keys() - set(agents)):
+        named = ", ".join(agent or "(without a name)" for agent in agents) or "none"
+        raise InputError(f"there is no trace of an agent {unknown[0]!r} to weigh; there are those of {named}")
 
 
 def balanced(rows: Sequence[CandidateRow], config: DatasetConfig, losses: Losses) -> list[CandidateRow]:
@@ -73,12 +74,12 @@ def balanced(rows: Sequence[CandidateRow], config: DatasetConfig, losses: Losses
     sides = [[row for row in rows if row.verdict is not None and row.verdict.good is good] for good in (True, False)]
     few, many = sorted(map(len, sides))
     if many and not few:
-        there, missing = ("good", "bad") if sides[0] else ("bad", "good")
-        raise InputError(f"all {many} rows are {there}: there is no {missing} one to balance them with; leave out --balance")
+        only, missing = ("good", "bad") if sides[0] else ("bad", "good")
+        raise InputError(f"all {many} rows are {only}: there is no {missing} one to balance them with; leave out --balance")
     if config.balance == "undersample":
-        kept = {id(row) for side in sides for row in _some(side, few, config.seed)}
+        chosen = {id(row) for side in sides for row in _some(side, few, config.seed)}
         losses.add("rows of the side with more labels: left out for balance", many - few)
-        return [row for row in rows if id(row) in kept]
+        return [row for row in rows if id(row) in chosen]
     return [*rows, *(row for side in sides for row in _repeated(side, many - len(side), config.seed))]
 
 

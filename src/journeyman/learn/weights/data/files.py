@@ -43,10 +43,10 @@ def write(path: Path | str, rows: Iterable[Row]) -> int:
     """
     path = Path(path)
     with atomic_write(path) as part:
-        told = _told(rows)
+        lines = _encoded(rows)
         if path.suffix == PARQUET:
-            return int(_parquet().write(part, (row for row, _ in told)))
-        return _write_lines(part, (line for _, line in told))
+            return int(_parquet().write(part, (row for row, _ in lines)))
+        return _write_lines(part, (line for _, line in lines))
 
 
 def line_of(row: Row) -> bytes:
@@ -58,7 +58,7 @@ def line_of(row: Row) -> bytes:
     return json.dumps(json_of(row), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def _told(rows: Iterable[Row]) -> Iterator[tuple[Row, bytes]]:
+def _encoded(rows: Iterable[Row]) -> Iterator[tuple[Row, bytes]]:
     first: Row | None = None
     for number, row in enumerate(rows, start=1):
         first = first or row

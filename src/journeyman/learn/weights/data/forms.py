@@ -25,11 +25,11 @@ SPREAD = 1e-9
 def json_of(row: Row) -> dict[str, Any]:
     """A row as an object of JSON; what is empty and need not stand there is left out."""
     if isinstance(row, LabelledCompletion):
-        told: dict[str, Any] = {"prompt": row.prompt, "completion": row.completion, "label": row.label}
+        fields: dict[str, Any] = {"prompt": row.prompt, "completion": row.completion, "label": row.label}
     else:
-        told = {"prompt": row.prompt, "completions": row.completions, "rewards": row.rewards}
-        told |= {name: value for name, value in (("scores", row.scores), ("logprobs", row.logprobs)) if value}
-    return told | {name: value for name, value in (("tools", row.tools), ("source", row.source)) if value}
+        fields = {"prompt": row.prompt, "completions": row.completions, "rewards": row.rewards}
+        fields |= {name: value for name, value in (("scores", row.scores), ("logprobs", row.logprobs)) if value}
+    return fields | {name: value for name, value in (("tools", row.tools), ("source", row.source)) if value}
 
 
 def row_of(value: Any) -> Row:
@@ -77,10 +77,10 @@ def _labelled(row: Mapping[str, Any]) -> LabelledCompletion:
 
 def _group(row: Mapping[str, Any]) -> CompletionGroup:
     prompt = _prompt(row["prompt"])
-    told = row["completions"]
-    if not isinstance(told, list | tuple) or not told:
+    values = row["completions"]
+    if not isinstance(values, list | tuple) or not values:
         raise ValueError('needs at least one completion in "completions"')
-    completions = tuple(_completion(each, f"completions[{at}]", prompt) for at, each in enumerate(told))
+    completions = tuple(_completion(each, f"completions[{at}]", prompt) for at, each in enumerate(values))
     if "rewards" not in row:
         raise ValueError('has no "rewards" beside its completions')
     rewards = _numbers(row["rewards"], "rewards", len(completions))
@@ -108,37 +108,37 @@ def normalised(scores: Sequence[float]) -> tuple[float, ...]:
     return tuple(0.0 if spread < SPREAD else (score - mean) / spread for score in scores)
 
 
-def _prompt(told: Any) -> TextOrMessages:
-    if isinstance(told, str):
-        return told
-    messages = _messages(told, "prompt")
+def _prompt(value: Any) -> TextOrMessages:
+    if isinstance(value, str):
+        return value
+    messages = _messages(value, "prompt")
     if messages[-1]["role"] not in _ASKING:
         raise ValueError(f'has a prompt that ends with a message of role "{messages[-1]["role"]}": nobody asks for an answer')
     return messages
 
 
-def _completion(told: Any, name: str, prompt: TextOrMessages) -> TextOrMessages:
-    if isinstance(told, str) != isinstance(prompt, str):
+def _completion(value: Any, name: str, prompt: TextOrMessages) -> TextOrMessages:
+    if isinstance(value, str) != isinstance(prompt, str):
         raise ValueError(f"has a prompt and {name} of which one is text, and the other a conversation")
-    if isinstance(told, str):
-        return told
-    messages = _messages(told, name)
+    if isinstance(value, str):
+        return value
+    messages = _messages(value, name)
     if messages[0]["role"] != "assistant":
         raise ValueError(f'has {name} that begins with a message of role "{messages[0]["role"]}", and not with the answer')
     return messages
 
 
-def _messages(told: Any, name: str) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(told, list | tuple) or not told:
+def _messages(value: Any, name: str) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list | tuple) or not value:
         raise ValueError(f"has {name} that is neither text nor a list of messages")
-    return tuple(_message(each, f"{name}[{at}]") for at, each in enumerate(told))
+    return tuple(_message(each, f"{name}[{at}]") for at, each in enumerate(value))
 
 
-def _message(told: Any, where: str) -> Mapping[str, Any]:
-    role = told.get("role") if isinstance(told, Mapping) else None
+def _message(value: Any, where: str) -> Mapping[str, Any]:
+    role = value.get("role") if isinstance(value, Mapping) else None
     if role not in ROLES:
         raise ValueError(f"has {where}, which is no message: its role is one of {', '.join(ROLES)}")
-    message = {name: value for name, value in told.items() if value is not None}
+    message = {name: each for name, each in value.items() if each is not None}
     if "tool_calls" in message:
         message["tool_calls"] = _tool_calls(message["tool_calls"], where)
         message.setdefault("content", "")
@@ -150,40 +150,40 @@ def _message(told: Any, where: str) -> Mapping[str, Any]:
     return message
 
 
-def _tool_calls(told: Any, where: str) -> list[Mapping[str, Any]]:
-    if not isinstance(told, list | tuple):
+def _tool_calls(value: Any, where: str) -> list[Mapping[str, Any]]:
+    if not isinstance(value, list | tuple):
         raise ValueError(f'has {where}, whose "tool_calls" are no list')
-    return [_tool_call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(told)]
+    return [_tool_call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(value)]
 
 
-def _tool_call(told: Any, where: str) -> Mapping[str, Any]:
-    does = told.get("function") if isinstance(told, Mapping) else None
-    if not isinstance(does, Mapping) or not isinstance(does.get("name"), str):
+def _tool_call(value: Any, where: str) -> Mapping[str, Any]:
+    function = value.get("function") if isinstance(value, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise ValueError(f'has {where}, which names no "function"')
-    arguments = arguments_of(does.get("arguments"))
+    arguments = arguments_of(function.get("arguments"))
     if arguments is None:
         raise ValueError(f'has {where}, whose "arguments" are no object')
-    call = {name: value for name, value in told.items() if value is not None}
-    return {**call, "function": {**does, "arguments": arguments}}
+    call = {name: each for name, each in value.items() if each is not None}
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
-def arguments_of(told: Any) -> Mapping[str, Any] | None:
+def arguments_of(value: Any) -> Mapping[str, Any] | None:
     """The arguments of a tool call as an object; `None` where they are none, whatever they were meant to be."""
-    if isinstance(told, str) and told.strip():
+    if isinstance(value, str) and value.strip():
         try:
-            told = loads(told)
+            value = loads(value)
         except (ValueError, RecursionError):
             return None
-    if told is None or told == "":
+    if value is None or value == "":
         return {}
-    return told if isinstance(told, Mapping) else None
+    return value if isinstance(value, Mapping) else None
 
 
-def _numbers(told: Any, name: str, wanted: int) -> tuple[float, ...]:
-    found = tuple(float(each) for each in told if is_number(each)) if isinstance(told, list | tuple) else ()
-    if len(found) != wanted or len(told) != wanted:
+def _numbers(values: Any, name: str, wanted: int) -> tuple[float, ...]:
+    numbers = tuple(float(each) for each in values if is_number(each)) if isinstance(values, list | tuple) else ()
+    if len(numbers) != wanted or len(values) != wanted:
         raise ValueError(f'needs a finite number in "{name}" for each of its {wanted} completions')
-    return found
+    return numbers
 
 
 def loads(text: str | bytes) -> Any:
@@ -217,31 +217,31 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def _logprobs(told: Any, wanted: int) -> tuple[tuple[float, ...] | None, ...]:
-    if not isinstance(told, list | tuple) or len(told) != wanted:
+def _logprobs(values: Any, wanted: int) -> tuple[tuple[float, ...] | None, ...]:
+    if not isinstance(values, list | tuple) or len(values) != wanted:
         raise ValueError(f'needs a list of log-probabilities, or null, in "logprobs" for each of its {wanted} completions')
-    found = []
-    for at, each in enumerate(told):
+    logprobs = []
+    for at, each in enumerate(values):
         if each is not None and (not isinstance(each, list | tuple) or not all(is_number(one) for one in each)):
             raise ValueError(f"has logprobs[{at}], which is no list of finite numbers")
-        found.append(None if each is None else tuple(float(one) for one in each))
-    return tuple(found)
+        logprobs.append(None if each is None else tuple(float(one) for one in each))
+    return tuple(logprobs)
 
 
 def _tools(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    told = row.get("tools", ())
-    if isinstance(told, str):
+    value = row.get("tools", ())
+    if isinstance(value, str):
         # TRL takes a text of JSON, too.
         try:
-            told = loads(told) or ()
+            value = loads(value) or ()
         except (ValueError, RecursionError):
-            told = None
-    if not isinstance(told, list | tuple) or not all(isinstance(each, Mapping) for each in told):
+            value = None
+    if not isinstance(value, list | tuple) or not all(isinstance(each, Mapping) for each in value):
         raise ValueError('has "tools" that are no list of JSON schemas')
-    return tuple(told)
+    return tuple(value)
 
 
 def _source(row: Mapping[str, Any]) -> Mapping[str, str]:
     """A column of this name in a file of somebody else's may hold anything, and nothing depends on it."""
-    told = row.get("source")
-    return {k: v for k, v in told.items() if isinstance(v, str)} if isinstance(told, Mapping) else {}
+    value = row.get("source")
+    return {k: v for k, v in value.items() if isinstance(v, str)} if isinstance(value, Mapping) else {}

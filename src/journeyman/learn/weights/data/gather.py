@@ -10,8 +10,8 @@ from typing import Any
 
 from journeyman.capture.finetuning import Losses
 from journeyman.learn.weights.data.config import DatasetConfig
-from journeyman.learn.weights.data.judged import JudgedTrace, LabelVerdict, refusal, verdict
-from journeyman.learn.weights.data.limits import fitted, length, most
+from journeyman.learn.weights.data.judged import JudgedTrace, LabelVerdict, exclusion_reason, verdict
+from journeyman.learn.weights.data.limits import count_characters, max_characters, truncated
 from journeyman.learn.weights.data.talks import Talk, talks
 
 UNKNOWN = "traces of which nobody knows what they were worth"
@@ -23,8 +23,8 @@ class CandidateRow:
 
     key: tuple[datetime, str, int, bytes]
     """By which they are put in order, whatever the order in which they came: time, id of the trace, number in it, all else."""
-    place: int
-    """In the spool."""
+    offset: int
+    """Bytes from the beginning of the spool to its payload."""
     content: bytes
     """Digest of prompt, completion and tools."""
     prompt: bytes
@@ -47,21 +47,21 @@ class CandidateRow:
 
 
 class Spool:
-    """What the candidates say, in a file without a name that ends with this process."""
+    """Prompts and completions of the candidates, in a temporary file: one JSON payload a line, found by its offset in bytes."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - `close` closes it
 
-    def add(self, told: Mapping[str, Any]) -> int:
-        """Where it stands. Half a surrogate pair, which is no text, becomes a question mark."""
-        place = self._file.seek(0, 2)
-        self._file.write(json.dumps(told, ensure_ascii=False, default=str).encode(errors="replace") + b"\n")
-        return place
+    def add(self, payload: Mapping[str, Any]) -> int:
+        """Write a payload; its offset. Half a surrogate pair, which is no text, becomes a question mark."""
+        offset = self._file.seek(0, 2)
+        self._file.write(json.dumps(payload, ensure_ascii=False, default=str).encode(errors="replace") + b"\n")
+        return offset
 
-    def get(self, place: int) -> dict[str, Any]:
-        self._file.seek(place)
-        found: dict[str, Any] = json.loads(self._file.readline())
-        return found
+    def get(self, offset: int) -> dict[str, Any]:
+        self._file.seek(offset)
+        payload: dict[str, Any] = json.loads(self._file.readline())
+        return payload
 
     def close(self) -> None:
         self._file.close()
@@ -79,15 +79,15 @@ def gather(
     Args:
         done: Told after each trace that it is one more.
     """
-    found: list[CandidateRow] = []
+    candidates: list[CandidateRow] = []
     for one in judged:
-        found += _of(one, config, spool, losses)
+        candidates += _of(one, config, spool, losses)
         done(1)
-    return sorted(found, key=lambda each: each.key)
+    return sorted(candidates, key=lambda each: each.key)
 
 
 def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterable[CandidateRow]:
-    if why := refusal(judged):
+    if why := exclusion_reason(judged):
         losses.add(f"{why}: left out")
         return
     label = verdict(judged, config.threshold, proposals=config.auto_labels)
@@ -97,18 +97,18 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
     task: bytes | None = None
     for number, talk in enumerate(talks(judged.trace, config, losses)):
         task = task or _task(judged, talk)
-        fit = fitted(talk, most(config), lambda what: losses.add(f"rows {what}"))
+        fit = truncated(talk, max_characters(config), lambda what: losses.add(f"rows {what}"))
         if fit is not None:
-            yield _found(judged, fit, number, (task, label), spool)
+            yield _candidate(judged, fit, number, (task, label), spool)
 
 
-def _found(
+def _candidate(
     judged: JudgedTrace, talk: Talk, number: int, known: tuple[bytes, LabelVerdict | None], spool: Spool
 ) -> CandidateRow:
     trace, (task, label) = judged.trace, known
     content = _digest([talk.prompt, talk.completion, talk.tools])
     of = (trace.agent, trace.domain, trace.source, trace.task_id)
-    told = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
+    payload = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
     return CandidateRow(
         key=(
             trace.started_at,
@@ -116,7 +116,7 @@ def _found(
             number,
             _digest([content.hex(), *of, judged.reward, label and [label.good, label.rank]]),
         ),
-        place=spool.add(told),
+        offset=spool.add(payload),
         content=content,
         prompt=_digest([talk.prompt, talk.tools]),
         task=task,
@@ -126,8 +126,8 @@ def _found(
         domain=trace.domain,
         source=trace.source,
         task_id=trace.task_id,
-        prompt_length=length(talk.prompt),
-        completion_length=length(talk.completion),
+        prompt_length=count_characters(talk.prompt),
+        completion_length=count_characters(talk.completion),
     )
 
 

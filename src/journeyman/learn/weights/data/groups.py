@@ -13,7 +13,7 @@ from journeyman.learn.weights.data.gather import CandidateRow
 class PromptGroup:
     """The completions of one prompt, of attempts at one task."""
 
-    found: tuple[CandidateRow, ...]
+    candidates: tuple[CandidateRow, ...]
     rewards: tuple[float, ...]
     """Normalised among all attempts at the task, those with other prompts included."""
 
@@ -29,15 +29,15 @@ class GroupedRows:
     """Groups whose attempts were all worth the same."""
 
 
-def grouped(found: Sequence[CandidateRow], losses: Losses) -> GroupedRows:
+def grouped(candidates: Sequence[CandidateRow], losses: Losses) -> GroupedRows:
     """Attempts at the same task together, else those with the same prompt. One that stands alone has nothing to be compared
     with, and is left out.
 
     The prompts of attempts at one task may differ, as where another user is simulated each time. Each prompt then is a row of
     its own, and the mean over all attempts is still a baseline that does not depend on what was done.
     """
-    several, alone = _apart(found, lambda one: one.task)
-    more, single = _apart(alone, lambda one: one.prompt)
+    several, alone = _partition(candidates, lambda one: one.task)
+    more, single = _partition(alone, lambda one: one.prompt)
     losses.add("attempts that no other can be compared with: left out", len({one.trace for one in single}))
     groups = sorted([*several, *more], key=lambda group: group[0].key)
     bunches, flat = [], 0
@@ -49,18 +49,18 @@ def grouped(found: Sequence[CandidateRow], losses: Losses) -> GroupedRows:
     return GroupedRows(bunches=tuple(bunches), tasks=len(groups), flat=flat)
 
 
-def _apart(
-    found: Sequence[CandidateRow], by: Callable[[CandidateRow], bytes]
+def _partition(
+    candidates: Sequence[CandidateRow], by: Callable[[CandidateRow], bytes]
 ) -> tuple[list[list[CandidateRow]], list[CandidateRow]]:
     """Groups of several attempts, and the attempts that are alone."""
     groups: defaultdict[bytes, list[CandidateRow]] = defaultdict(list)
     first: dict[str, bytes] = {}
-    for one in found:
+    for one in candidates:
         # The conversations of one trace are one attempt.
         groups[first.setdefault(one.trace, by(one))].append(one)
     several = [group for group in groups.values() if len({one.trace for one in group}) > 1]
     together = {one.trace for group in several for one in group}
-    return several, [one for one in found if one.trace not in together]
+    return several, [one for one in candidates if one.trace not in together]
 
 
 def _bunches(group: Sequence[CandidateRow], scaled: dict[str, float]) -> Iterator[PromptGroup]:

@@ -23,8 +23,8 @@ class JudgedTrace:
     @classmethod
     def of(cls, trace: Trace) -> "JudgedTrace":
         """By what stands on the trace itself."""
-        told = trace.raw.get("split")
-        split = Split(told) if told in tuple(Split) else None
+        value = trace.raw.get("split")
+        split = Split(value) if value in tuple(Split) else None
         return cls(trace=trace, said=trace.label, worth=trace.worth, split=split)
 
     @classmethod
@@ -65,7 +65,7 @@ def verdict(judged: JudgedTrace, threshold: float, *, proposals: bool) -> LabelV
     return None
 
 
-def refusal(judged: JudgedTrace) -> str | None:
+def exclusion_reason(judged: JudgedTrace) -> str | None:
     """Why nobody may learn from it."""
     if judged.split is Split.HELD_OUT or judged.trace.held_out:
         return "attempts at held-out tasks, from which nobody may learn"

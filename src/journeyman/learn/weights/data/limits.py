@@ -13,35 +13,39 @@ CHARACTERS_PER_TOKEN = 4
 """Of English text under the tokenizers of today, about. The trainer counts exactly, and has limits of its own."""
 
 
-def most(config: DatasetConfig) -> int | None:
+def max_characters(config: DatasetConfig) -> int | None:
     """Characters that a row may have."""
     limits = (config.max_characters, None if config.max_tokens is None else config.max_tokens * CHARACTERS_PER_TOKEN)
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def length(said: TextOrMessages) -> int:
+def count_characters(text: TextOrMessages) -> int:
     """Characters of a text, or of what messages say: texts, thoughts and tool calls."""
-    return len(said) if isinstance(said, str) else sum(map(_of_message, said))
+    return len(text) if isinstance(text, str) else sum(map(_message_length, text))
 
 
-def fitted(talk: Talk, most: int | None, lost: Callable[[str], None]) -> Talk | None:
+def truncated(talk: Talk, max_characters: int | None, lost: Callable[[str], None]) -> Talk | None:
     """The talk, within so many characters: later answers go, with what was said to them, until it fits. `None` where not even
     the first answer does, or text is too long: half an answer would teach to stop in the middle."""
-    if most is None or length(talk.prompt) + length(talk.completion) <= most:
+    if max_characters is None or count_characters(talk.prompt) + count_characters(talk.completion) <= max_characters:
         return talk
-    kept = None if isinstance(talk.completion, str) else _kept(talk.completion, most - length(talk.prompt))
-    if kept is None:
+    completion = (
+        None
+        if isinstance(talk.completion, str)
+        else _leading_answers(talk.completion, max_characters - count_characters(talk.prompt))
+    )
+    if completion is None:
         lost("longer than allowed with the first answer alone: left out")
         return None
     lost("cut behind an earlier answer, being longer than allowed")
     # The recorded log-probabilities are of the whole.
-    return replace(talk, completion=kept, logprobs=None)
+    return replace(talk, completion=completion, logprobs=None)
 
 
-def _kept(messages: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str, Any], ...] | None:
-    left, end = most, None
+def _leading_answers(messages: Sequence[Mapping[str, Any]], max_characters: int) -> tuple[Mapping[str, Any], ...] | None:
+    left, end = max_characters, None
     for at, message in enumerate(messages):
-        left -= _of_message(message)
+        left -= _message_length(message)
         if left < 0:
             break
         if message["role"] == "assistant":
@@ -49,7 +53,7 @@ def _kept(messages: Sequence[Mapping[str, Any]], most: int) -> tuple[Mapping[str
     return None if end is None else tuple(messages[:end])
 
 
-def _of_message(message: Mapping[str, Any]) -> int:
+def _message_length(message: Mapping[str, Any]) -> int:
     calls = message.get("tool_calls")
-    said = len(message["content"]) + len(message.get("reasoning_content", ""))
-    return said + (len(json.dumps([call["function"] for call in calls], ensure_ascii=False)) if calls else 0)
+    characters = len(message["content"]) + len(message.get("reasoning_content", ""))
+    return characters + (len(json.dumps([call["function"] for call in calls], ensure_ascii=False)) if calls else 0)

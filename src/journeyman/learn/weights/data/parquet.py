@@ -62,14 +62,14 @@ def read(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _schema(first: Row | None) -> pa.Schema:
     """All columns that a row of this kind may have: those of a later row are not known when the file begins."""
     plain = first is None or is_plain(first)
-    said, hf_said = (pa.string(), _hf("string")) if plain else (_MESSAGES, _hf_list(_HF_JSON))
+    text, hf_text = (pa.string(), _hf("string")) if plain else (_MESSAGES, _hf_list(_HF_JSON))
     numbers, hf_numbers = pa.list_(pa.float64()), _hf_list(_hf("float64"))
-    columns = {"prompt": (said, hf_said)}
+    columns = {"prompt": (text, hf_text)}
     if first is None or isinstance(first, LabelledCompletion):
-        columns |= {"completion": (said, hf_said), "label": (pa.bool_(), _hf("bool"))}
+        columns |= {"completion": (text, hf_text), "label": (pa.bool_(), _hf("bool"))}
     else:
         columns |= {
-            "completions": (pa.list_(said), _hf_list(hf_said)),
+            "completions": (pa.list_(text), _hf_list(hf_text)),
             "rewards": (numbers, hf_numbers),
             "scores": (numbers, hf_numbers),
             "logprobs": (pa.list_(numbers), _hf_list(hf_numbers)),

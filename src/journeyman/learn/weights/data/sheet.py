@@ -1,5 +1,7 @@
-"""The datasheet of a set: what is in it, where that came from, and what was left out and why. Neither time nor machine is in
-it: the same set has the same sheet."""
+"""The dataset card (datasheet) of a set: what is in it, where that came from, and what was left out and why.
+
+Neither time nor machine is in it: the same set has the same card.
+"""
 
 import json
 from collections import Counter
@@ -25,7 +27,7 @@ class DatasetContents:
     """What stands in a set."""
 
     rows: int
-    found: Sequence[CandidateRow]
+    candidates: Sequence[CandidateRow]
     """Of each completion, as often as it stands there."""
     groups: int | None = None
     """Of attempts that were compared."""
@@ -68,30 +70,30 @@ class DatasetCard:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def of(told: DatasetContents, config: DatasetConfig, losses: Losses, path: Path | None) -> DatasetCard:
-    """The sheet of a set that was written to `path`."""
-    found = told.found
-    labels = Counter(_good(one, config) for one in found)
-    ranks = Counter(_RULES[one.verdict.rank] for one in found if one.verdict is not None)
+def of(contents: DatasetContents, config: DatasetConfig, losses: Losses, path: Path | None) -> DatasetCard:
+    """The dataset card of rows that were written to `path`; without a path, of rows that were not written."""
+    candidates = contents.candidates
+    labels = Counter(_good(one, config) for one in candidates)
+    ranks = Counter(_RULES[one.verdict.rank] for one in candidates if one.verdict is not None)
     return DatasetCard(
-        rows=told.rows,
-        completions=len(found),
-        tasks=len({(one.domain, one.task_id) for one in found}),
-        traces=len({one.trace for one in found}),
+        rows=contents.rows,
+        completions=len(candidates),
+        tasks=len({(one.domain, one.task_id) for one in candidates}),
+        traces=len({one.trace for one in candidates}),
         good=labels[True],
         bad=labels[False],
-        groups=told.groups,
-        flat_groups=told.flat,
+        groups=contents.groups,
+        flat_groups=contents.flat,
         labelled_by=dict(sorted(ranks.items())) if config.method == "kto" else {},
         weights=_weights(labels[True], labels[False]) if config.balance == "weights" else None,
-        rewards=_rewards([one.reward for one in found if one.reward is not None]),
+        rewards=_rewards([one.reward for one in candidates if one.reward is not None]),
         lengths={
-            "prompt": _lengths([one.prompt_length for one in found]),
-            "completion": _lengths([one.completion_length for one in found]),
+            "prompt": _lengths([one.prompt_length for one in candidates]),
+            "completion": _lengths([one.completion_length for one in candidates]),
         },
-        agents=_most(one.agent for one in found),
-        domains=_most(one.domain for one in found),
-        sources=_most(one.source for one in found),
+        agents=_most(one.agent for one in candidates),
+        domains=_most(one.domain for one in candidates),
+        sources=_most(one.source for one in candidates),
         left_out=dict(sorted(losses.counts.items())),
         config=config.json(),
         sha256=None if path is None else sha256(path),
@@ -99,7 +101,11 @@ def of(told: DatasetContents, config: DatasetConfig, losses: Losses, path: Path 
 
 
 def save(sheet: DatasetCard, path: Path) -> None:
-    """Write it beside its set."""
+    """Write the card beside its set: `<path>.sheet.json` and `<path>.sheet.md`.
+
+    Raises:
+        InputError: They cannot be written.
+    """
     for beside, text in (
         (json_path(path), _dumped(sheet)),
         (path.with_name(f"{path.name}.sheet.md"), markdown(sheet, path.name)),
@@ -114,7 +120,7 @@ def json_path(path: Path) -> Path:
 
 
 def markdown(sheet: DatasetCard, name: str) -> str:
-    """The sheet for people."""
+    """The card as Markdown."""
     parts = [f"# {name}", _summary(sheet)]
     parts += [_table("Rewards of attempts", _bins(sheet.rewards))] if sheet.rewards["known"] else []
     parts.append(_lengths_table(sheet.lengths))
@@ -131,10 +137,10 @@ def markdown(sheet: DatasetCard, name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _good(found: CandidateRow, config: DatasetConfig) -> bool | None:
+def _good(candidate: CandidateRow, config: DatasetConfig) -> bool | None:
     if config.method == "kto":
-        return None if found.verdict is None else found.verdict.good
-    return None if found.reward is None else found.reward >= config.threshold
+        return None if candidate.verdict is None else candidate.verdict.good
+    return None if candidate.reward is None else candidate.reward >= config.threshold
 
 
 _RULES = ("a word that was said", "the mean reward", "the auto-labeler")

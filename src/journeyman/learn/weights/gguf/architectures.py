@@ -31,7 +31,7 @@ class GGUFArchitecture:
     """llama.cpp keeps to this family's windows; elsewhere each layer sees the whole text."""
 
 
-def _paired(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarray:
+def _interleave_rotary_halves(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarray:
     """llama.cpp's Llama rotates neighbours, transformers' the two halves of a head: rows of Q and K change places."""
     for part, heads in (("q_proj", settings.heads), ("k_proj", settings.kv_heads)):
         if name.endswith((f"{part}.weight", f"{part}.bias")):
@@ -40,26 +40,26 @@ def _paired(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarr
     return tensor
 
 
-def _one_more(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarray:
+def _add_one_to_norms(name: str, tensor: np.ndarray, settings: CausalLMConfig) -> np.ndarray:
     """Gemma's norm multiplies by 1 + weight, llama.cpp's by the weight."""
     return tensor + np.float32(1) if name.endswith("norm.weight") else tensor
 
 
-_LLAMA = GGUFArchitecture(kind=MODEL_ARCH.LLAMA, change=_paired)
+_LLAMA = GGUFArchitecture(kind=MODEL_ARCH.LLAMA, change=_interleave_rotary_halves)
 ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     "LlamaForCausalLM": _LLAMA,
     "MistralForCausalLM": _LLAMA,
     "Qwen2ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.QWEN2),
     "Qwen3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.QWEN3),
-    "GemmaForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA, activations=_GELU, change=_one_more),
-    "Gemma2ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA2, activations=_GELU, change=_one_more, windows=True),
-    "Gemma3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA3, activations=_GELU, change=_one_more, windows=True),
+    "GemmaForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA, activations=_GELU, change=_add_one_to_norms),
+    "Gemma2ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA2, activations=_GELU, change=_add_one_to_norms, windows=True),
+    "Gemma3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.GEMMA3, activations=_GELU, change=_add_one_to_norms, windows=True),
     "Phi3ForCausalLM": GGUFArchitecture(kind=MODEL_ARCH.PHI3),
 }
 """By the class of transformers."""
 
 
-def checked(settings: CausalLMConfig) -> list[str]:
+def check_supported(settings: CausalLMConfig) -> list[str]:
     """What whoever uses the file should know, a sentence each.
 
     Raises:
@@ -95,9 +95,9 @@ def _notes(settings: CausalLMConfig, family: GGUFArchitecture) -> Iterator[str]:
 def _check_gemma(settings: CausalLMConfig) -> None:
     # llama.cpp knows Gemma's 27B by its number of layers, and divides by another root there.
     large = {"Gemma2ForCausalLM": 46, "Gemma3ForCausalLM": 62}[settings.architecture]
-    there = settings.hidden / settings.heads if settings.layers == large else settings.head
-    if settings.scale is not None and settings.scale != there:
-        raise InputError(f"llama.cpp divides this model's scores by the root of {there:g}, and it has {settings.scale:g}")
+    divisor = settings.hidden / settings.heads if settings.layers == large else settings.head
+    if settings.scale is not None and settings.scale != divisor:
+        raise InputError(f"llama.cpp divides this model's scores by the root of {divisor:g}, and it has {settings.scale:g}")
     if settings.attention_cap is not None and settings.architecture == "Gemma3ForCausalLM":
         raise InputError("llama.cpp has no Gemma 3 with capped attention scores")
 
@@ -137,32 +137,32 @@ def _add_windows(writer: GGUFWriter, settings: CausalLMConfig) -> None:
 
 
 def _add_rope(writer: GGUFWriter, settings: CausalLMConfig) -> None:
-    rope, found = settings.rope, settings.rope.parameters
+    rope, parameters = settings.rope, settings.rope.parameters
     writer.add_rope_freq_base(rope.theta)
     writer.add_rope_dimension_count(_rotated(settings))
-    if original := found.get("original_max_position_embeddings"):
+    if original := parameters.get("original_max_position_embeddings"):
         writer.add_rope_scaling_orig_ctx_len(int(original))
     if rope.kind == "linear":
         writer.add_rope_scaling_type(RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(float(found["factor"]))
+        writer.add_rope_scaling_factor(float(parameters["factor"]))
     elif rope.kind == "yarn":
-        _add_yarn(writer, found)
+        _add_yarn(writer, parameters)
     elif rope.kind in ("longrope", "su"):
         writer.add_rope_scaling_type(RopeScalingType.LONGROPE)
         writer.add_rope_scaling_attn_factors(_attention_factor(settings))
 
 
-def _add_yarn(writer: GGUFWriter, found: Mapping[str, float]) -> None:
+def _add_yarn(writer: GGUFWriter, parameters: Mapping[str, float]) -> None:
     """Peng et al. 2023; transformers and llama.cpp have the same defaults for what is not given."""
     writer.add_rope_scaling_type(RopeScalingType.YARN)
-    writer.add_rope_scaling_factor(float(found["factor"]))
+    writer.add_rope_scaling_factor(float(parameters["factor"]))
     for name, add in (
         ("attention_factor", writer.add_rope_scaling_yarn_attn_factor),
         ("beta_fast", writer.add_rope_scaling_yarn_beta_fast),
         ("beta_slow", writer.add_rope_scaling_yarn_beta_slow),
     ):
-        if found.get(name) is not None:
-            add(float(found[name]))
+        if parameters.get(name) is not None:
+            add(float(parameters[name]))
 
 
 def _rotated(settings: CausalLMConfig) -> int:
@@ -198,8 +198,8 @@ def extra_tensors(settings: CausalLMConfig) -> Iterator[tuple[str, np.ndarray]]:
 
 def _llama3_factors(settings: CausalLMConfig) -> np.ndarray:
     """By what each frequency is divided: slow ones by the factor, quick ones not at all, those between in between."""
-    found, half = settings.rope.parameters, settings.head // 2
-    factor, low, high = (float(found[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    parameters, half = settings.rope.parameters, settings.head // 2
+    factor, low, high = (float(parameters[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     lengths = 2 * math.pi * settings.rope.theta ** (np.arange(half) / half)
     smooth = (_original(settings) / lengths - low) / (high - low)
     factors: np.ndarray = (1 / ((1 - smooth.clip(0, 1)) / factor + smooth.clip(0, 1))).astype(np.float32)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.errors import InputError
 from journeyman.learn.weights.gguf import upstream, writer
-from journeyman.learn.weights.gguf.architectures import ARCHITECTURES, checked
+from journeyman.learn.weights.gguf.architectures import ARCHITECTURES, check_supported
 from journeyman.learn.weights.gguf.probe import TEXTS
 from journeyman.learn.weights.gguf.readback import contents
 from journeyman.learn.weights.gguf.report import WRITTEN, Export, ExportedFile, Text
@@ -45,8 +45,8 @@ class Conversion:
         kind = source.kind if source.tensors.parameters > LARGE else "F32"
         original = self.room / "original.gguf"
         notes = source.write(original, kind)
-        agreeing, probed, odd = self._agreement(original, folder, types)
-        paths = {each: original if each == kind else self._made(each, original, source) for each in types}
+        agreeing, probed, mismatches = self._agreement(original, folder, types)
+        paths = {each: original if each == kind else self._write_type(each, original, source) for each in types}
         samples = _samples(TEXTS if texts is None else texts, folder) if probed else []
         return Export(
             model=str(self.model),
@@ -57,7 +57,7 @@ class Conversion:
             merged=merged,
             agreeing=agreeing,
             probed=probed,
-            notes=(*notes, *odd),
+            notes=(*notes, *mismatches),
             files=tuple(self._measured(paths, original, samples, context_length(folder))),
         )
 
@@ -73,21 +73,26 @@ class Conversion:
         """Probe texts with the same tokens, how many there are, and what is to be said of the others."""
         if find_spec("llama_cpp") is None and set(types) <= set(WRITTEN):
             return 0, 0, ["llama.cpp is not here, so that neither tokens nor predictions were compared"]
-        from journeyman.learn.weights.gguf.engine import token_maker
+        from journeyman.learn.weights.gguf.engine import vocabulary_tokenizer
 
         tokenizer = open_tokenizer(folder)
         texts = [*TEXTS, *_conversation(tokenizer)]
-        with token_maker(original) as tokens:
-            odd = [text for text in texts if tokens(text) != list(tokenizer(text)["input_ids"])]
-        if len(odd) > (1 - LEAST_AGREEING) * len(texts):
+        with vocabulary_tokenizer(original) as tokens:
+            others = [text for text in texts if tokens(text) != list(tokenizer(text)["input_ids"])]
+        if len(others) > (1 - LEAST_AGREEING) * len(texts):
             raise InputError(
-                f"llama.cpp makes other tokens than the model's tokenizer of {len(odd)} in {len(texts)} texts, the first of "
-                f"them {odd[0][:40]!r}: the model would read nonsense; another name with --pre-tokenizer may be the right one"
+                f"llama.cpp makes other tokens than the model's tokenizer of {len(others)} in {len(texts)} texts, the "
+                f"first of them {others[0][:40]!r}: the model would read nonsense; another name with "
+                "--pre-tokenizer may be the right one"
             )
-        said = f"of {len(odd)} in {len(texts)} probe texts llama.cpp makes other tokens, as of {odd[0][:40]!r}" if odd else ""
-        return len(texts) - len(odd), len(texts), [said] if odd else []
+        note = (
+            f"of {len(others)} in {len(texts)} probe texts llama.cpp makes other tokens, as of {others[0][:40]!r}"
+            if others
+            else ""
+        )
+        return len(texts) - len(others), len(texts), [note] if others else []
 
-    def _made(self, kind: str, original: Path, source: "SourceModel") -> Path:
+    def _write_type(self, kind: str, original: Path, source: "SourceModel") -> Path:
         path = self.room / f"{kind}.gguf"
         if kind in WRITTEN:
             source.write(path, kind)
@@ -137,7 +142,7 @@ class SourceModel:
             upstream.convert(self.folder, path, self.architecture, kind)
             return [f"converted by {upstream.converter()}"]
         settings = read_settings(self.folder)
-        notes = checked(settings)
+        notes = check_supported(settings)
         vocabulary = read_vocabulary(self.folder, open_tokenizer(self.folder), settings.vocabulary, pre=self.pre)
         writer.write(path, self.tensors, settings, vocabulary, kind=kind, name=self.name)
         return notes
@@ -148,14 +153,14 @@ def _samples(texts: Sequence[Text], folder: Path) -> "list[TextSample]":
     from journeyman.learn.weights.gguf.measure import TextSample
 
     tokenizer = open_tokenizer(folder)
-    found = []
+    samples = []
     for text in texts:
         if isinstance(text, str):
-            found.append(TextSample(text=text))
+            samples.append(TextSample(text=text))
         elif tokenizer.chat_template:
             is_open = bool(text) and text[-1].get("role") != "assistant"
-            found.append(TextSample(text=_rendered(tokenizer, text, is_open), open=is_open))
-    return found
+            samples.append(TextSample(text=_rendered(tokenizer, text, is_open), open=is_open))
+    return samples
 
 
 def _conversation(tokenizer: Any) -> list[str]:
@@ -167,6 +172,6 @@ def _conversation(tokenizer: Any) -> list[str]:
 
 
 def _rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], is_open: bool) -> str:
-    said: str = tokenizer.apply_chat_template([*map(dict, messages)], tokenize=False, add_generation_prompt=is_open)
+    text: str = tokenizer.apply_chat_template([*map(dict, messages)], tokenize=False, add_generation_prompt=is_open)
     # What llama.cpp puts before a text by itself would stand there twice.
-    return said.removeprefix(tokenizer.bos_token or "")
+    return text.removeprefix(tokenizer.bos_token or "")

@@ -15,27 +15,27 @@ from journeyman.errors import InputError
 CONTEXT = 512
 _F32 = 0
 _ERROR = 4
-_said: deque[str] = deque(maxlen=4)
+_errors: deque[str] = deque(maxlen=4)
 
 
 @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-def _listen(level: int, text: bytes, _: ctypes.c_void_p) -> None:
+def _collect_errors(level: int, text: bytes, _: ctypes.c_void_p) -> None:
     if level == _ERROR:
-        _said.append(text.decode(errors="replace").strip())
+        _errors.append(text.decode(errors="replace").strip())
 
 
 # It speaks to stderr at length of what is in the report anyway. Why it would not do a thing, it says nowhere else.
-llama_cpp.llama_log_set(_listen, ctypes.c_void_p(0))
+llama_cpp.llama_log_set(_collect_errors, ctypes.c_void_p(0))
 
 
-def refused(doing: str) -> InputError:
+def llama_cpp_error(doing: str) -> InputError:
     """That llama.cpp would not, and the first thing that it said of it."""
-    why = _said[0] if _said else "it did not say why"
-    _said.clear()
+    why = _errors[0] if _errors else "it did not say why"
+    _errors.clear()
     return InputError(f"llama.cpp could not {doing}: {why}")
 
 
-def _half() -> int:
+def _half_of_the_cores() -> int:
     # Its threads wait for each other awake: beside other work, one for each core is many times slower than fewer.
     return max(1, len(os.sched_getaffinity(0)) // 2 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 2) // 2)
 
@@ -47,15 +47,15 @@ def running(path: Path, *, threads: int | None = None, context: int = CONTEXT) -
     Raises:
         InputError: llama.cpp does not load it.
     """
-    _said.clear()
+    _errors.clear()
     try:
         model = llama_cpp.Llama(
             str(path),
             n_ctx=context,
             n_batch=context,
             n_ubatch=context,
-            n_threads=threads or _half(),
-            n_threads_batch=threads or _half(),
+            n_threads=threads or _half_of_the_cores(),
+            n_threads_batch=threads or _half_of_the_cores(),
             logits_all=True,
             # By default what was attended to is kept in 16 bits.
             type_k=_F32,
@@ -63,7 +63,7 @@ def running(path: Path, *, threads: int | None = None, context: int = CONTEXT) -
             verbose=False,
         )
     except (ValueError, AssertionError, RuntimeError):
-        raise refused(f"load {path.name}") from None
+        raise llama_cpp_error(f"load {path.name}") from None
     try:
         yield model
     finally:
@@ -71,18 +71,18 @@ def running(path: Path, *, threads: int | None = None, context: int = CONTEXT) -
 
 
 @contextmanager
-def token_maker(path: Path) -> Iterator[Callable[[str], list[int]]]:
+def vocabulary_tokenizer(path: Path) -> Iterator[Callable[[str], list[int]]]:
     """What makes tokens of a text, special ones among them, with only the vocabulary of a file in memory.
 
     Raises:
         InputError: llama.cpp does not load it.
     """
-    _said.clear()
+    _errors.clear()
     parameters = llama_cpp.llama_model_default_params()
     parameters.vocab_only = True
     model = llama_cpp.llama_model_load_from_file(bytes(path), parameters)
     if not model:
-        raise refused(f"load the vocabulary of {path.name}")
+        raise llama_cpp_error(f"load the vocabulary of {path.name}")
     vocabulary = llama_cpp.llama_model_get_vocab(model)
 
     def tokens(text: str) -> list[int]:

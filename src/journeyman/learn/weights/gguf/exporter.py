@@ -68,7 +68,7 @@ class GGUFExporter:
             MissingExtra: A library is missing.
         """
         paths = self._paths(types, out)
-        with _workshop(next(iter(paths.values())).parent) as room, _extras():
+        with _temporary_folder(next(iter(paths.values())).parent) as room, _missing_extra_named():
             from journeyman.learn.weights.gguf.conversion import Conversion
 
             conversion = Conversion(
@@ -79,10 +79,10 @@ class GGUFExporter:
                 threads=self._threads,
                 room=room,
             )
-            made = conversion.export(list(paths), (self._texts or None) if measure else ())
-            for file in made.files:
+            exported = conversion.export(list(paths), (self._texts or None) if measure else ())
+            for file in exported.files:
                 file.path.replace(paths[file.type])
-        return replace(made, files=tuple(replace(file, path=paths[file.type]) for file in made.files))
+        return replace(exported, files=tuple(replace(file, path=paths[file.type]) for file in exported.files))
 
     def _paths(self, types: Sequence[str], out: str | Path | None) -> dict[str, Path]:
         if not types:
@@ -99,7 +99,7 @@ class GGUFExporter:
 
 
 @contextmanager
-def _workshop(beside: Path) -> Iterator[Path]:
+def _temporary_folder(beside: Path) -> Iterator[Path]:
     """A folder on the disk where the files will lie, so that a file that is ready only changes its name."""
     beside.mkdir(parents=True, exist_ok=True)
     room = Path(tempfile.mkdtemp(prefix=".gguf-", dir=beside))
@@ -110,7 +110,7 @@ def _workshop(beside: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _extras() -> Iterator[None]:
+def _missing_extra_named() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

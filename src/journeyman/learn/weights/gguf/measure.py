@@ -91,37 +91,37 @@ class Yardstick:
 
 def _tokens(model: Any, texts: Sequence[TextSample], most: int) -> list[list[int]]:
     """The texts' tokens, cut, until there are enough."""
-    found: list[list[int]] = []
+    tokens: list[list[int]] = []
     for sample in texts:
         ids = model.tokenize(sample.text.encode(), add_bos=True, special=True)[:most]
         if sample.open:
             ids += _reply(model, ids, min(REPLY, most - len(ids)))
-        if sum(map(len, found)) + len(ids) > TOTAL:
+        if sum(map(len, tokens)) + len(ids) > TOTAL:
             break
         if len(ids) > 1:
-            found.append(ids)
-    return found
+            tokens.append(ids)
+    return tokens
 
 
 def _reply(model: Any, prompt: Sequence[int], most: int) -> list[int]:
-    said: list[int] = []
+    reply: list[int] = []
     model.reset()
     model.eval(prompt)
-    while len(said) < most and model.token_eos() not in said:
-        said.append(int(model.scores[model.n_tokens - 1].argmax()))
-        model.eval(said[-1:])
-    return said
+    while len(reply) < most and model.token_eos() not in reply:
+        reply.append(int(model.scores[model.n_tokens - 1].argmax()))
+        model.eval(reply[-1:])
+    return reply
 
 
 def _log_probabilities(model: Any, text: Sequence[int]) -> np.ndarray:
     """Positions x vocabulary, float32."""
     model.reset()
     model.eval(text)
-    found: np.ndarray = np.array(model.scores[: len(text)])
-    for row in found:
+    logits: np.ndarray = np.array(model.scores[: len(text)])
+    for row in logits:
         exact = row.astype(np.float64) - row.max()
         row[:] = exact - np.log(np.exp(exact).sum())
-    return found
+    return logits
 
 
 def _divergence(p: np.ndarray, q: np.ndarray) -> float:

@@ -51,24 +51,24 @@ def pre_tokenizer(tokenizer: Mapping[str, Any]) -> str:
     cuts = tuple(_cuts(tokenizer.get("pre_tokenizer") or {}))
     name = _KNOWN.get((cuts, bool(tokenizer["model"].get("ignore_merges"))))
     if name is None:
-        said = " then ".join(repr(cut) for cut in cuts) or "not at all"
+        expressions = " then ".join(repr(cut) for cut in cuts) or "not at all"
         raise InputError(
-            f"the tokenizer cuts texts in a way that has no known name in llama.cpp: {said[:300]}; if you know the name, give "
-            "it with --pre-tokenizer, and its tokens are compared with the model's own"
+            f"the tokenizer cuts texts in a way that has no known name in llama.cpp: {expressions[:300]}; if you know the "
+            "name, give it with --pre-tokenizer, and its tokens are compared with the model's own"
         )
     return name
 
 
-def _cuts(found: Mapping[str, Any]) -> list[str]:
-    kind = found.get("type")
+def _cuts(step: Mapping[str, Any]) -> list[str]:
+    kind = step.get("type")
     if kind == "Sequence":
-        return [cut for each in found.get("pretokenizers", []) for cut in _cuts(each)]
+        return [cut for each in step.get("pretokenizers", []) for cut in _cuts(each)]
     if kind == "Split":
-        return [_spelled(found.get("pattern", {}).get("Regex") or re.escape(found.get("pattern", {}).get("String", "")))]
+        return [_spelled(step.get("pattern", {}).get("Regex") or re.escape(step.get("pattern", {}).get("String", "")))]
     if kind == "Digits":
-        return [r"\p{N}" if found.get("individual_digits") else r"\p{N}+"]
+        return [r"\p{N}" if step.get("individual_digits") else r"\p{N}+"]
     if kind == "ByteLevel":
-        return ([" first"] if found.get("add_prefix_space") else []) + ([_GPT2] if found.get("use_regex", True) else [])
+        return ([" first"] if step.get("add_prefix_space") else []) + ([_GPT2] if step.get("use_regex", True) else [])
     return [f"{kind}"] if kind else []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import llama_cpp
 
-from journeyman.learn.weights.gguf.engine import refused
+from journeyman.learn.weights.gguf.engine import llama_cpp_error
 
 
 def quantise(source: Path, target: Path, kind: str, *, threads: int | None = None) -> None:
@@ -18,4 +18,4 @@ def quantise(source: Path, target: Path, kind: str, *, threads: int | None = Non
     parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
     parameters.nthread = threads or 0
     if llama_cpp.llama_model_quantize(bytes(source), bytes(target), ctypes.byref(parameters)):
-        raise refused(f"write {source.name} as {kind}")
+        raise llama_cpp_error(f"write {source.name} as {kind}")

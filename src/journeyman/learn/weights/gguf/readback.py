@@ -19,11 +19,11 @@ def contents(path: Path, kind: str) -> Contents:
         if len(tensor.shape) > 1 and not tensor.name.endswith("_norm.weight")
     ]
     # The K-types mix among themselves by design: Q4_K_M has some matrices of Q6_K, and so has Q4_0.
-    odd = Counter(
+    replaced = Counter(
         (width, name) for name, width in matrices if kind not in WRITTEN and width % BLOCK and name != kind and "_K" not in name
     )
     return Contents(
         size=path.stat().st_size,
         types=dict(sorted(Counter(name for name, _ in matrices).items())),
-        replaced=tuple(Replaced(tensors=count, width=width, became=name) for (width, name), count in sorted(odd.items())),
+        replaced=tuple(Replaced(tensors=count, width=width, became=name) for (width, name), count in sorted(replaced.items())),
     )

@@ -1,4 +1,4 @@
-"""What config.json says of a model, as far as GGUF has a word for it."""
+"""A model's config.json as GGUF's keys need it: sizes, rotary positions (RoPE), sliding windows, soft caps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -89,8 +89,8 @@ def architecture(folder: Path) -> str:
 
 def context_length(folder: Path) -> int | None:
     """Tokens that the model in a folder takes; `None` where it does not say."""
-    found = read_json(folder / "config.json").get("max_position_embeddings")
-    return found if isinstance(found, int) else None
+    length = read_json(folder / "config.json").get("max_position_embeddings")
+    return length if isinstance(length, int) else None
 
 
 def read_json(path: Path) -> Mapping[str, Any]:
@@ -131,8 +131,8 @@ def _settings(architecture: str, config: Mapping[str, Any]) -> CausalLMConfig:
     )
 
 
-def _number(found: Any) -> float | None:
-    return None if found is None else float(found)
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _windowed(config: Mapping[str, Any]) -> tuple[bool, ...] | None:
@@ -144,9 +144,9 @@ def _windowed(config: Mapping[str, Any]) -> tuple[bool, ...] | None:
 
 def _rope(config: Mapping[str, Any]) -> Rope:
     """transformers 5 keeps all of it in `rope_parameters`, for each kind of layer where they differ; 4 in several keys."""
-    found = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
-    local = found.get("sliding_attention")
-    whole = {**found, **found["full_attention"]} if isinstance(found.get("full_attention"), dict) else found
+    parameters = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    local = parameters.get("sliding_attention")
+    whole = {**parameters, **parameters["full_attention"]} if isinstance(parameters.get("full_attention"), dict) else parameters
     if "original_max_position_embeddings" not in whole and config.get("original_max_position_embeddings"):
         whole["original_max_position_embeddings"] = config["original_max_position_embeddings"]
     share = whole.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))

@@ -19,31 +19,31 @@ _TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"
 class Tensors:
     """The tensors of a folder by name, in the order of their names. Nothing is read before it is asked for."""
 
-    found: dict[str, LocalTensor]
+    by_name: dict[str, LocalTensor]
 
     @property
     def kind(self) -> str:
         """The type of most of the weights: F32, F16 or BF16."""
         sizes = dict.fromkeys(_TYPES, 0)
-        for tensor in self.found.values():
+        for tensor in self.by_name.values():
             sizes[tensor.dtype] += tensor.data_range.size
         return max(sizes, key=lambda name: sizes[name])
 
     @property
     def parameters(self) -> int:
-        return sum(int(np.prod(tensor.shape)) for tensor in self.found.values())
+        return sum(int(np.prod(tensor.shape)) for tensor in self.by_name.values())
 
     @property
     def size(self) -> int:
         """In bytes."""
-        return sum(tensor.data_range.size for tensor in self.found.values())
+        return sum(tensor.data_range.size for tensor in self.by_name.values())
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.found[name].shape)
+        return tuple(self.by_name[name].shape)
 
     def load(self, name: str) -> np.ndarray:
         """A tensor as float32, of its shape."""
-        tensor = self.found[name]
+        tensor = self.by_name[name]
         try:
             raw: np.ndarray = tensor.mmap_bytes().view(_TYPES[tensor.dtype]).reshape(tensor.shape)
         except (OSError, ValueError) as error:
@@ -61,16 +61,16 @@ def open_tensors(folder: Path) -> Tensors:
     Raises:
         InputError: There are none as safetensors, or they are of a type that no model is trained in.
     """
-    found: dict[str, LocalTensor] = {}
+    tensors: dict[str, LocalTensor] = {}
     for path in _files(folder):
         try:
-            found.update(SafetensorsLocal(path).tensors)
+            tensors.update(SafetensorsLocal(path).tensors)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is no file of safetensors: {error}") from None
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
             raise InputError(f"{folder}: {name} is of type {tensor.dtype}; only {', '.join(_TYPES)} can be converted")
-    return Tensors(dict(sorted(found.items())))
+    return Tensors(dict(sorted(tensors.items())))
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -22,8 +22,8 @@ def converter() -> Path | None:
     folder = os.environ.get(VARIABLE)
     if folder and (Path(folder) / SCRIPT).is_file():
         return Path(folder) / SCRIPT
-    found = shutil.which(SCRIPT)
-    return Path(found) if found else None
+    script = shutil.which(SCRIPT)
+    return Path(script) if script else None
 
 
 def convert(folder: Path, target: Path, architecture: str, kind: str) -> None:
@@ -44,5 +44,5 @@ def convert(folder: Path, target: Path, architecture: str, kind: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{script} did not come to an end: {error}") from None
     if run.returncode or not target.is_file():
-        said = [line for line in run.stderr.splitlines() if line.strip()] or ["it said nothing"]
-        raise InputError(f"{script} could not convert {folder}, a {architecture}: {said[-1].strip()}")
+        errors = [line for line in run.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        raise InputError(f"{script} could not convert {folder}, a {architecture}: {errors[-1].strip()}")

@@ -67,8 +67,8 @@ def open_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # noqa: BLE001 - the boundary to transformers, which raises what its validators raise
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"{folder} has no tokenizer that could be loaded: {said[0]}") from None
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(f"{folder} has no tokenizer that could be loaded: {lines[0]}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"{folder} has a tokenizer without a tokenizer.json: save it with transformers as a fast one")
     return tokenizer
@@ -83,16 +83,16 @@ def read_vocabulary(folder: Path, tokenizer: Any, rows: int, *, pre: str = "") -
     Raises:
         InputError: llama.cpp has no such tokenizer.
     """
-    found = json.loads(tokenizer.backend_tokenizer.to_str())
-    model = found["model"]
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    model = definition["model"]
     if model.get("type") != "BPE":
         raise InputError(f"{folder} has a tokenizer of the kind {model.get('type')}, and only BPE can be written")
-    pieces = _pieces(found)
-    tokens, types = _tokens(found, rows)
-    first, last = _around(tokenizer)
+    pieces = _is_sentencepiece(definition)
+    tokens, types = _tokens(definition, rows)
+    first, last = _bos_and_eos(tokenizer)
     return Vocabulary(
         kind="llama" if pieces else "gpt2",
-        pre=pre or ("default" if pieces else pre_tokenizer(found)),
+        pre=pre or ("default" if pieces else pre_tokenizer(definition)),
         tokens=tokens,
         types=types,
         merges=() if pieces else [_merge(pair) for pair in model["merges"]],
@@ -100,40 +100,42 @@ def read_vocabulary(folder: Path, tokenizer: Any, rows: int, *, pre: str = "") -
         special=_special(folder, tokenizer),
         starts=first,
         ends=last,
-        space_first=pieces and _space_first(found),
+        space_first=pieces and _space_first(definition),
         chat_template=_template(tokenizer),
     )
 
 
-def _pieces(found: Mapping[str, Any]) -> bool:
+def _is_sentencepiece(definition: Mapping[str, Any]) -> bool:
     """SentencePiece's way: a space is a character of its own, and there are tokens for single bytes."""
-    return any(step.get("type") != "ByteLevel" and _SPACE in json.dumps(step, ensure_ascii=False) for step in _steps(found))
+    return any(
+        step.get("type") != "ByteLevel" and _SPACE in json.dumps(step, ensure_ascii=False) for step in _steps(definition)
+    )
 
 
-def _steps(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _steps(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Normalizers and pre-tokenizers, one after the other."""
     steps: list[Mapping[str, Any]] = []
     for name, inner in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
-        step = found.get(name) or {}
+        step = definition.get(name) or {}
         steps += step.get(inner, []) if step.get("type") == "Sequence" else [step]
     return steps
 
 
-def _space_first(found: Mapping[str, Any]) -> bool:
+def _space_first(definition: Mapping[str, Any]) -> bool:
     return any(
         step.get("type") == "Prepend" or (step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never")
-        for step in _steps(found)
+        for step in _steps(definition)
     )
 
 
-def _tokens(found: Mapping[str, Any], rows: int) -> tuple[list[str], list[TokenType]]:
-    names: dict[int, str] = {number: token for token, number in found["model"]["vocab"].items()}
-    added = {int(each["id"]): each for each in found.get("added_tokens", [])}
+def _tokens(definition: Mapping[str, Any], rows: int) -> tuple[list[str], list[TokenType]]:
+    names: dict[int, str] = {number: token for token, number in definition["model"]["vocab"].items()}
+    added = {int(each["id"]): each for each in definition.get("added_tokens", [])}
     names.update({number: each["content"] for number, each in added.items()})
     if names and max(names) >= rows:
         raise InputError(f"the tokenizer has a token {max(names)}, and the model's embeddings have {rows} rows")
     kinds = {number: TokenType.CONTROL if each.get("special") else TokenType.USER_DEFINED for number, each in added.items()}
-    unknown = found["model"].get("unk_token")
+    unknown = definition["model"].get("unk_token")
     tokens, types = [], []
     for number in range(rows):
         token = names.get(number)
@@ -160,7 +162,7 @@ def _scores(model: Mapping[str, Any], tokens: Sequence[str]) -> list[float]:
     return [float(-ranks.get(token, len(ranks))) for token in tokens]
 
 
-def _around(tokenizer: Any) -> tuple[bool, bool]:
+def _bos_and_eos(tokenizer: Any) -> tuple[bool, bool]:
     """Whether it puts bos before a text, and eos behind it: seen from what it does, as it is written in several places."""
     ids = tokenizer("a")["input_ids"]
     return (
@@ -182,7 +184,7 @@ def _special(folder: Path, tokenizer: Any) -> dict[str, int]:
 
 
 def _template(tokenizer: Any) -> str | list[dict[str, str]] | None:
-    found = tokenizer.chat_template
-    if isinstance(found, dict):
-        return [{"name": name, "template": template} for name, template in found.items()]
-    return found or None
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        return [{"name": name, "template": each} for name, each in template.items()]
+    return template or None

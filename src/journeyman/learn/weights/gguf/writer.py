@@ -42,22 +42,24 @@ def write(path: Path, tensors: Tensors, settings: CausalLMConfig, vocabulary: Vo
     writer = GGUFWriter(path, arch=MODEL_ARCH_NAMES[family.kind])
     try:
         _keys(writer, settings, vocabulary, FILE_TYPES[kind], name)
-        for there, tensor in extra.items():
-            writer.add_tensor_info(there, tensor.shape, tensor.dtype, tensor.nbytes)
-        kinds = {there: _kind(there, len(tensors.shape(here)), kind) for here, there in mapped.items()}
-        for here, there in mapped.items():
-            shape = tensors.shape(here)
-            size = int(np.prod(shape)) * (4 if kinds[there] == "F32" else 2)
-            writer.add_tensor_info(there, shape, np.dtype(np.uint16), size, raw_dtype=GGMLQuantizationType[kinds[there]])
+        for gguf_name, tensor in extra.items():
+            writer.add_tensor_info(gguf_name, tensor.shape, tensor.dtype, tensor.nbytes)
+        kinds = {gguf_name: _kind(gguf_name, len(tensors.shape(hf_name)), kind) for hf_name, gguf_name in mapped.items()}
+        for hf_name, gguf_name in mapped.items():
+            shape = tensors.shape(hf_name)
+            size = int(np.prod(shape)) * (4 if kinds[gguf_name] == "F32" else 2)
+            writer.add_tensor_info(
+                gguf_name, shape, np.dtype(np.uint16), size, raw_dtype=GGMLQuantizationType[kinds[gguf_name]]
+            )
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for tensor in extra.values():
             writer.write_tensor_data(tensor)
-        for here, there in mapped.items():
-            tensor = tensors.load(here)
-            changed = family.change(here, tensor, settings) if family.change else tensor
-            writer.write_tensor_data(quants.quantize(np.ascontiguousarray(changed), GGMLQuantizationType[kinds[there]]))
+        for hf_name, gguf_name in mapped.items():
+            tensor = tensors.load(hf_name)
+            changed = family.change(hf_name, tensor, settings) if family.change else tensor
+            writer.write_tensor_data(quants.quantize(np.ascontiguousarray(changed), GGMLQuantizationType[kinds[gguf_name]]))
     finally:
         writer.close()
 
@@ -74,23 +76,23 @@ def _keys(writer: GGUFWriter, settings: CausalLMConfig, vocabulary: Vocabulary, 
 
 
 def _mapped(tensors: Tensors, settings: CausalLMConfig, names: TensorNameMap) -> dict[str, str]:
-    """Name here to name there, of every tensor that is written."""
-    if EMBEDDINGS not in tensors.found:
+    """From the name in safetensors to the name in GGUF, of every tensor that is written."""
+    if EMBEDDINGS not in tensors.by_name:
         raise InputError(f"the model has no {EMBEDDINGS}, which a {settings.architecture} has")
     mapped = {}
-    for here in tensors.found:
-        if here.endswith(_COMPUTED) or (here == "lm_head.weight" and settings.tied):
+    for hf_name in tensors.by_name:
+        if hf_name.endswith(_COMPUTED) or (hf_name == "lm_head.weight" and settings.tied):
             continue
-        there = names.get_name(here, try_suffixes=(".weight", ".bias"))
-        if there is None:
-            raise InputError(f"the model has a tensor {here}, which a {settings.architecture} in GGUF has no place for")
-        mapped[here] = there
-    _whole(mapped, tensors, settings)
+        gguf_name = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+        if gguf_name is None:
+            raise InputError(f"the model has a tensor {hf_name}, which a {settings.architecture} in GGUF has no place for")
+        mapped[hf_name] = gguf_name
+    _check_complete(mapped, tensors, settings)
     return mapped
 
 
-def _whole(mapped: dict[str, str], tensors: Tensors, settings: CausalLMConfig) -> None:
-    blocks = {there.split(".")[1] for there in mapped.values() if there.startswith("blk.")}
+def _check_complete(mapped: dict[str, str], tensors: Tensors, settings: CausalLMConfig) -> None:
+    blocks = {gguf_name.split(".")[1] for gguf_name in mapped.values() if gguf_name.startswith("blk.")}
     if len(blocks) != settings.layers:
         raise InputError(f"config.json says {settings.layers} layers, and there are weights of {len(blocks)}")
     if "output.weight" not in mapped.values() and not settings.tied:
@@ -100,5 +102,5 @@ def _whole(mapped: dict[str, str], tensors: Tensors, settings: CausalLMConfig) -
         raise InputError(f"the embeddings are {rows} x {width}, and config.json says {settings.vocabulary} x {settings.hidden}")
 
 
-def _kind(there: str, dimensions: int, kind: str) -> str:
-    return "F32" if dimensions < 2 or there.endswith("_norm.weight") else kind
+def _kind(gguf_name: str, dimensions: int, kind: str) -> str:
+    return "F32" if dimensions < 2 or gguf_name.endswith("_norm.weight") else kind

@@ -24,7 +24,7 @@ def online(work: TrainingSetup, tasks: int) -> GRPOConfig:
     """Settings of GRPO on fresh completions of so many tasks."""
     config = work.config
     passes = _passes(config)
-    prompts = _batch(config) * passes * together.processes() // _generations(config)
+    prompts = _batch(config) * passes * together.world_size() // _generations(config)
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * tasks / prompts)) * passes
     return GRPOConfig(**common(work, steps), steps_per_generation=passes * _accumulation(config), **_generation(config))
 

@@ -20,7 +20,7 @@ class CompletionJudge(Protocol):
 
 
 class ToolEnvironment(Protocol):
-    """A world with tools, in which a model in training acts over several turns. One is made for each attempt, and used again.
+    """A tool environment, in which a model in training acts over several turns. One is made for each attempt, and used again.
 
     Its public methods are the tools: the model is told their names, types and docstrings (with `Args:` as Google writes them).
     """
@@ -31,7 +31,7 @@ class ToolEnvironment(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class TrainingSetup:
-    """All that a method needs. `model` and `tokenizer` are PEFT's and transformers'."""
+    """All that a method of training needs. `model` and `tokenizer` are PEFT's and transformers'."""
 
     config: TrainingConfig
     """Resolved: nothing that is derived is `None` any more."""

@@ -1,4 +1,4 @@
-"""Batches of GRPO: what need not be computed."""
+"""Batches of GRPO, without the rows and columns that change neither loss nor gradient."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,20 +6,22 @@ from typing import Any
 import torch
 
 
-def teaching(inputs: Mapping[str, Any], *, alone: bool = True) -> dict[str, Any]:
+def drop_zero_advantages(inputs: Mapping[str, Any], *, alone: bool = True) -> dict[str, Any]:
     """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
 
     Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
     one completion stays.
 
     Args:
+        inputs: TRL's: `prompt_ids` and `prompt_mask` (rows × prompt tokens, padded on the left), `advantages` (rows), and
+            `completion_ids`, `completion_mask` and others (rows × completion tokens, padded on the right).
         alone: Not with other processes: of those TRL gathers a number for each completion, so that all must stay.
     """
-    kept = (inputs["advantages"] != 0) | (not alone)
-    kept[0] |= not kept.any()
-    rows = len(kept)
+    useful = (inputs["advantages"] != 0) | (not alone)
+    useful[0] |= not useful.any()
+    rows = len(useful)
     batch = {
-        name: value[kept] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
+        name: value[useful] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
         for name, value in inputs.items()
     }
     prompt, completion = (batch[name].any(dim=0).nonzero() for name in ("prompt_mask", "completion_mask"))

@@ -33,7 +33,7 @@ from journeyman.learn.weights.job import Ended, TrainingReport
 from journeyman.learn.weights.metrics import UpdateMetrics
 from journeyman.learn.weights.train import checkpoints, guards, together
 from journeyman.learn.weights.train.base import TrainingSetup
-from journeyman.learn.weights.train.validation import ValidationResult, look
+from journeyman.learn.weights.train.validation import ValidationResult, validate
 from journeyman.task import Split
 
 _COLUMNS = {
@@ -88,9 +88,9 @@ def train(trainer: Any, work: TrainingSetup) -> TrainingOutcome | None:
             trainer.train(resume_from_checkpoint=str(start) if start else None)
         outcome = watch.outcome
     if outcome is not None:
-        if not together.spread(trainer):
-            kept = checkpoints.folder_of(work.job, outcome.kept_step)
-            checkpoints.put_back(trainer.accelerator.unwrap_model(trainer.model), kept)
+        if not together.is_sharded(trainer):
+            checkpoint = checkpoints.folder_of(work.job, outcome.kept_step)
+            checkpoints.load_adapter(trainer.accelerator.unwrap_model(trainer.model), checkpoint)
         checkpoints.clear_unfinished(work.job)
     return outcome
 
@@ -124,9 +124,9 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         verdict = _verdict(self._updates, self._work.config)
         if verdict is None:
             return None
-        ended, reason, kept = verdict
-        made = [step for step in checkpoints.steps(self._work.job) if step <= kept]
-        return TrainingOutcome(ended, reason, made[-1], tuple(self._updates))
+        ended, reason, kept_step = verdict
+        saved = [step for step in checkpoints.steps(self._work.job) if step <= kept_step]
+        return TrainingOutcome(ended, reason, saved[-1], tuple(self._updates))
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -148,20 +148,20 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **loaded: Any) -> None:
         if self._before is not None:
-            _forward(loaded["train_dataloader"], int(state.epoch))
+            _advance_sampler(loaded["train_dataloader"], int(state.epoch))
             if self._before.tokens is not None and hasattr(self._trainer, "_total_train_tokens"):
                 self._trainer._total_train_tokens = self._before.tokens
             return
-        checkpoints.keep_start(self._work.job, self._trainer)
-        found = self._look() if self._tasks else ValidationResult(None, None)
-        self._write(self._update(state, {"validation": found.reward, "solved": found.solved}))
+        checkpoints.save_start(self._work.job, self._trainer)
+        validated = self._look() if self._tasks else ValidationResult(None, None)
+        self._write(self._update(state, {"validation": validated.reward, "solved": validated.solved}))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         step, last = state.global_step, state.global_step >= state.max_steps
         config = self._work.config
         if self._tasks and (last or self._due(step, config.evaluation_interval)):
             self._looked = self._look()
-        if self._whole(step) and not last and self._told_to_stop():
+        if self._between_generations(step) and not last and self._stop_requested():
             control.should_save = control.should_training_stop = True
         if last or self._due(step, config.checkpoint_interval):
             control.should_save = True
@@ -169,9 +169,9 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         if not logs or "loss" not in logs or (self._updates and self._updates[-1].step >= state.global_step):
             return
-        found, self._looked = self._looked or ValidationResult(None, None), None
-        update = self._update(state, {**_named(logs), "validation": found.reward, "solved": found.solved})
-        self._write(together.agreed(update))
+        validated, self._looked = self._looked or ValidationResult(None, None), None
+        update = self._update(state, {**_named(logs), "validation": validated.reward, "solved": validated.solved})
+        self._write(together.broadcast(update))
         verdict = _verdict(self._updates, self._work.config)
         if verdict is None or verdict[0] is not Ended.GUARDED:
             best = guards.best(self._updates)
@@ -189,28 +189,28 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         if self._trainer.is_world_process_zero():
             checkpoints.prune(job, guards.worth_keeping(self._updates, checkpoints.steps(job)))
 
-    def _told_to_stop(self) -> bool:
+    def _stop_requested(self) -> bool:
         """Whether any process was: they must stop after the same update."""
-        return any(together.gathered([self._interrupted]))
+        return any(together.gather([self._interrupted]))
 
     def _look(self) -> ValidationResult:
-        return look(self._trainer, self._work, self._tasks)
+        return validate(self._trainer, self._work, self._tasks)
 
-    def _whole(self, step: int) -> bool:
+    def _between_generations(self, step: int) -> bool:
         """Whether nothing is under way that a checkpoint could not hold: completions that are written and not all used."""
         return step % self._generation == 0
 
     def _due(self, step: int, interval: int | None) -> bool:
         """Whether the interval has passed since the last update at which this could be done."""
-        if interval is None or not self._whole(step):
+        if interval is None or not self._between_generations(step):
             return False
         return step // interval > (step - self._generation) // interval
 
     def _update(self, state: Any, values: Mapping[str, Any]) -> UpdateMetrics:
         before = self._before or UpdateMetrics(step=0, of=0, seconds=0.0, cpu_seconds=0.0)
         wall, cpu = self._clock
-        found, broken = metrics.finite(values)
-        more, more_broken = metrics.finite(found.pop("more", {}))
+        known, broken = metrics.finite(values)
+        more, more_broken = metrics.finite(known.pop("more", {}))
         return UpdateMetrics(
             step=state.global_step,
             of=state.max_steps,
@@ -222,7 +222,7 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             else None,
             broken=(*broken, *more_broken),
             more={name: value for name, value in more.items() if value is not None},
-            **found,
+            **known,
         )
 
     def _write(self, update: UpdateMetrics) -> None:
@@ -237,7 +237,7 @@ def _verdict(updates: list[UpdateMetrics], config: TrainingConfig) -> tuple[Ende
     if not updates:
         return None
     last, best = updates[-1], guards.best(updates)
-    kept = f"the adapter is the one after update {best.step}" if best else ""
+    which = f"the adapter is the one after update {best.step}" if best else ""
     if config.guards and (stopped := guards.verdict(updates, config)):
         return Ended.GUARDED, stopped.reason, best.step if best else stopped.good_until
     if (
@@ -245,11 +245,11 @@ def _verdict(updates: list[UpdateMetrics], config: TrainingConfig) -> tuple[Ende
         and config.patience
         and (looks := sum(each.validation is not None for each in updates if each.step > best.step)) >= config.patience
     ):
-        return Ended.EARLY, f"{looks} looks without a better validation reward than {best.validation:.3f}; {kept}", best.step
+        return Ended.EARLY, f"{looks} looks without a better validation reward than {best.validation:.3f}; {which}", best.step
     if last.step >= last.of:
         return (
             Ended.FINISHED,
-            f"all {last.of} updates were made" + (f"; {kept}" if best else ""),
+            f"all {last.of} updates were made" + (f"; {which}" if best else ""),
             best.step if best else last.step,
         )
     return None
@@ -278,7 +278,7 @@ def _updates_a_generation(args: Any) -> int:
     return max(1, passes * int(getattr(args, "num_iterations", 1)) // int(args.gradient_accumulation_steps))
 
 
-def _forward(loader: Any, epochs: int) -> None:
+def _advance_sampler(loader: Any, epochs: int) -> None:
     """Bring TRL's sampler to where it was: it shuffles anew in each epoch, with a generator that is not kept."""
     batches = getattr(loader.batch_sampler, "batch_sampler", loader.batch_sampler)
     if isinstance(sampler := batches.sampler, RepeatSampler) and sampler.shuffle:
@@ -287,8 +287,8 @@ def _forward(loader: Any, epochs: int) -> None:
 
 
 def _cpu_seconds() -> float:
-    found = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in found)
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in usages)
 
 
 def _peak_memory() -> int:

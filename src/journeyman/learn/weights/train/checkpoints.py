@@ -37,68 +37,72 @@ def steps(job: TrainingJob) -> list[int]:
     """Of which updates there are checkpoints, in their order; 0 is the start, from which nothing can go on."""
     if not job.checkpoints.is_dir():
         return []
-    found = (_NAME.fullmatch(path.name) for path in job.checkpoints.iterdir())
-    return sorted(int(match[1]) for match in found if match)
+    matches = (_NAME.fullmatch(path.name) for path in job.checkpoints.iterdir())
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def newest(job: TrainingJob) -> Path | None:
     """The checkpoint that `train(resume_from_checkpoint=…)` goes on from."""
-    made = [step for step in steps(job) if step]
-    return folder_of(job, made[-1]) if made else None
+    trained = [step for step in steps(job) if step]
+    return folder_of(job, trained[-1]) if trained else None
 
 
 def step_of(folder: Path) -> int:
     return int(_NAME.fullmatch(folder.name)[1])  # type: ignore[index]  # folders are named by `folder_of`
 
 
-def keep_start(job: TrainingJob, trainer: Any) -> None:
+def save_start(job: TrainingJob, trainer: Any) -> None:
     """Keep the adapter that training starts from, once."""
     target = folder_of(job, 0)
     if target.exists():
         return
-    made = job.checkpoints / UNFINISHED / target.name
-    trainer.save_model(str(made), _internal_call=True)
-    _publish(trainer, made, target)
+    part = job.checkpoints / UNFINISHED / target.name
+    trainer.save_model(str(part), _internal_call=True)
+    _publish(trainer, part, target)
 
 
 def finish(job: TrainingJob, trainer: Any, step: int) -> Path:
     """Give what `transformers` has just written its name, with the states that it does not know."""
-    made = job.checkpoints / UNFINISHED / f"checkpoint-{step}"
+    part = job.checkpoints / UNFINISHED / f"checkpoint-{step}"
     if trainer.is_world_process_zero():
         curriculum = getattr(trainer, "curriculum", None)
-        found = {} if curriculum is None else {"curriculum": curriculum.state_dict()}
-        (made / STATE).write_text(json.dumps(found), encoding="utf-8")
+        states = {} if curriculum is None else {"curriculum": curriculum.state_dict()}
+        (part / STATE).write_text(json.dumps(states), encoding="utf-8")
     target = folder_of(job, step)
-    _publish(trainer, made, target)
+    _publish(trainer, part, target)
     return target
 
 
 def restore_states(folder: Path, trainer: Any) -> None:
-    """Hand back the states that `transformers` does not know."""
-    found = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    if "curriculum" in found and getattr(trainer, "curriculum", None) is not None:
-        trainer.curriculum.load_state_dict(found["curriculum"])
+    """Load the curriculum's state, which `transformers` does not know, where the checkpoint and the trainer have one."""
+    states = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    if "curriculum" in states and getattr(trainer, "curriculum", None) is not None:
+        trainer.curriculum.load_state_dict(states["curriculum"])
 
 
-def put_back(model: Any, folder: Path) -> None:
-    """Give a `peft.PeftModel` the adapter of a checkpoint."""
+def load_adapter(model: Any, folder: Path) -> None:
+    """Load the adapter of a checkpoint into a `peft.PeftModel`.
+
+    Raises:
+        InputError: It holds weights that the model does not have.
+    """
     weights = load_file(folder / "adapter_model.safetensors")
-    missed = set_peft_model_state_dict(model, weights, adapter_name=model.active_adapter)
-    if missed.unexpected_keys:
-        raise InputError(f"{folder} holds weights that this model has not, such as {missed.unexpected_keys[0]}")
+    loaded = set_peft_model_state_dict(model, weights, adapter_name=model.active_adapter)
+    if loaded.unexpected_keys:
+        raise InputError(f"{folder} holds weights that this model has not, such as {loaded.unexpected_keys[0]}")
 
 
 def prune(job: TrainingJob, keep: Iterable[int]) -> None:
     """Remove all but these, the start and the newest."""
-    made = steps(job)
-    for step in set(made) - {0, *made[-1:], *keep}:
-        doomed = folder_of(job, step)
+    saved = steps(job)
+    for step in set(saved) - {0, *saved[-1:], *keep}:
+        folder = folder_of(job, step)
         # Renamed first: a folder that is half removed must not look like a checkpoint.
-        gone = job.checkpoints / UNFINISHED / f"old-{step}"
-        gone.parent.mkdir(exist_ok=True)
-        shutil.rmtree(gone, ignore_errors=True)
-        doomed.rename(gone)
-        shutil.rmtree(gone)
+        trash = job.checkpoints / UNFINISHED / f"old-{step}"
+        trash.parent.mkdir(exist_ok=True)
+        shutil.rmtree(trash, ignore_errors=True)
+        folder.rename(trash)
+        shutil.rmtree(trash)
 
 
 def clear_unfinished(job: TrainingJob) -> None:
@@ -106,15 +110,15 @@ def clear_unfinished(job: TrainingJob) -> None:
     shutil.rmtree(job.checkpoints / UNFINISHED, ignore_errors=True)
 
 
-def _publish(trainer: Any, made: Path, target: Path) -> None:
+def _publish(trainer: Any, part: Path, target: Path) -> None:
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
         for name in _UNREAD:
-            (made / name).unlink(missing_ok=True)
-        for path in (*made.rglob("*"), made):
+            (part / name).unlink(missing_ok=True)
+        for path in (*part.rglob("*"), part):
             flush(path)
         shutil.rmtree(target, ignore_errors=True)
-        made.rename(target)
+        part.rename(target)
         flush(target.parent)
     trainer.accelerator.wait_for_everyone()
 

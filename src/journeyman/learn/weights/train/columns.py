@@ -10,7 +10,7 @@ from journeyman.learn.weights.rows import LabelledCompletion
 from journeyman.learn.weights.train.base import TrainingSetup
 from journeyman.learn.weights.train.masks import RowEncoder, Tokens
 from journeyman.learn.weights.train.pairs import PreferencePair
-from journeyman.learn.weights.train.together import processes
+from journeyman.learn.weights.train.together import world_size
 
 IGNORED = -100
 """The label of a token that is not learned from, for TRL and transformers."""
@@ -29,36 +29,36 @@ def columns(work: TrainingSetup, rows: Sequence[_Row], make: Callable[[RowEncode
     config = work.config
     order = list(rows)
     random.Random(config.seed).shuffle(order)
-    update = (config.per_device_batch_size or 1) * (config.gradient_accumulation_steps or 1) * processes()
+    update = (config.per_device_batch_size or 1) * (config.gradient_accumulation_steps or 1) * world_size()
     most = config.max_steps * update if config.max_steps else len(order)
     encoder = RowEncoder(work.tokenizer, config.max_prompt_tokens, config.max_completion_tokens)
-    kept: list[Columns] = []
+    fitting: list[Columns] = []
     left_out = 0
     for row in order:
-        if len(kept) == most:
+        if len(fitting) == most:
             break
-        found = make(encoder, row)
-        if found is None:
+        encoded = make(encoder, row)
+        if encoded is None:
             left_out += 1
         else:
-            kept.append(found)
+            fitting.append(encoded)
     limit = f"{config.max_completion_tokens} tokens of completion"
-    if not kept:
+    if not fitting:
         why = f"none of {len(order)} rows fits into {limit}: raise max_completion_tokens" if order else "there are no rows"
         raise InputError(why)
     if left_out:
-        log.warning("%d of %d rows are left out: they do not fit into %s", left_out, left_out + len(kept), limit)
-    return kept
+        log.warning("%d of %d rows are left out: they do not fit into %s", left_out, left_out + len(fitting), limit)
+    return fitting
 
 
-def of_label(encoder: RowEncoder, row: LabelledCompletion) -> Columns | None:
-    """For KTO."""
-    found = encoder.encode(row.prompt, row.completion, row.tools)
-    return None if found is None else {**_prompt(found), **_answer("completion", found), "label": row.label}
+def kto_columns(encoder: RowEncoder, row: LabelledCompletion) -> Columns | None:
+    """For KTO: `prompt_ids`, `completion_ids`, `completion_own` (1 for the agent's tokens) and `label`; `None` if too long."""
+    tokens = encoder.encode(row.prompt, row.completion, row.tools)
+    return None if tokens is None else {**_prompt(tokens), **_answer("completion", tokens), "label": row.label}
 
 
-def of_pair(encoder: RowEncoder, pair: PreferencePair) -> Columns | None:
-    """For DPO."""
+def dpo_columns(encoder: RowEncoder, pair: PreferencePair) -> Columns | None:
+    """For DPO: `prompt_ids`, and `…_ids` and `…_own` of `chosen` and `rejected`; `None` when one is too long."""
     chosen = encoder.encode(pair.prompt, pair.chosen, pair.tools)
     rejected = encoder.encode(pair.prompt, pair.rejected, pair.tools)
     if chosen is None or rejected is None:
@@ -66,27 +66,27 @@ def of_pair(encoder: RowEncoder, pair: PreferencePair) -> Columns | None:
     return {**_prompt(chosen), **_answer("chosen", chosen), **_answer("rejected", rejected)}
 
 
-def of_right(encoder: RowEncoder, row: LabelledCompletion) -> Columns | None:
-    """For fine-tuning on what is right."""
-    found = encoder.encode(row.prompt, row.completion, row.tools)
-    if found is None:
+def sft_columns(encoder: RowEncoder, row: LabelledCompletion) -> Columns | None:
+    """For supervised fine-tuning: `input_ids`, and `labels` of the same length with `IGNORED` where nothing is learned."""
+    tokens = encoder.encode(row.prompt, row.completion, row.tools)
+    if tokens is None:
         return None
-    learned = [token if own else IGNORED for token, own in zip(found.completion, found.own, strict=True)]
-    return {"input_ids": [*found.prompt, *found.completion], "labels": [IGNORED] * len(found.prompt) + learned}
+    learned = [token if own else IGNORED for token, own in zip(tokens.completion, tokens.own, strict=True)]
+    return {"input_ids": [*tokens.prompt, *tokens.completion], "labels": [IGNORED] * len(tokens.prompt) + learned}
 
 
-def mismatched(rows: Sequence[Columns], batch: int) -> list[Columns]:
+def with_kl_completions(rows: Sequence[Columns], batch: int) -> list[Columns]:
     """With each row the completion of another: KTO's estimate of how far the policy has moved (its equation 6).
 
     It is that of the row before it in its batch, and the last one's for the first, so that the same completions are read with
     and without their prompts. A batch of one row takes that of the batch before it.
     """
-    made: list[Columns] = []
+    with_kl: list[Columns] = []
     for n, row in enumerate(rows):
         other = n - 1 if n % batch or n == len(rows) - 1 else min(n + batch, len(rows)) - 1
-        found = rows[other]
-        made.append({**row, "KL_completion_ids": found["completion_ids"], "KL_completion_own": found["completion_own"]})
-    return made
+        source = rows[other]
+        with_kl.append({**row, "KL_completion_ids": source["completion_ids"], "KL_completion_own": source["completion_own"]})
+    return with_kl
 
 
 def own_mask(ids: Any, examples: Sequence[Mapping[str, Any]], name: str) -> Any:
@@ -98,9 +98,9 @@ def own_mask(ids: Any, examples: Sequence[Mapping[str, Any]], name: str) -> Any:
     return mask
 
 
-def _prompt(found: Tokens) -> Columns:
-    return {"prompt_ids": list(found.prompt)}
+def _prompt(tokens: Tokens) -> Columns:
+    return {"prompt_ids": list(tokens.prompt)}
 
 
-def _answer(name: str, found: Tokens) -> Columns:
-    return {f"{name}_ids": list(found.completion), f"{name}_own": [int(own) for own in found.own]}
+def _answer(name: str, tokens: Tokens) -> Columns:
+    return {f"{name}_ids": list(tokens.completion), f"{name}_own": [int(own) for own in tokens.own]}

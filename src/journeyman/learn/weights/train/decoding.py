@@ -1,4 +1,4 @@
-"""Many prompts at once, and what the model writes after each."""
+"""Batched decoding: many prompts at once, and the completion of each."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,18 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 
-def written(
+def generate(
     model: Any, tokenizer: Any, prompts: Sequence[Sequence[int]], limit: int, drawn: LogitsProcessor | None = None
 ) -> list[list[int]]:
-    """Tokens after each prompt, at most `limit`, padded behind their end; the likeliest ones.
+    """Completions of prompts that are decoded in one batch, greedily.
 
     Args:
-        drawn: Changes how likely each is, and so may make a sample of it.
+        prompts: Token ids of each; they are padded on the left here.
+        limit: New tokens of each, at most.
+        drawn: A logits processor; one that adds noise makes sampling of greedy decoding.
+
+    Returns:
+        For each prompt its new token ids, all lists as long as the longest, filled with the padding token behind their end.
     """
     width = max(map(len, prompts))
     pad = tokenizer.pad_token_id
@@ -27,21 +32,21 @@ def written(
         top_k=50,
         repetition_penalty=1.0,
         max_new_tokens=limit,
-        eos_token_id=sorted(ends(model, tokenizer)),
+        eos_token_id=sorted(end_tokens(model, tokenizer)),
         pad_token_id=pad,
         use_cache=True,
     )
-    found = model.generate(
+    output = model.generate(
         input_ids=ids,
         attention_mask=mask,
         generation_config=settings,
         logits_processor=LogitsProcessorList([] if drawn is None else [drawn]),
     )
-    rows: list[list[int]] = found[:, width:].tolist()
+    rows: list[list[int]] = output[:, width:].tolist()
     return rows
 
 
-def ends(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end what the model writes."""
-    told = model.generation_config.eos_token_id
-    return frozenset([tokenizer.eos_token_id, *([told] if isinstance(told, int) else told or ())])
+def end_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Ids of the tokens that end a completion: the tokenizer's, and those of the model's generation settings."""
+    eos = model.generation_config.eos_token_id
+    return frozenset([tokenizer.eos_token_id, *([eos] if isinstance(eos, int) else eos or ())])

@@ -41,6 +41,8 @@ LEAST_ESS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class StopDecision:
+    """Why a guard stops a training, and how far back it was good."""
+
     reason: str
     """One sentence."""
     good_until: int
@@ -58,8 +60,8 @@ def best(updates: Iterable[UpdateMetrics]) -> UpdateMetrics | None:
 
 def worth_keeping(updates: Sequence[UpdateMetrics], steps: Sequence[int]) -> set[int]:
     """Which checkpoints a run may still end with: the best, or without looks the newest that a guard would call good."""
-    if found := best(updates):
-        return {found.step}
+    if best_update := best(updates):
+        return {best_update.step}
     reached = updates[-1].step - WINDOW if updates else 0
     good = [step for step in steps if step <= reached]
     return {*good[-1:], *(step for step in steps if step > reached)}
@@ -73,8 +75,8 @@ def verdict(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> StopDec
     last = updates[-1].step
     if reason := not_a_number(updates, config):
         return StopDecision(reason, last - 1)
-    found = best(updates)
-    if found is not None and found.step > 0 and last - found.step < WINDOW:
+    best_update = best(updates)
+    if best_update is not None and best_update.step > 0 and last - best_update.step < WINDOW:
         return None
     reasons = (guard(updates, config) for guard in GUARDS)
     reason = next((each for each in reasons if each), None)
@@ -83,24 +85,23 @@ def verdict(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> StopDec
 
 def not_a_number(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
     last = updates[-1]
-    found = next((what for name, what in (("loss", "loss"), ("grad_norm", "gradient")) if name in last.broken), None)
+    quantity = next((what for name, what in (("loss", "loss"), ("grad_norm", "gradient")) if name in last.broken), None)
     return (
-        f"the {found} was no number at update {last.step}: the learning rate {config.learning_rate} is too high"
-        if found
+        f"the {quantity} was no number at update {last.step}: the learning rate {config.learning_rate} is too high"
+        if quantity
         else None
     )
 
 
 def validation_fallen(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
-    found = best(updates)
+    best_update = best(updates)
     looks = [each.validation for each in updates if each.validation is not None][-2:]
-    if found is None or found.validation is None or len(looks) < 2:
+    if best_update is None or best_update.validation is None or len(looks) < 2:
         return None
-    if max(looks) >= min(FALLEN * found.validation, found.validation - LEAST_FALL):
+    if max(looks) >= min(FALLEN * best_update.validation, best_update.validation - LEAST_FALL):
         return None
-    return (
-        f"the validation reward fell from {found.validation:.3f} after update {found.step} to {looks[0]:.3f} and {looks[1]:.3f}"
-    )
+    before, after = f"{best_update.validation:.3f} after update {best_update.step}", f"{looks[0]:.3f} and {looks[1]:.3f}"
+    return f"the validation reward fell from {before} to {after}"
 
 
 def desirable_falls(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
@@ -136,10 +137,10 @@ def entropy_collapsed(updates: Sequence[UpdateMetrics], config: TrainingConfig) 
 
 
 def kl_runs_away(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
-    found = _last(updates, SOON, "kl")
-    if not config.method.startswith("grpo") or found is None or found <= LARGEST_KL:
+    kl = _last(updates, SOON, "kl")
+    if not config.method.startswith("grpo") or kl is None or kl <= LARGEST_KL:
         return None
-    return f"the policy is {found:.1f} nats a token from where it started: raise beta, or lower the learning rate"
+    return f"the policy is {kl:.1f} nats a token from where it started: raise beta, or lower the learning rate"
 
 
 def reward_fallen(updates: Sequence[UpdateMetrics], config: TrainingConfig) -> str | None:
@@ -205,17 +206,17 @@ def _values(updates: Sequence[UpdateMetrics], name: str) -> list[float]:
 
 def _last(updates: Sequence[UpdateMetrics], count: int, name: str) -> float | None:
     """Mean of the newest values; `None` while there are fewer."""
-    found = _values(updates, name)[-count:]
-    return fmean(found) if len(found) == count else None
+    values = _values(updates, name)[-count:]
+    return fmean(values) if len(values) == count else None
 
 
 def _first(updates: Sequence[UpdateMetrics], count: int, name: str) -> float | None:
     """Mean of the oldest values; `None` while there are not as many again since."""
-    found = _values(updates, name)
-    return fmean(found[:count]) if len(found) >= 2 * count else None
+    values = _values(updates, name)
+    return fmean(values[:count]) if len(values) >= 2 * count else None
 
 
 def _start(updates: Sequence[UpdateMetrics], name: str) -> float | None:
     """The least of the first values, as a run can fall apart in its second update; `None` while there are not as many again."""
-    found = _values(updates, name)
-    return min(found[:SOON]) if len(found) >= 2 * SOON else None
+    values = _values(updates, name)
+    return min(values[:SOON]) if len(values) >= 2 * SOON else None

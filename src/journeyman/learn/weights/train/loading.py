@@ -62,7 +62,7 @@ def load(config: TrainingConfig) -> LoadedModel:
     if parameters <= SMALL and not torch.cuda.is_available():
         model.set_attn_implementation("eager")
     set_seed(config.seed)
-    adapted, layers = _resumed(model, config) if config.start_adapter else _fresh(model, config)
+    adapted, layers = _continued(model, config) if config.start_adapter else _fresh(model, config)
     adapted.train()
     trained = sum(weight.numel() for weight in adapted.parameters() if weight.requires_grad)
     return LoadedModel(model=adapted, tokenizer=tokenizer, parameters=parameters, trained=trained, target_modules=layers)
@@ -95,13 +95,13 @@ def _linear(model: Any) -> list[tuple[str, Any]]:
 
 
 def _fresh(model: Any, config: TrainingConfig) -> tuple[Any, tuple[str, ...]]:
-    found = linear_layers(model)
-    layers = tuple(sorted(config.target_modules)) or found
+    linear = linear_layers(model)
+    layers = tuple(sorted(config.target_modules)) or linear
     kind = type(model).__name__
     if not layers:
         raise ModelRefused(f"{config.base_model!r} is a {kind}, in which no linear layers were found that a LoRA could change")
-    if strange := sorted(set(layers) - set(found)):
-        raise ModelRefused(f"{config.base_model!r} has no layers {strange[0]!r} to adapt; a {kind} has {', '.join(found)}")
+    if unknown := sorted(set(layers) - set(linear)):
+        raise ModelRefused(f"{config.base_model!r} has no layers {unknown[0]!r} to adapt; a {kind} has {', '.join(linear)}")
     lora = LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
@@ -114,29 +114,29 @@ def _fresh(model: Any, config: TrainingConfig) -> tuple[Any, tuple[str, ...]]:
         return get_peft_model(model, lora), layers
 
 
-def _resumed(model: Any, config: TrainingConfig) -> tuple[Any, tuple[str, ...]]:
+def _continued(model: Any, config: TrainingConfig) -> tuple[Any, tuple[str, ...]]:
     start = read_adapter(Path(config.start_adapter))
-    for name, there in (("lora_r", start.rank), ("lora_alpha", start.alpha)):
-        if there != (told := getattr(config, name)):
+    for name, value in (("lora_r", start.rank), ("lora_alpha", start.alpha)):
+        if value != (wanted := getattr(config, name)):
             raise SettingError(
-                name, f"{{}} is {told}, and the adapter {config.start_adapter} was made with {there}: set it to that"
+                name, f"{{}} is {wanted}, and the adapter {config.start_adapter} was made with {value}: set it to that"
             )
     if config.target_modules and set(config.target_modules) != set(start.target_modules):
         raise InputError(
             f"the adapter {config.start_adapter} changes {', '.join(start.target_modules)}, and the training is set to "
             f"{', '.join(sorted(config.target_modules))}: leave target_modules out, or train a fresh adapter"
         )
-    if strange := sorted(set(start.target_modules) - set(linear_layers(model))):
+    if missing := sorted(set(start.target_modules) - set(linear_layers(model))):
         raise InputError(
-            f"the adapter {config.start_adapter} does not fit {config.base_model!r}, which has no layers {strange[0]!r}"
+            f"the adapter {config.start_adapter} does not fit {config.base_model!r}, which has no layers {missing[0]!r}"
         )
     try:
-        return _with_weights(model, config), start.target_modules
+        return _trainable_adapter(model, config), start.target_modules
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(why_refused(config.base_model, config.start_adapter, error)) from error
 
 
-def _with_weights(model: Any, config: TrainingConfig) -> Any:
+def _trainable_adapter(model: Any, config: TrainingConfig) -> Any:
     with peft_as_it_is():
         # PEFT only warns of weights that the file does not have: the layers would silently start afresh.
         warnings.filterwarnings("error", message="Found missing adapter keys", category=UserWarning)
@@ -154,23 +154,23 @@ def save_adapter(model: Any, tokenizer: Any, folder: Path, adapter: Mapping[str,
         adapter: What the weights do not tell: `base_model`, `method` and `parent` of the `Adapter`, and whatever else is
             worth a line in adapter.json.
     """
-    with whole_folder(folder, replace=True) as made:
+    with whole_folder(folder, replace=True) as part:
         if isinstance(model, Path):
             for name in CONTENT:
-                shutil.copyfile(model / name, made / name)
+                shutil.copyfile(model / name, part / name)
         else:
-            model.save_pretrained(made, save_embedding_layers=False)
-        tokenizer.save_pretrained(made)
-        (made / "README.md").unlink(missing_ok=True)
-        _settle(made / "adapter_config.json", str(adapter["base_model"]))
-        noted = {"parent": None, **adapter, "digest": digest(made)}
-        _write(made / "adapter.json", noted)
-        found = read_adapter(made)
-        _write(made / "adapter.json", {**noted, **asdict(found)})
-    return found
+            model.save_pretrained(part, save_embedding_layers=False)
+        tokenizer.save_pretrained(part)
+        (part / "README.md").unlink(missing_ok=True)
+        _normalise_config(part / "adapter_config.json", str(adapter["base_model"]))
+        metadata = {"parent": None, **adapter, "digest": digest(part)}
+        _write(part / "adapter.json", metadata)
+        saved = read_adapter(part)
+        _write(part / "adapter.json", {**metadata, **asdict(saved)})
+    return saved
 
 
-def _settle(path: Path, base_model: str) -> None:
+def _normalise_config(path: Path, base_model: str) -> None:
     # What PEFT writes depends on the order of a set, on its version and on where the base model lies.
     config = json.loads(path.read_text(encoding="utf-8"))
     config.pop("peft_version", None)
@@ -180,5 +180,5 @@ def _settle(path: Path, base_model: str) -> None:
     _write(path, config)
 
 
-def _write(path: Path, found: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -64,15 +64,15 @@ class RowEncoder:
             InputError: The chat template cannot say it, leaves parts out, or does not tell whose words are whose.
         """
         if isinstance(prompt, str) and isinstance(completion, str):
-            return self._fit(self._plain(prompt, completion))
-        return self._fit(self._conversation(_messages(prompt, "user"), _messages(completion, "assistant"), tools))
+            return self._truncated(self._plain(prompt, completion))
+        return self._truncated(self._conversation(_messages(prompt, "user"), _messages(completion, "assistant"), tools))
 
     def prompt(self, prompt: TextOrMessages, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """The tokens that the model is given before it writes, at most `max_prompt`, the end of them."""
         if isinstance(prompt, str):
             ids = list(self._tokenizer(prompt)["input_ids"])
         else:
-            ids = self._ids(self._render(_messages(prompt, "user"), tools, asked=True))
+            ids = self._ids(self._render(_messages(prompt, "user"), tools, generation=True))
         return ids[-self._max_prompt :] if self._max_prompt else ids
 
     def _plain(self, prompt: str, completion: str) -> Tokens:
@@ -91,17 +91,17 @@ class RowEncoder:
     ) -> Tokens:
         if not completion or completion[0].get("role") != "assistant":
             raise InputError("a completion must begin with what the agent said: move what stands before that to the prompt")
-        said = [*prompt, *completion]
-        text = self._render(said, tools)
-        before = self._render(prompt, tools, asked=True)
+        messages = [*prompt, *completion]
+        text = self._render(messages, tools)
+        before = self._render(prompt, tools, generation=True)
         if not text.startswith(before):
             raise InputError(
                 "the model's chat template says a prompt otherwise when an answer follows it, so that whose words are whose "
                 "cannot be told: name a model with another template, or give rows of plain text"
             )
-        spans = [span for span in self._spans(said, len(prompt), text, tools) if span[0] >= len(before)]
-        _all_said(text, spans, [message for message in completion if message["role"] == "assistant"])
-        ids, own = self._own(text, spans)
+        spans = [span for span in self._spans(messages, len(prompt), text, tools) if span[0] >= len(before)]
+        _check_nothing_left_out(text, spans, [message for message in completion if message["role"] == "assistant"])
+        ids, own = self._ids_and_mask(text, spans)
         if True not in own:
             raise InputError("the model's chat template writes nothing of what the agent says: name another model")
         first, last = own.index(True), len(own) - own[::-1].index(True)
@@ -111,20 +111,26 @@ class RowEncoder:
             ids, own = [*ids, self._tokenizer.eos_token_id], [*own, True]
         return Tokens(tuple(ids[:first]), tuple(ids[first:]), tuple(own[first:]))
 
-    def _spans(self, said: list[dict[str, Any]], start: int, text: str, tools: Sequence[Mapping[str, Any]]) -> list[Span]:
+    def _spans(self, messages: list[dict[str, Any]], start: int, text: str, tools: Sequence[Mapping[str, Any]]) -> list[Span]:
         if self._marked:
             _, (spans,) = render_jinja_template(
-                [said], list(tools) or None, chat_template=self._template, return_assistant_tokens_mask=True, **self._special
+                [messages],
+                list(tools) or None,
+                chat_template=self._template,
+                return_assistant_tokens_mask=True,
+                **self._special,
             )
             return [(int(a), int(b)) for a, b in spans]
-        return list(self._turns(said, start, text, tools))
+        return list(self._rendered_turns(messages, start, text, tools))
 
-    def _turns(self, said: list[dict[str, Any]], start: int, text: str, tools: Sequence[Mapping[str, Any]]) -> Iterator[Span]:
-        for turn in range(start, len(said)):
-            if said[turn]["role"] != "assistant":
+    def _rendered_turns(
+        self, messages: list[dict[str, Any]], start: int, text: str, tools: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Span]:
+        for turn in range(start, len(messages)):
+            if messages[turn]["role"] != "assistant":
                 continue
-            before = self._render(said[:turn], tools, asked=True)
-            after = self._render(said[: turn + 1], tools)
+            before = self._render(messages[:turn], tools, generation=True)
+            after = self._render(messages[: turn + 1], tools)
             if not text.startswith(after):
                 # Some end every conversation, and so a part of one, with a token more.
                 after = after.removesuffix(self._tokenizer.eos_token)
@@ -135,44 +141,44 @@ class RowEncoder:
                 )
             yield len(before), len(after)
 
-    def _own(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[bool]]:
+    def _ids_and_mask(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[bool]]:
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids, own = list(encoded["input_ids"]), [False] * len(encoded["input_ids"])
         for start, end in spans:
             inside = [n for n, (a, b) in enumerate(encoded["offset_mapping"]) if a < end and b > start and b > a]
             if any(not start <= encoded["offset_mapping"][n][0] or encoded["offset_mapping"][n][1] > end for n in inside):
-                return self._in_pieces(text, spans)
-            for n in self._to_the_end(ids, inside):
+                return self._encode_pieces(text, spans)
+            for n in self._up_to_end_token(ids, inside):
                 own[n] = True
         return ids, own
 
-    def _in_pieces(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[bool]]:
+    def _encode_pieces(self, text: str, spans: Sequence[Span]) -> tuple[list[int], list[bool]]:
         """Where a token would be half the agent's: each stretch for itself, as a model that writes it sees it."""
         ids: list[int] = []
         own: list[bool] = []
         at = 0
         for start, end in [*spans, (len(text), len(text))]:
             for piece, whose in ((text[at:start], False), (text[start:end], True)):
-                made = self._ids(piece)
-                mine = set(self._to_the_end(made, range(len(made)))) if whose else set()
-                ids += made
-                own += [n in mine for n in range(len(made))]
+                tokens = self._ids(piece)
+                mine = set(self._up_to_end_token(tokens, range(len(tokens)))) if whose else set()
+                ids += tokens
+                own += [n in mine for n in range(len(tokens))]
             at = end
-        if self._said(ids) != self._said(self._ids(text)):
+        if self._decode(ids) != self._decode(self._ids(text)):
             raise InputError(
                 "the model's tokenizer joins what the agent wrote with what stands before it: give rows whose "
                 "answers begin with a letter, or name another model"
             )
         return ids, own
 
-    def _to_the_end(self, ids: Sequence[int], inside: Sequence[int]) -> Sequence[int]:
+    def _up_to_end_token(self, ids: Sequence[int], inside: Sequence[int]) -> Sequence[int]:
         """Without what follows the token that ends the turn: the line break there is the template's."""
-        kept = list(inside)
-        while kept and ids[kept[-1]] not in self._ends and not self._said([ids[kept[-1]]]).strip():
-            kept.pop()
-        return kept if kept and ids[kept[-1]] in self._ends else inside
+        trimmed = list(inside)
+        while trimmed and ids[trimmed[-1]] not in self._ends and not self._decode([ids[trimmed[-1]]]).strip():
+            trimmed.pop()
+        return trimmed if trimmed and ids[trimmed[-1]] in self._ends else inside
 
-    def _fit(self, tokens: Tokens) -> Tokens | None:
+    def _truncated(self, tokens: Tokens) -> Tokens | None:
         prompt = tokens.prompt[-self._max_prompt :] if self._max_prompt else tokens.prompt
         limit = self._max_completion or len(tokens.completion)
         if len(tokens.completion) <= limit:
@@ -185,12 +191,12 @@ class RowEncoder:
             end = ends[-1]
         return Tokens(prompt, tokens.completion[:end], tokens.own[:end])
 
-    def _render(self, said: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], *, asked: bool = False) -> str:
+    def _render(self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], *, generation: bool = False) -> str:
         if not self._template:
             raise InputError("the model's tokenizer has no chat template: give rows of plain text, or name a chat model")
         try:
             (text,), _ = render_jinja_template(
-                [said], list(tools) or None, chat_template=self._template, add_generation_prompt=asked, **self._special
+                [messages], list(tools) or None, chat_template=self._template, add_generation_prompt=generation, **self._special
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise InputError(f"the model's chat template cannot say this conversation: {error}") from error
@@ -203,7 +209,7 @@ class RowEncoder:
     def _ids(self, text: str, *, special: bool = False) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    def _said(self, ids: Sequence[int]) -> str:
+    def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
@@ -220,19 +226,19 @@ def _template(tokenizer: Any) -> str:
         return str(own)
 
 
-def _messages(said: TextOrMessages, role: str) -> list[dict[str, Any]]:
-    if isinstance(said, str):
-        return [{"role": role, "content": said}]
-    return [_message(message) for message in said]
+def _messages(value: TextOrMessages, role: str) -> list[dict[str, Any]]:
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    return [_message(message) for message in value]
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Without fields that say nothing, and with the arguments of calls as objects: what templates are written for."""
-    kept = {name: value for name, value in message.items() if value is not None}
-    kept.setdefault("content", "")
-    if calls := kept.get("tool_calls"):
-        kept["tool_calls"] = [_call(call) for call in calls]
-    return kept
+    fields = {name: value for name, value in message.items() if value is not None}
+    fields.setdefault("content", "")
+    if calls := fields.get("tool_calls"):
+        fields["tool_calls"] = [_call(call) for call in calls]
+    return fields
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,13 +253,13 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     return {**call, "function": {**function, "arguments": arguments}}
 
 
-def _all_said(text: str, spans: Sequence[Span], turns: Sequence[Mapping[str, Any]]) -> None:
+def _check_nothing_left_out(text: str, spans: Sequence[Span], turns: Sequence[Mapping[str, Any]]) -> None:
     """Templates drop what they do not know without a word: what is not there cannot be learned."""
     own = "".join(text[start:end] for start, end in spans)
     for turn in turns:
-        said = [turn["content"]] if isinstance(turn["content"], str) else []
-        said += [call["function"]["name"] for call in turn.get("tool_calls", ()) if "function" in call]
-        for part in said:
+        parts = [turn["content"]] if isinstance(turn["content"], str) else []
+        parts += [call["function"]["name"] for call in turn.get("tool_calls", ()) if "function" in call]
+        for part in parts:
             if part.strip() not in own:
                 what = "tool calls" if turn.get("tool_calls") else "part of what the agent says"
                 raise InputError(

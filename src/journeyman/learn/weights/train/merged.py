@@ -21,15 +21,15 @@ def merged(model: Any) -> Iterator[None]:
     if not _cheap(layers):
         yield
         return
-    kept = [layer.get_base_layer().weight.data for layer in layers]
+    weights = [layer.get_base_layer().weight.data for layer in layers]
     try:
         with torch.no_grad():
-            for layer, weight in zip(layers, kept, strict=True):
+            for layer, weight in zip(layers, weights, strict=True):
                 layer.get_base_layer().weight.data = weight.clone()
                 layer.merge()
         yield
     finally:
-        for layer, weight in zip(layers, kept, strict=True):
+        for layer, weight in zip(layers, weights, strict=True):
             layer.merged_adapters.clear()
             layer.get_base_layer().weight.data = weight
 
@@ -46,5 +46,5 @@ def _cheap(layers: list[Any]) -> bool:
 
 def _plain(layer: Any) -> bool:
     """Not quantised, without a bias of its own to merge, and so exact that merging does not change what is written."""
-    found = layer.get_base_layer()
-    return type(found) is torch.nn.Linear and found.weight.dtype == torch.float32 and not any(layer.lora_bias.values())
+    base = layer.get_base_layer()
+    return type(base) is torch.nn.Linear and base.weight.dtype == torch.float32 and not any(layer.lora_bias.values())

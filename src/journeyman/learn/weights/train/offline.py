@@ -34,7 +34,7 @@ from journeyman.learn.weights.data.forms import normalised
 from journeyman.learn.weights.rows import CompletionGroup, Row
 from journeyman.learn.weights.train import arguments, together
 from journeyman.learn.weights.train.base import TrainingSetup
-from journeyman.learn.weights.train.batches import teaching
+from journeyman.learn.weights.train.batches import drop_zero_advantages
 from journeyman.learn.weights.train.masks import RowEncoder, Tokens
 from journeyman.models.local import peft_as_it_is
 
@@ -72,18 +72,18 @@ def grpo_offline(work: TrainingSetup) -> "OfflineGRPOTrainer":
         InputError: There is no group whose completions differ in what they were worth.
     """
     encoder = RowEncoder(work.tokenizer, work.config.max_prompt_tokens, work.config.max_completion_tokens)
-    found = (list(_recorded(encoder, row)) for row in work.rows if isinstance(row, CompletionGroup))
-    groups = [group for group in found if group]
+    encoded = (list(_recorded(encoder, row)) for row in work.rows if isinstance(row, CompletionGroup))
+    groups = [group for group in encoded if group]
     if not groups:
         raise InputError(_nothing(work.rows))
-    _tell_of_long_ones(work.rows, groups)
+    _warn_of_long_completions(work.rows, groups)
     config = work.config
     each, passes = config.per_device_batch_size or 2, config.gradient_accumulation_steps or 1
     if each * passes < 2:
         raise InputError("an update of one completion compares nothing: raise per_device_batch_size to at least 2")
-    batch = each * passes * together.processes()
+    batch = each * passes * together.world_size()
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * sum(map(len, groups)) / batch))
-    told = {
+    settings = {
         **arguments.common(work, steps),
         "num_generations": each * passes,
         "beta": 0.0,
@@ -96,7 +96,7 @@ def grpo_offline(work: TrainingSetup) -> "OfflineGRPOTrainer":
         model=work.model,
         processing_class=work.tokenizer,
         reward_funcs=_unasked,
-        args=GRPOConfig(**told),
+        args=GRPOConfig(**settings),
         train_dataset=Dataset.from_dict({"row": list(range(sum(map(len, groups))))}),
         callbacks=list(work.callbacks),
     )
@@ -137,7 +137,7 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
 
     def recall(self, *, beta: float) -> None:
         """Ask the model, before it learns, what was not recorded."""
-        missing = [place for place, row in enumerate(self._rows) if row.logprobs is None]
+        missing = [index for index, row in enumerate(self._rows) if row.logprobs is None]
         if missing:
             log.warning(
                 "%d of %d completions have no recorded log-probabilities: those of the starting model are taken for them",
@@ -146,14 +146,14 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
             )
         self.beta = self.args.beta = beta
         size = self.args.per_device_train_batch_size
-        asked = list(range(len(self._rows))) if beta else missing
-        for start in range(0, len(asked), size):
-            places = asked[start : start + size]
-            for place, found in zip(places, self._said([self._rows[place] for place in places]), strict=True):
-                row = self._rows[place]
-                self._rows[place] = replace(row, start=found, logprobs=found if row.logprobs is None else row.logprobs)
+        rows = list(range(len(self._rows))) if beta else missing
+        for start in range(0, len(rows), size):
+            batch = rows[start : start + size]
+            for index, logprobs in zip(batch, self._starting_logprobs([self._rows[index] for index in batch]), strict=True):
+                row = self._rows[index]
+                self._rows[index] = replace(row, start=logprobs, logprobs=logprobs if row.logprobs is None else row.logprobs)
 
-    def _said(self, rows: Sequence[RecordedCompletion]) -> list[tuple[float, ...]]:
+    def _starting_logprobs(self, rows: Sequence[RecordedCompletion]) -> list[tuple[float, ...]]:
         batch = self._batch(rows)
         ids, mask = (torch.cat([batch[f"prompt_{name}"], batch[f"completion_{name}"]], dim=1) for name in ("ids", "mask"))
         self.model.eval()
@@ -161,22 +161,22 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
             logps, _, _ = self._get_per_token_logps_and_entropies(self.model, ids, mask, batch["completion_ids"].size(1))
         self.model.train()
         return [
-            tuple(value if own else 0.0 for value, own in zip(found, row.tokens.own, strict=False))
-            for found, row in zip(logps.tolist(), rows, strict=True)
+            tuple(value if own else 0.0 for value, own in zip(values, row.tokens.own, strict=False))
+            for values, row in zip(logps.tolist(), rows, strict=True)
         ]
 
     def _batch(self, rows: Sequence[RecordedCompletion]) -> dict[str, torch.Tensor]:
         pad, device = self.processing_class.pad_token_id, self.accelerator.device
-        asked = [torch.tensor(row.tokens.prompt) for row in rows]
-        said = [torch.tensor(row.tokens.completion) for row in rows]
-        found = {
-            "prompt_ids": pad_sequence(asked, batch_first=True, padding_value=pad, padding_side="left"),
-            "prompt_mask": _padded([[1] * len(each) for each in asked], side="left"),
-            "completion_ids": pad_sequence(said, batch_first=True, padding_value=pad),
-            "completion_mask": _padded([[1] * len(each) for each in said]),
+        prompts = [torch.tensor(row.tokens.prompt) for row in rows]
+        completions = [torch.tensor(row.tokens.completion) for row in rows]
+        tensors = {
+            "prompt_ids": pad_sequence(prompts, batch_first=True, padding_value=pad, padding_side="left"),
+            "prompt_mask": _padded([[1] * len(each) for each in prompts], side="left"),
+            "completion_ids": pad_sequence(completions, batch_first=True, padding_value=pad),
+            "completion_mask": _padded([[1] * len(each) for each in completions]),
             "tool_mask": _padded([[int(own) for own in row.tokens.own] for row in rows]),
         }
-        return {name: value.to(device) for name, value in found.items()}
+        return {name: value.to(device) for name, value in tensors.items()}
 
     def _get_train_sampler(self, dataset: Any = None) -> Sampler[int]:
         return _InGroups(self._sizes, int(self.args.generation_batch_size), self.args)
@@ -196,21 +196,21 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped h
         return batch
 
     def _compute_loss(self, model: Any, inputs: Mapping[str, Any]) -> Any:
-        inputs = teaching(inputs, alone=self.accelerator.num_processes == 1)
+        inputs = drop_zero_advantages(inputs, alone=self.accelerator.num_processes == 1)
         recorded = inputs["recorded_logps"]
         if self._importance:
             inputs["old_per_token_logps"] = recorded
         loss = super()._compute_loss(model, inputs)
         if self._logps is not None:
-            self._weigh(self._logps - recorded, inputs["completion_mask"] * inputs["tool_mask"])
+            self._log_sample_size(self._logps - recorded, inputs["completion_mask"] * inputs["tool_mask"])
         return loss
 
-    def _get_per_token_logps_and_entropies(self, *told: Any, **named: Any) -> Any:
-        found = super()._get_per_token_logps_and_entropies(*told, **named)
-        self._logps = found[0].detach()
-        return found
+    def _get_per_token_logps_and_entropies(self, *positional: Any, **named: Any) -> Any:
+        computed = super()._get_per_token_logps_and_entropies(*positional, **named)
+        self._logps = computed[0].detach()
+        return computed
 
-    def _weigh(self, log_ratios: torch.Tensor, mask: torch.Tensor) -> None:
+    def _log_sample_size(self, log_ratios: torch.Tensor, mask: torch.Tensor) -> None:
         share = ess(log_ratios, mask)
         self._metrics["train"]["ess"].append(share)
         self._metrics["train"]["ess/completions"].append(ess((log_ratios * mask).sum(dim=1), mask.any(dim=1)))
@@ -261,10 +261,10 @@ class _InGroups(Sampler[int]):  # type: ignore[misc]  # torch is untyped here
 def _recorded(encoder: RowEncoder, group: CompletionGroup) -> Iterator[RecordedCompletion]:
     """The completions of a group that teach something and fit."""
     logprobs = group.logprobs or (None,) * len(group.completions)
-    for completion, advantage, found in zip(group.completions, _advantages(group), logprobs, strict=True):
+    for completion, advantage, recorded in zip(group.completions, _advantages(group), logprobs, strict=True):
         tokens = encoder.encode(group.prompt, completion, group.tools) if advantage else None
         if tokens is not None:
-            yield _aligned(tokens, advantage, found)
+            yield _aligned(tokens, advantage, recorded)
 
 
 def _advantages(group: CompletionGroup) -> tuple[float, ...]:
@@ -272,7 +272,7 @@ def _advantages(group: CompletionGroup) -> tuple[float, ...]:
     return group.rewards if group.scores else normalised(group.rewards)
 
 
-def _tell_of_long_ones(rows: Sequence[Row], groups: Sequence[Sequence[RecordedCompletion]]) -> None:
+def _warn_of_long_completions(rows: Sequence[Row], groups: Sequence[Sequence[RecordedCompletion]]) -> None:
     telling = sum(advantage != 0 for row in rows if isinstance(row, CompletionGroup) for advantage in _advantages(row))
     if left_out := telling - sum(map(len, groups)):
         log.warning("%d of %d completions are longer than the settings allow, and are left out", left_out, telling)
@@ -289,9 +289,9 @@ def _aligned(tokens: Tokens, advantage: float, logprobs: Sequence[float] | None)
         tokens = replace(tokens, own=(*tokens.own[:last], False, *tokens.own[last + 1 :]))
     if logprobs is None or len(logprobs) != sum(tokens.own):
         return RecordedCompletion(tokens=tokens, advantage=advantage, logprobs=None)
-    found = iter(logprobs)
+    remaining = iter(logprobs)
     return RecordedCompletion(
-        tokens=tokens, advantage=advantage, logprobs=tuple(next(found) if own else 0.0 for own in tokens.own)
+        tokens=tokens, advantage=advantage, logprobs=tuple(next(remaining) if own else 0.0 for own in tokens.own)
     )
 
 

@@ -21,7 +21,7 @@ from journeyman.errors import InputError
 from journeyman.learn.weights.rows import TextOrMessages
 from journeyman.learn.weights.train import arguments, worlds
 from journeyman.learn.weights.train.base import CompletionJudge, TrainingSetup
-from journeyman.learn.weights.train.batches import teaching
+from journeyman.learn.weights.train.batches import drop_zero_advantages
 from journeyman.learn.weights.train.curriculum import Curriculum
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
@@ -54,14 +54,14 @@ def grpo(work: TrainingSetup) -> "OnlineGRPOTrainer":
         # TRL would keep a second adapter as the reference. That of a fresh one is the model without any.
         settings.beta = 0.0
     trainer = OnlineGRPOTrainer(
-        asked=_Asked({task.id: task for task in work.tasks}, work.judge, work.config.base_model),
+        judge=_RowJudge({task.id: task for task in work.tasks}, work.judge, work.config.base_model),
         drawn=Curriculum([row["task"] for row in rows], seed=work.config.seed) if work.config.curriculum else None,
         model=work.model,
-        processing_class=worlds.ready(work),
+        processing_class=worlds.tool_tokenizer(work),
         reward_funcs=judge,
         args=settings,
         train_dataset=Dataset.from_list(rows * arguments.repeats(settings, len(rows))),
-        environment_factory=worlds.factory(work),
+        environment_factory=worlds.environment_factory(work),
         callbacks=list(work.callbacks),
     )
     trainer.beta = trainer.args.beta = beta
@@ -89,12 +89,12 @@ def _rows(work: TrainingSetup) -> list[dict[str, Any]]:
     return fitting
 
 
-def _listed(said: TextOrMessages) -> Any:
-    return said if isinstance(said, str) else [dict(message) for message in said]
+def _listed(prompt: TextOrMessages) -> Any:
+    return prompt if isinstance(prompt, str) else [dict(message) for message in prompt]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _RowJudge:
     """The judge, as TRL's trainer can ask it: about completions of rows of its data set."""
 
     tasks: Mapping[str, Task]
@@ -114,22 +114,22 @@ class _Asked:
 class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped here
     """TRL's trainer, with a judge, a curriculum, and less to compute."""
 
-    def __init__(self, *, asked: _Asked, drawn: Curriculum | None, **settings: Any) -> None:
+    def __init__(self, *, judge: _RowJudge, drawn: Curriculum | None, **settings: Any) -> None:
         with peft_as_it_is():
             super().__init__(**settings)
         self.curriculum = drawn
         """Kept with each checkpoint."""
-        self._asked = asked
+        self._judge = judge
         self._prompts = {row["task"]: row["prompt"] for row in self.train_dataset} if drawn else {}
         self._rows: list[dict[str, Any]] = []
         """Those of the completions that are being written."""
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._rows = self._next(inputs)
+        self._rows = self._next_rows(inputs)
         with peft_as_it_is():
             return super()._generate_and_score_completions(self._rows)
 
-    def _next(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _next_rows(self, inputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The rows to write completions for: those of the data loader, or what the curriculum draws in their place."""
         if self.curriculum is None or not self.model.training:
             return [dict(row) for row in inputs]
@@ -142,33 +142,33 @@ class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped he
         return [{"prompt": self._prompts[task], "task": task} for task in tasks for _ in range(self.num_generations)]
 
     def _generate(self, prompts: Any) -> Any:
-        made = super()._generate(prompts)
-        rewards = self._judged(self._rows, made)
+        generated = super()._generate(prompts)
+        rewards = self._row_rewards(self._rows, generated)
         if self.curriculum is not None and self.model.training:
-            self._learn(self.curriculum, self._rows, rewards)
-            self._draw_again(self.curriculum, made, rewards)
-            self._note("curriculum/pass_rate", self.curriculum.pass_rate)
-        made[_EXTRA]["reward"] = rewards
-        return made
+            self._update_curriculum(self.curriculum, self._rows, rewards)
+            self._resample_dull_prompts(self.curriculum, generated, rewards)
+            self._note_metric("curriculum/pass_rate", self.curriculum.pass_rate)
+        generated[_EXTRA]["reward"] = rewards
+        return generated
 
-    def _judged(self, rows: Sequence[Mapping[str, Any]], made: Any) -> list[float | None]:
-        rewards = self._asked.rewards(rows, made[_COMPLETIONS])
+    def _row_rewards(self, rows: Sequence[Mapping[str, Any]], generated: Any) -> list[float | None]:
+        rewards = self._judge.rewards(rows, generated[_COMPLETIONS])
         known = [reward for reward in rewards if reward is not None]
-        self._note("solved", fmean(reward >= 1.0 for reward in known) if known else None)
-        self._note("unknown", 1 - len(known) / len(rewards))
+        self._note_metric("solved", fmean(reward >= 1.0 for reward in known) if known else None)
+        self._note_metric("unknown", 1 - len(known) / len(rewards))
         return rewards
 
-    def _learn(self, drawn: Curriculum, rows: Sequence[Mapping[str, Any]], rewards: Sequence[float | None]) -> None:
+    def _update_curriculum(self, drawn: Curriculum, rows: Sequence[Mapping[str, Any]], rewards: Sequence[float | None]) -> None:
         seen = list(zip((row["task"] for row in rows), rewards, strict=True))
         if self.accelerator.num_processes > 1:
             seen = gather_object(seen)
         by_task: dict[str, list[float | None]] = {}
         for task, reward in seen:
             by_task.setdefault(task, []).append(reward)
-        for task, found in by_task.items():
-            drawn.saw(task, found)
+        for task, worth in by_task.items():
+            drawn.saw(task, worth)
 
-    def _draw_again(self, drawn: Curriculum, made: Any, rewards: list[float | None]) -> None:
+    def _resample_dull_prompts(self, drawn: Curriculum, generated: Any, rewards: list[float | None]) -> None:
         """Put other prompts in the place of those whose completions are all alike.
 
         As "dynamic sampling" of DAPO, with one more try. Where several processes train, groups may be spread over them, and
@@ -176,25 +176,25 @@ class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped he
         """
         size = self.num_generations
         dull = [at for at in range(0, len(rewards), size) if not differs(rewards[at : at + size])]
-        self._note("curriculum/dull", len(dull) * size / len(rewards))
+        self._note_metric("curriculum/dull", len(dull) * size / len(rewards))
         if not dull or self.accelerator.num_processes > 1 or self.environment_factories is not None:
             return
         rows = self._rows_of(drawn.draw(len(dull), without={row["task"] for row in self._rows}))
-        again = super()._generate([row["prompt"] for row in rows])
-        found = self._judged(rows, again)
-        self._learn(drawn, rows, found)
+        regenerated = super()._generate([row["prompt"] for row in rows])
+        new_rewards = self._row_rewards(rows, regenerated)
+        self._update_curriculum(drawn, rows, new_rewards)
         for number, at in enumerate(dull):
             new, old = slice(number * size, (number + 1) * size), slice(at, at + size)
-            if not differs(found[new]):
+            if not differs(new_rewards[new]):
                 continue
-            self._rows[old], rewards[old] = rows[new], found[new]
-            for column, others in zip(made, again, strict=True):
+            self._rows[old], rewards[old] = rows[new], new_rewards[new]
+            for column, others in zip(generated, regenerated, strict=True):
                 if isinstance(column, list) and column:
                     column[old] = others[new]
 
-    def _generate_single_turn(self, *told: Any, **named: Any) -> Any:
+    def _generate_single_turn(self, *positional: Any, **named: Any) -> Any:
         with self._merged():
-            return super()._generate_single_turn(*told, **named)
+            return super()._generate_single_turn(*positional, **named)
 
     @contextmanager
     def _merged(self) -> Iterator[None]:
@@ -206,10 +206,10 @@ class OnlineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL is untyped he
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         if self.beta == 0.0 and self.model.training:
-            inputs = teaching(inputs, alone=self.accelerator.num_processes == 1)
+            inputs = drop_zero_advantages(inputs, alone=self.accelerator.num_processes == 1)
         return super()._compute_loss(model, inputs)
 
-    def _note(self, name: str, value: float | None) -> None:
+    def _note_metric(self, name: str, value: float | None) -> None:
         if value is not None:
             self._metrics["train" if self.model.training else "eval"][name].append(value)
 

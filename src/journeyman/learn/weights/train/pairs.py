@@ -31,8 +31,8 @@ def pairs(rows: Iterable[Row], *, margin: float = MARGIN, a_group: int = A_GROUP
     Of labelled rows, the good and the bad completions of one prompt are paired in their order.
     """
     grouped, labelled = _split(rows)
-    found = [pair for group in grouped for pair in _of_group(group, margin, a_group)]
-    return [*found, *_of_labels(labelled)]
+    preferred = [pair for group in grouped for pair in _of_group(group, margin, a_group)]
+    return [*preferred, *_of_labels(labelled)]
 
 
 def _split(rows: Iterable[Row]) -> tuple[list[CompletionGroup], list[LabelledCompletion]]:

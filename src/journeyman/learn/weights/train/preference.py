@@ -21,7 +21,15 @@ from journeyman.learn.weights import balance
 from journeyman.learn.weights.rows import CompletionGroup, LabelledCompletion, Row
 from journeyman.learn.weights.train import arguments, pairs
 from journeyman.learn.weights.train.base import TrainingSetup
-from journeyman.learn.weights.train.columns import Columns, columns, mismatched, of_label, of_pair, of_right, own_mask
+from journeyman.learn.weights.train.columns import (
+    Columns,
+    columns,
+    dpo_columns,
+    kto_columns,
+    own_mask,
+    sft_columns,
+    with_kl_completions,
+)
 from journeyman.learn.weights.train.sampling import labelled
 from journeyman.models.local import peft_as_it_is
 
@@ -42,7 +50,7 @@ def kto(work: TrainingSetup) -> KTOTrainer:
     size = config.per_device_batch_size or 2
     if size < 2:
         raise SettingError("per_device_batch_size", "{} is 1, and KTO compares within a batch: it must be at least 2")
-    rows = mismatched(columns(work, _labels(work.rows), of_label), size)
+    rows = with_kl_completions(columns(work, _labels(work.rows), kto_columns), size)
     good = sum(row["label"] for row in rows)
     desirable, undesirable = balance.weights(
         good, len(rows) - good, desirable=config.desirable_weight, undesirable=config.undesirable_weight
@@ -61,12 +69,12 @@ def dpo(work: TrainingSetup) -> DPOTrainer:
     Raises:
         InputError: There are no two completions of a prompt of which one is better, or none that fit.
     """
-    found = pairs.pairs(work.rows)
-    if not found:
+    preferred = pairs.pairs(work.rows)
+    if not preferred:
         raise InputError("no prompt has two completions of which one is better: DPO has nothing to learn from")
     settings = DPOConfig(**_common(work), beta=work.config.beta, max_length=None)
     collator = _Pairs(pad_token_id=work.tokenizer.pad_token_id)
-    return _Dpo(**_parts(work, settings, columns(work, found, of_pair)), data_collator=collator)
+    return _Dpo(**_parts(work, settings, columns(work, preferred, dpo_columns)), data_collator=collator)
 
 
 def rft(work: TrainingSetup) -> SFTTrainer:
@@ -79,7 +87,7 @@ def rft(work: TrainingSetup) -> SFTTrainer:
     if not right:
         raise InputError(f"none of {len(work.rows)} rows is right: there is nothing to imitate")
     settings = SFTConfig(**_common(work), max_length=None, packing=False)
-    return SFTTrainer(**_parts(work, settings, columns(work, list(right.values()), of_right)))
+    return SFTTrainer(**_parts(work, settings, columns(work, list(right.values()), sft_columns)))
 
 
 def _labels(rows: Sequence[Row]) -> list[LabelledCompletion]:
@@ -164,12 +172,12 @@ def _refer(trainer: Any, names: tuple[str, str]) -> None:
             shuffle=False,
         )
     )
-    found: tuple[list[float], list[float]] = ([], [])
+    columns_found: tuple[list[float], list[float]] = ([], [])
     for batch in loader:
-        said = trainer.accelerator.gather_for_metrics(trainer.compute_ref_log_probs(trainer.model, batch))
-        for column, values in zip(found, said, strict=True):
+        logprobs = trainer.accelerator.gather_for_metrics(trainer.compute_ref_log_probs(trainer.model, batch))
+        for column, values in zip(columns_found, logprobs, strict=True):
             column.extend(values.tolist())
-    for name, column in zip(names, found, strict=True):
+    for name, column in zip(names, columns_found, strict=True):
         trainer.train_dataset = trainer.train_dataset.add_column(name, column)
     trainer.precompute_ref_logps = True
     trainer.model.delete_adapter("ref")

@@ -42,7 +42,7 @@ def run(job: TrainingJob, put: Put, judge: CompletionJudge | None) -> TrainingRe
         InputError: There is nothing that could be learned from.
     """
     config = job.config
-    together.join()
+    together.initialise()
     loaded = loading.load(config)
     dialect: Dialect = "terse" if getattr(loaded.model.config, "dialect", "") == "terse" else "full"
     work = TrainingSetup(
@@ -55,7 +55,7 @@ def run(job: TrainingJob, put: Put, judge: CompletionJudge | None) -> TrainingRe
         put=lambda task: put(task, dialect),
         judge=judge,
         callbacks=trackers.trackers(config, job),
-        environment=_world(config.environment) if config.environment else None,
+        environment=_environment_class(config.environment) if config.environment else None,
     )
     if config.method != "grpo":
         work = replace(work, rows=_rows(work))
@@ -68,13 +68,13 @@ def run(job: TrainingJob, put: Put, judge: CompletionJudge | None) -> TrainingRe
     report = outcome.report(parameters=loaded.parameters, trained=loaded.trained)
     if trainer.is_world_process_zero():
         if report.kept_step:
-            _save(work, checkpoints.folder_of(job, report.kept_step) if together.spread(trainer) else loaded.model)
+            _save(work, checkpoints.folder_of(job, report.kept_step) if together.is_sharded(trainer) else loaded.model)
         write_json(job.folder / "report.json", report.json())
     trainer.accelerator.wait_for_everyone()
     return report
 
 
-def _world(named: str) -> Callable[[], ToolEnvironment]:
+def _environment_class(named: str) -> Callable[[], ToolEnvironment]:
     """What makes the world of that name.
 
     Raises:
@@ -82,24 +82,24 @@ def _world(named: str) -> Callable[[], ToolEnvironment]:
     """
     module, _, name = named.partition(":")
     try:
-        made: Callable[[], ToolEnvironment] = getattr(import_module(module), name)
+        environment: Callable[[], ToolEnvironment] = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"the environment {named!r} cannot be loaded: {error}; name it as MODULE:NAME") from error
-    if not callable(getattr(made, "reset", None)):
+    if not callable(getattr(environment, "reset", None)):
         raise InputError(f"the environment {named!r} is none: it has no reset(task)")
-    return made
+    return environment
 
 
 def _rows(work: TrainingSetup) -> Sequence[Row]:
     """What is learned from: rows that were given, else completions that the model writes now, before it learns."""
     # One answer for all, as the first one to be done writes them.
-    if not together.agreed(work.job.rows.is_file()):
+    if not together.broadcast(work.job.rows.is_file()):
         if not work.tasks or work.judge is None:
             raise InputError(f"{work.job.folder} has neither rows nor tasks: there is nothing to learn from")
-        found = together.gathered(sampled(replace(work, tasks=together.share(work.tasks))))
-        if together.first():
-            write(work.job.rows, found)
-        together.wait()
+        written = together.gather(sampled(replace(work, tasks=together.shard(work.tasks))))
+        if together.is_main_process():
+            write(work.job.rows, written)
+        together.barrier()
     rows = list(read(work.job.rows))
     if not rows:
         raise InputError(_nothing(work))
@@ -126,5 +126,5 @@ def sampled(work: TrainingSetup) -> Sequence[Row]:
 def _save(work: TrainingSetup, trained: Any) -> None:
     config = work.config
     parent = read_adapter(work.job.folder / config.start_adapter).digest if config.start_adapter else None
-    noted = {"base_model": config.base_model, "method": config.method, "parent": parent, "domain": config.domain}
-    loading.save_adapter(trained, work.tokenizer, work.job.adapter, noted)
+    metadata = {"base_model": config.base_model, "method": config.method, "parent": parent, "domain": config.domain}
+    loading.save_adapter(trained, work.tokenizer, work.job.adapter, metadata)

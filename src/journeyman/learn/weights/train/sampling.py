@@ -57,21 +57,21 @@ def sample(model: Any, tokenizer: Any, prompts: Sequence[TextOrMessages], how: S
     The same arguments give the same completions; whatever else draws random numbers is left as it was.
     """
     encode = RowEncoder(tokenizer, how.max_prompt).prompt
-    asked = [encode(prompt) for prompt in prompts]
+    encoded = [encode(prompt) for prompt in prompts]
     # By length, for little padding; those of one prompt stand together.
-    order = sorted(range(len(asked)), key=lambda each: len(asked[each]))
+    order = sorted(range(len(encoded)), key=lambda each: len(encoded[each]))
     rows = [each for each in order for _ in range(how.generations)]
     chance = torch.Generator(model.device).manual_seed(how.seed)
-    made: list[list[Completion]] = [[] for _ in prompts]
-    ends = decoding.ends(model, tokenizer)
-    with _writing(model):
+    completions: list[list[Completion]] = [[] for _ in prompts]
+    ends = decoding.end_tokens(model, tokenizer)
+    with _inference(model):
         for start in range(0, len(rows), BATCH):
             batch = rows[start : start + BATCH]
-            drawn = _Drawn(how.temperature, chance)
-            written = decoding.written(model, tokenizer, [asked[each] for each in batch], how.max_tokens, drawn)
+            drawn = _GumbelSampler(how.temperature, chance)
+            written = decoding.generate(model, tokenizer, [encoded[each] for each in batch], how.max_tokens, drawn)
             for row, each in enumerate(batch):
-                made[each].append(_completion(tokenizer, ends, written[row], drawn.logprobs(row)))
-    return [tuple(each) for each in made]
+                completions[each].append(_completion(tokenizer, ends, written[row], drawn.logprobs(row)))
+    return [tuple(each) for each in completions]
 
 
 def groups(work: TrainingSetup, tasks: Sequence[Task]) -> list[CompletionGroup]:
@@ -101,11 +101,11 @@ def groups(work: TrainingSetup, tasks: Sequence[Task]) -> list[CompletionGroup]:
     ]
     totals = iter([score.total for score in work.judge.judge(attempts)])
     encoder = RowEncoder(work.tokenizer)
-    found = [
+    judged = [
         _group(task, prompt, [(completion, next(totals)) for completion in completions], encoder)
         for task, prompt, completions in zip(tasks, prompts, sampled, strict=True)
     ]
-    return [group for group in found if group.completions]
+    return [group for group in judged if group.completions]
 
 
 def labelled(groups: Sequence[CompletionGroup]) -> list[LabelledCompletion]:
@@ -123,24 +123,24 @@ def labelled(groups: Sequence[CompletionGroup]) -> list[LabelledCompletion]:
 
 def attempt(task: Task, prompt: TextOrMessages, completion: TextOrMessages, *, id: str, model: str) -> Trace:
     """What a model in training did, as a judge reads it: a call of the model for each turn, and a call of each tool."""
-    asked = _messages(prompt, "user")
+    messages = _messages(prompt, "user")
     return Trace(
         id=id,
         task_id=task.id,
         candidate_id="training",
         started_at=datetime.now(UTC),
-        steps=tuple(_steps(asked, completion, model)),
+        steps=tuple(_steps(messages, completion, model)),
         domain=task.domain,
         source="run",
     )
 
 
-def _steps(asked: tuple[Message, ...], completion: TextOrMessages, model: str) -> Iterator[Step]:
+def _steps(messages: tuple[Message, ...], completion: TextOrMessages, model: str) -> Iterator[Step]:
     turns: Sequence[Mapping[str, Any]] = (
         [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
     )
     answers = iter([turn for turn in turns if turn["role"] == "tool"])
-    new, number, last = asked, 0, None
+    new, number, last = messages, 0, None
     for turn in turns:
         if turn["role"] != "assistant":
             new = (*new, Message(role=str(turn["role"]), text=str(turn.get("content") or "")))
@@ -165,10 +165,10 @@ def _written(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _messages(said: TextOrMessages, role: str) -> tuple[Message, ...]:
-    if isinstance(said, str):
-        return (Message(role=role, text=said),)
-    return tuple(Message(role=str(each["role"]), text=str(each.get("content") or "")) for each in said)
+def _messages(value: TextOrMessages, role: str) -> tuple[Message, ...]:
+    if isinstance(value, str):
+        return (Message(role=role, text=value),)
+    return tuple(Message(role=str(each["role"]), text=str(each.get("content") or "")) for each in value)
 
 
 def _labels(group: CompletionGroup) -> list[bool | None]:
@@ -190,24 +190,24 @@ def _group(
         rewards=normalised(scores) if scores else (),
         scores=scores,
         logprobs=tuple(
-            each.logprobs if _the_same(each, encoder, prompt, said) else None
-            for (each, _), said in zip(known, completions, strict=True)
+            each.logprobs if _has_same_tokens(each, encoder, prompt, text) else None
+            for (each, _), text in zip(known, completions, strict=True)
         ),
         source={"task": task.id, "domain": task.domain},
     )
 
 
-def _the_same(completion: Completion, encoder: RowEncoder, prompt: TextOrMessages, said: TextOrMessages) -> bool:
+def _has_same_tokens(completion: Completion, encoder: RowEncoder, prompt: TextOrMessages, text: TextOrMessages) -> bool:
     """Whether its text is made into the very tokens that were drawn, to which their log-probabilities belong.
 
     Of one that the limit cut, the token that would end it is missing.
     """
-    tokens = encoder.encode(prompt, said)
+    tokens = encoder.encode(prompt, text)
     return tokens is not None and tokens.completion[: len(completion.ids)] == completion.ids
 
 
 @contextmanager
-def _writing(model: Any) -> Iterator[None]:
+def _inference(model: Any) -> Iterator[None]:
     training = model.training
     model.eval()
     try:
@@ -218,7 +218,7 @@ def _writing(model: Any) -> Iterator[None]:
 
 
 def _completion(tokenizer: Any, ends: Collection[int], written: Sequence[int], logprobs: Sequence[float]) -> Completion:
-    end = next((place for place, id in enumerate(written) if id in ends), None)
+    end = next((index for index, id in enumerate(written) if id in ends), None)
     finished = end is not None
     ids = tuple(written if end is None else written[: end + 1])
     return Completion(
@@ -229,7 +229,7 @@ def _completion(tokenizer: Any, ends: Collection[int], written: Sequence[int], l
     )
 
 
-class _Drawn(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
+class _GumbelSampler(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped here
     """Turns greedy decoding into sampling, and remembers how likely each drawn token was.
 
     The argmax of log-probabilities plus Gumbel noise is a sample of them (Maddison et al. 2014, "A* Sampling"); minus the

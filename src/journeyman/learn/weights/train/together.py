@@ -1,4 +1,4 @@
-"""Several processes that train together, as `accelerate launch` starts them: what each does, and what they agree on.
+"""Distributed training: several processes, as `accelerate launch` starts them, and what they gather and broadcast.
 
 Alone, nothing of this does anything.
 """
@@ -18,51 +18,51 @@ PATIENCE = timedelta(hours=2)
 """For which the others wait while one is still at work, on its share of the sampling."""
 
 
-def processes() -> int:
+def world_size() -> int:
     """How many train together, as `accelerate launch` and `torchrun` tell each of them."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def spread(trainer: Any) -> bool:
+def is_sharded(trainer: Any) -> bool:
     """Whether no process has the whole model (FSDP, DeepSpeed)."""
     return bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
 
 
-def join() -> None:
+def initialise() -> None:
     """Find the others. Needed before anything else here, and before a trainer, which would wait for less long."""
-    if processes() > 1:
+    if world_size() > 1:
         PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
 
 
-def first() -> bool:
+def is_main_process() -> bool:
     """Whether this is the process that writes files."""
-    return processes() == 1 or bool(PartialState().is_main_process)
+    return world_size() == 1 or bool(PartialState().is_main_process)
 
 
-def wait() -> None:
-    """Until all have come this far."""
-    if processes() > 1:
+def barrier() -> None:
+    """Wait until all processes have come this far."""
+    if world_size() > 1:
         PartialState().wait_for_everyone()
 
 
-def share(items: Sequence[T]) -> Sequence[T]:
-    """This process's part of the items; `gathered` puts the parts back into one, in their order."""
-    if processes() == 1:
+def shard(items: Sequence[T]) -> Sequence[T]:
+    """This process's part of the items; `gather` puts the parts back into one, in their order."""
+    if world_size() == 1:
         return items
-    each = -(-len(items) // processes())
+    each = -(-len(items) // world_size())
     start = PartialState().process_index * each
     return items[start : start + each]
 
 
-def gathered(items: Sequence[T]) -> list[T]:
+def gather(items: Sequence[T]) -> list[T]:
     """Those of all processes, the first one's first."""
-    return list(items) if processes() == 1 else list(gather_object(list(items)))
+    return list(items) if world_size() == 1 else list(gather_object(list(items)))
 
 
-def agreed(value: T) -> T:
+def broadcast(value: T) -> T:
     """What the first process has, in all of them: those that decide by it decide alike."""
-    if processes() == 1:
+    if world_size() == 1:
         return value
-    found = [value]
-    broadcast_object_list(found)
-    return found[0]
+    holder = [value]
+    broadcast_object_list(holder)
+    return holder[0]

@@ -1,4 +1,4 @@
-"""Looks at the validation tasks: the model in training answers them greedily, and its answers are judged."""
+"""Validation: the model in training answers them greedily, and its answers are judged."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from trl.models.utils import unwrap_model_for_generation
 
 from journeyman.learn.weights.train.base import TrainingSetup
-from journeyman.learn.weights.train.decoding import written
+from journeyman.learn.weights.train.decoding import generate
 from journeyman.learn.weights.train.masks import RowEncoder
 from journeyman.learn.weights.train.merged import merged
 from journeyman.learn.weights.train.sampling import attempt
@@ -33,7 +33,7 @@ class ValidationResult:
     """Share of those tasks whose score is 1."""
 
 
-def look(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> ValidationResult:
+def validate(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> ValidationResult:
     """Answer the tasks and judge the answers. Training goes on afterwards as though there had been no look.
 
     With several processes each of them answers, since a sharded model answers only with all its parts; the first one judges,
@@ -41,19 +41,19 @@ def look(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> Validation
     """
     with _same_chance():
         answers = _answer(trainer, work, tasks)
-        found: list[Any] = [None]
+        results: list[Any] = [None]
         if trainer.is_world_process_zero() and work.judge is not None:
             attempts = [
                 (task, attempt(task, work.put(task), answer, id=f"validation/{task.id}", model=work.config.base_model))
                 for task, answer in zip(tasks, answers, strict=True)
             ]
-            found = [_look(work.judge.judge(attempts))]
+            results = [_mean_reward(work.judge.judge(attempts))]
     if trainer.args.world_size > 1:
-        torch.distributed.broadcast_object_list(found, src=0)
-    return found[0] or ValidationResult(None, None)
+        torch.distributed.broadcast_object_list(results, src=0)
+    return results[0] or ValidationResult(None, None)
 
 
-def _look(scores: Sequence[Score]) -> ValidationResult:
+def _mean_reward(scores: Sequence[Score]) -> ValidationResult:
     known = [total for total in (score.total for score in scores) if total is not None]
     if not known:
         return ValidationResult(None, None)
@@ -70,8 +70,8 @@ def _answer(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> list[st
     with _decoding(trainer) as model:
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
-            said = written(model, work.tokenizer, [prompts[n] for n in batch], limit)
-            for each, answer in zip(batch, work.tokenizer.batch_decode(said, skip_special_tokens=True), strict=True):
+            output = generate(model, work.tokenizer, [prompts[n] for n in batch], limit)
+            for each, answer in zip(batch, work.tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
                 answers[each] = answer
     return answers
 

@@ -1,4 +1,4 @@
-"""Worlds with tools for TRL's GRPO: the model calls a tool, reads what it answers, and goes on, all within one completion."""
+"""Tool environments for TRL's GRPO: the model calls a tool, reads what it answers, and goes on, all within one completion."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from journeyman.errors import InputError
 from journeyman.learn.weights.train.base import TrainingSetup
 
 
-def factory(work: TrainingSetup) -> Callable[[], Any] | None:
+def environment_factory(work: TrainingSetup) -> Callable[[], Any] | None:
     """Makes worlds as TRL wants them, which hands `reset` the columns of a row instead of a task."""
     if work.environment is None:
         return None
@@ -20,8 +20,8 @@ def factory(work: TrainingSetup) -> Callable[[], Any] | None:
         kind = type(world)
 
         def reset(self: Any, **row: Any) -> str | None:
-            said: str | None = kind.reset(self, tasks[row["task"]])
-            return said
+            observation: str | None = kind.reset(self, tasks[row["task"]])
+            return observation
 
         # TRL finds the tools among the methods of the class: a wrapper would hide them.
         world.__class__ = type(kind.__name__, (kind,), {"reset": reset})
@@ -30,7 +30,7 @@ def factory(work: TrainingSetup) -> Callable[[], Any] | None:
     return made
 
 
-def ready(work: TrainingSetup) -> Any:
+def tool_tokenizer(work: TrainingSetup) -> Any:
     """The tokenizer; where there is a world, one that can tell tool calls in what the model writes.
 
     Raises:
