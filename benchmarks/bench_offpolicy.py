@@ -89,7 +89,7 @@ def measure(records: Records, share: float, given: argparse.Namespace) -> tuple[
     for replication in range(given.replications):
         logged, target = records.log(share, given.logs, np.random.default_rng([given.seed, replication]))
         refused += bool(evaluate_policy(logged, target, seed=replication, folds=2).refused)
-        found.append(evaluate_policy(logged, target, seed=replication, least=0.0, folds=given.folds))
+        found.append(evaluate_policy(logged, target, seed=replication, min_sample=0.0, folds=given.folds))
     return found, refused
 
 
