@@ -31,7 +31,7 @@ from journeyman.embed.base import Vectors
 from journeyman.embed.cache import Cached
 from journeyman.learn.router import metrics
 from journeyman.learn.router.agreement import learn
-from journeyman.learn.router.cascade import Ladder, Recorded, by_agreement, search
+from journeyman.learn.router.cascade import Ladder, RecordedAnswers, by_agreement, search
 from journeyman.learn.router.decide import decide
 from journeyman.learn.router.fit import fit
 from journeyman.learn.router.objective import Objective
@@ -79,7 +79,7 @@ class Pool:
     """All that was recorded."""
 
     questions: tuple[str, ...]
-    recorded: Recorded
+    recorded: RecordedAnswers
     endings: dict[str, dict[Ending, int]]
     vectors: Vectors
 
@@ -112,7 +112,9 @@ def read(data: Path, embedder: embed.Embedder) -> Pool:
         cost.append([(sent * prompt + written * output) / 1e6 for prompt, output in tokens])
         unread = found.count(None)
         endings[name] = {Ending.RIGHT: sum(right), Ending.WRONG: len(right) - sum(right) - unread, Ending.FORMAT: unread}
-    recorded = Recorded(workers=tuple(PRICES), answers=np.array(answers).T, success=np.array(success).T, cost=np.array(cost).T)
+    recorded = RecordedAnswers(
+        workers=tuple(PRICES), answers=np.array(answers).T, success=np.array(success).T, cost=np.array(cost).T
+    )
     return Pool(questions=questions, recorded=recorded, endings=endings, vectors=embedder.embed(questions))
 
 
@@ -149,7 +151,7 @@ def escalate(pool: Pool, train: Places, test: Places) -> tuple[dict[str, Outcome
         ladder, _ = search(rows, agreement, cost=dollar)
         columns = [rows.workers.index(name) for name in ladder.workers]
 
-        def ends(on: Recorded, columns: list[int] = columns, ladder: Ladder = ladder) -> Outcomes:
+        def ends(on: RecordedAnswers, columns: list[int] = columns, ladder: Ladder = ladder) -> Outcomes:
             stages = by_agreement(on, columns, agreement)
             at = np.arange(len(stages.score)), ladder.stops(stages)
             return stages.success[at], stages.cost[at]

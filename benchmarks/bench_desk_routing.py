@@ -39,7 +39,7 @@ from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner import supervised
 from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.reinforced import selector_for
-from journeyman.learn.planner.selector import State
+from journeyman.learn.planner.selector import DecisionState
 from journeyman.learn.router import decide as decisions
 from journeyman.learn.router import outcomes
 from journeyman.learn.router.fit import fit
@@ -49,7 +49,7 @@ from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning import desk, desk_outcomes
-from journeyman.planning.collecting import Asked, CollectConfig, at_the_desk, collect
+from journeyman.planning.collecting import CollectConfig, Instruction, at_the_desk, collect
 from journeyman.planning.courses import courses
 from journeyman.planning.live import LiveEnvironment, compared, greedy
 from journeyman.planning.preparing import prepare
@@ -240,7 +240,7 @@ def utility(folder: Path) -> Utility:
     return Utility.of(runs)
 
 
-def world(asked: Sequence[Asked], model: Any, given: argparse.Namespace, reward: Utility) -> LiveEnvironment:
+def world(asked: Sequence[Instruction], model: Any, given: argparse.Namespace, reward: Utility) -> LiveEnvironment:
     orchestrator = Orchestrator(crew=desk.workers(replies=given.replies), limits=Limits(together=16))
     plans = [desk.expert(each.text) for each in asked]
     return LiveEnvironment(courses=courses(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)
@@ -280,7 +280,7 @@ def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> b
     return gate.passed
 
 
-def _always(worker: int, state: State) -> np.ndarray:
+def _always(worker: int, state: DecisionState) -> np.ndarray:
     chances: np.ndarray = np.eye(len(state.prior))[worker]
     return chances
 

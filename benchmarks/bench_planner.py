@@ -29,7 +29,7 @@ from journeyman.embed.base import Embedder
 from journeyman.embed.cache import Cached
 from journeyman.learn.planner import sources
 from journeyman.learn.planner.base import Example
-from journeyman.learn.planner.cards import Deck
+from journeyman.learn.planner.cards import CardEmbeddings
 from journeyman.learn.planner.data import TrainingData
 from journeyman.learn.planner.metrics import agreement
 from journeyman.learn.planner.predict import LearnedPlanner
@@ -74,7 +74,7 @@ def trials(name: str, data: Path, seed: int) -> Iterator[Trial]:
 
 def plans_of(trial: Trial, embedder: Embedder, seed: int, epochs: int) -> Iterator[tuple[str, str, list[Plan]]]:
     """Test, method and a plan for each of its examples."""
-    deck = Deck.of(trial.training.tools, embedder)
+    deck = CardEmbeddings.of(trial.training.tools, embedder)
     known = [example.plan for example in trial.training.examples]
     vectors = embedder.embed([plan.instruction for plan in known])
     usual = round(float(np.mean([len(plan.subtasks) for plan in known])))

@@ -20,7 +20,7 @@ from typing import Any
 from journeyman.errors import InputError
 from journeyman.policy import Outcome
 from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import Documented, Reward, Runs, Utility
+from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
 
 PRICES = {"claude-sonnet-4-5": (3.0, 15.0), "DeepSeek-V3.1-Terminus": (0.27, 1.0)}
 BFCL = {
@@ -76,9 +76,13 @@ def told(report: RewardReport) -> str:
     return f"{report.runs} | {terms} | {with_accuracy} | {with_speed} | {preferred} | {best} | {len(report.warnings)}"
 
 
-def rewards(runs: Runs) -> Sequence[tuple[str, Reward]]:
+def rewards(runs: Runs) -> Sequence[tuple[str, RunReward]]:
     utility = Utility.of(runs)
-    return (("documented, ms", Documented()), ("documented, s", Documented(gamma_latency=1e-5)), ("utility", utility))
+    return (
+        ("documented, ms", WeightedSumReward()),
+        ("documented, s", WeightedSumReward(gamma_latency=1e-5)),
+        ("utility", utility),
+    )
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from journeyman import embed
 from journeyman.learn.router import fit, outcomes
 from journeyman.learn.router.files import load, save
 from journeyman.learn.router.objective import parse
-from journeyman.optimizers.outcome_table import Row
+from journeyman.optimizers.outcome_table import OutcomeRow
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.route import Router
 from journeyman.routing.policies import Policy
@@ -55,7 +55,7 @@ def router(embedder: str, rows: int, workers: int, folder: Path) -> Router:
             name: Outcome(ending=Ending.RIGHT if right else Ending.WRONG, success=float(right), cost=float(cost), seconds=1.0)
             for name, right, cost in zip(names, draw.random(workers) < chance, draw.lognormal(-7, 0.3, workers), strict=True)
         }
-        made.append(Row(id=str(at), request=text, type=f"type-{at % 14}", outcomes=answers))
+        made.append(OutcomeRow(id=str(at), request=text, type=f"type-{at % 14}", outcomes=answers))
     table = outcomes.table(made, {name: Card(name=name) for name in names})
     vectors = embed.load(embedder).embed(asked)
     save(fit.fit(table, vectors, embedder=embed.load(embedder).name), folder / "predictor.safetensors")

@@ -35,7 +35,7 @@ from journeyman.embed import load
 from journeyman.embed.base import Vectors
 from journeyman.embed.cache import Cached
 from journeyman.learn.router.base import Forecasts
-from journeyman.learn.router.fit import FitConfig, fit
+from journeyman.learn.router.fit import RouterFitConfig, fit
 from journeyman.learn.router.metrics import aiq, apgr, cpt, ece, saving
 from journeyman.optimizers.outcome_table import Table
 from journeyman.stats import Floats
@@ -140,7 +140,7 @@ def subject_mean(known: Table, split: Split) -> Floats:
     return np.array([means[subject] for subject in types[split.test]])
 
 
-def gap(known: Table, vectors: Vectors, split: Split, config: FitConfig | None = None) -> tuple[Floats, Forecasts]:
+def gap(known: Table, vectors: Vectors, split: Split, config: RouterFitConfig | None = None) -> tuple[Floats, Forecasts]:
     fitted = fit(known.take(split.train), vectors[split.train], config, split.seed)
     test = known.take(split.test)
     said = fitted.forecast(vectors[split.test], test.requests, [""] * len(test))
@@ -161,7 +161,7 @@ def route_two(known: Table, vectors: Vectors, splits: list[Split], least: float,
         scores, said = gap(plain, vectors, split)
         add("router", scores, ECE=ece(said.success, test.success))
         for name in ALONE if others else ():
-            add(f"  {name} alone", gap(plain, vectors, split, FitConfig(members=(name,)))[0])
+            add(f"  {name} alone", gap(plain, vectors, split, RouterFitConfig(members=(name,)))[0])
         if len(set(known.types)) > 1:
             add("subject known: its mean", subject_mean(known, split))
         add("oracle", test.success[:, 1] - test.success[:, 0])
@@ -220,7 +220,10 @@ def route_nine(known: Table, split: Split, vectors: Vectors, seeds: Sequence[int
         "task known: its mean": np.array([means[name] for name in test.types]),
         "oracle": test.success,
     }
-    ways: dict[str, FitConfig | None] = {"router": None, **{f"  {name} alone": FitConfig(members=(name,)) for name in ALONE}}
+    ways: dict[str, RouterFitConfig | None] = {
+        "router": None,
+        **{f"  {name} alone": RouterFitConfig(members=(name,)) for name in ALONE},
+    }
     for what, config in ways.items():
         found, first = [], None
         for seed in seeds:

@@ -14,7 +14,7 @@ from journeyman.errors import InputError
 from journeyman.learn.router import decisions, outcomes
 from journeyman.learn.router.decisions import DecisionLog
 from journeyman.learn.router.objective import Objective, parse
-from journeyman.learn.router.warm import Session
+from journeyman.learn.router.warm import RoutingSession
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.release import Stage
 from journeyman.route import Router
@@ -108,7 +108,7 @@ def test_to_look_for_a_router_by_its_id_makes_no_store(tmp_path: Path, monkeypat
 
 def test_a_router_that_was_not_proven_answers_with_the_best_single_worker(world: World) -> None:
     policy = world.trained.policy
-    shadow = Router(policy, verdict=policies.Verdict(serves=False, reason="no gate was asked"))
+    shadow = Router(policy, verdict=policies.Approval(serves=False, reason="no gate was asked"))
     choices = [shadow.route(request) for request in (SUM, VERSE)]
     assert {choice.worker for choice in choices} == {policy.best}
     assert all("not proven" in choice.fallback for choice in choices)
@@ -171,9 +171,9 @@ def test_answers_that_are_worse_than_forecast_end_the_trust_in_forecasts(world: 
 
 
 def test_a_long_session_stays_with_the_worker_that_has_read_it(router: Router) -> None:
-    session = Session(tokens=200_000, worker="sage", share=0.0)
+    session = RoutingSession(tokens=200_000, worker="sage", share=0.0)
     assert router.route(SUM, session=session).worker == "sage"
-    assert router.route(SUM, session=Session(tokens=0)).worker == "counter"
+    assert router.route(SUM, session=RoutingSession(tokens=0)).worker == "counter"
 
 
 def test_a_budget_is_kept_over_many_requests(router: Router) -> None:

@@ -18,18 +18,17 @@ from numpy.typing import NDArray
 from journeyman import config, embed
 from journeyman.embed.base import Embedder
 from journeyman.errors import InputError
-from journeyman.learn.router.decide import Budget, decide_one
-from journeyman.learn.router.decide import Verdict as Best
+from journeyman.learn.router.decide import OnlineBudget, Selection, decide_one
 from journeyman.learn.router.decisions import DecisionLog
 from journeyman.learn.router.drift import Drift, fall_back
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.single import Single
-from journeyman.learn.router.warm import Session, in_session
+from journeyman.learn.router.warm import RoutingSession, in_session
 from journeyman.optimizers.exploration import epsilon_greedy, pareto_front
 from journeyman.policy import Choice, Forecast, Outcome
 from journeyman.routing import policies
-from journeyman.routing.online import Online, utility
-from journeyman.routing.policies import Policy, Verdict
+from journeyman.routing.online import OnlineLearner, utility
+from journeyman.routing.policies import Approval, Policy
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 
@@ -37,7 +36,7 @@ _REMEMBERED = 4096
 """Requests whose vectors are kept."""
 _WAITING = 10_000
 """Decisions whose outcome may still be told, for the watch on drift."""
-SERVES = Verdict(serves=True, reason="asked for by hand")
+SERVES = Approval(serves=True, reason="asked for by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Router:
         policy: Policy,
         embedder: Embedder | None = None,
         *,
-        verdict: Verdict = SERVES,
+        verdict: Approval = SERVES,
         explore: float = 0.0,
         seed: int = 0,
         log: DecisionLog | None = None,
@@ -94,9 +93,9 @@ class Router:
         self._lock = threading.Lock()
         self._draws = random.Random(seed)
         self._drift = Drift(familiar=policy.fitted.strange, unfamiliar=policy.unfamiliar)
-        self._budgets: dict[Objective, Budget] = {}
+        self._budgets: dict[Objective, OnlineBudget] = {}
         self._waiting: dict[str, _Waiting] = {}
-        self._online: Online | None = None
+        self._online: OnlineLearner | None = None
 
     @classmethod
     def load(
@@ -141,14 +140,14 @@ class Router:
             raise InputError("a router that learns while serving needs a log of decisions, by whose ids outcomes are told")
         if self.policy.objective.min_quality is not None:
             raise InputError("a router with a floor of quality cannot learn while serving; give it an objective with weights")
-        self._online = Online(self._id, self.policy.fitted.workers, state, self._draws.getrandbits(32))
+        self._online = OnlineLearner(self._id, self.policy.fitted.workers, state, self._draws.getrandbits(32))
 
     def route(
         self,
         request: str,
         *,
         type: str = "general",
-        session: Session | None = None,
+        session: RoutingSession | None = None,
         objective: Objective | None = None,
     ) -> Choice:
         """Choose a worker for a request.
@@ -201,7 +200,7 @@ class Router:
         return self._drawn(best, forecasts, objective, left)
 
     def _sampled(
-        self, online: Online, type: str, forecasts: tuple[Forecast, ...], of: tuple[Best, Objective, float | None]
+        self, online: OnlineLearner, type: str, forecasts: tuple[Forecast, ...], of: tuple[Selection, Objective, float | None]
     ) -> Choice:
         """One of those that are not beaten in everything, as often as it may be the best."""
         best, objective, left = of
@@ -212,7 +211,7 @@ class Router:
         expected = {each.worker: utility(each, priced) for each in forecasts if each.worker in arms}
         return replace(online.choose(type, expected), policy=self._id, forecasts=forecasts)
 
-    def _drawn(self, best: Best, forecasts: tuple[Forecast, ...], objective: Objective, left: float | None) -> Choice:
+    def _drawn(self, best: Selection, forecasts: tuple[Forecast, ...], objective: Objective, left: float | None) -> Choice:
         """The best one, or now and then another to learn from, with the probability that it had."""
         arms = _explorable(best.worker, forecasts, objective, left) if self.explore else (best.worker,)
         if len(arms) == 1:
@@ -232,11 +231,11 @@ class Router:
             fallback=fallback,
         )
 
-    def _budget(self, objective: Objective) -> Budget | None:
+    def _budget(self, objective: Objective) -> OnlineBudget | None:
         if objective.max_cost is None:
             return None
         tuned = self.policy.dual if objective == self.policy.objective else 0.0
-        return self._budgets.setdefault(objective, Budget(share=objective.max_cost, dual=tuned))
+        return self._budgets.setdefault(objective, OnlineBudget(share=objective.max_cost, dual=tuned))
 
     def _spend(self, choice: Choice, objective: Objective) -> None:
         budget = self._budget(objective)
@@ -261,7 +260,7 @@ class Router:
         return self._embedder.embed([request])
 
 
-def find(where: Path | str) -> tuple[Policy, Verdict]:
+def find(where: Path | str) -> tuple[Policy, Approval]:
     """A policy and whether it may choose, from its folder, or by its id from the project's store.
 
     Raises:

@@ -128,7 +128,7 @@ def test_a_refused_key_is_an_error_and_no_verdict(pupil: Pupil, capsys: pytest.C
         (["--playbook", "none", "--against", "nowhere.json"], "nowhere.json is not there"),
         (["--playbook", "none", "--input", "nowhere.json"], "nowhere.json is not there"),
         (["--playbook", "none", "--output", "sums.json"], "sums.json is a file and not a folder"),
-        (["--playbook", "none", "--attempts-per-task", "0"], "trials is 0"),
+        (["--playbook", "none", "--attempts-per-task", "0"], "attempts-per-task is 0"),
         (["--playbook", "none", "--alpha", "1"], "alpha is 1"),
         (["--playbook", "none", "--split", "train"], "'train' is not one of"),
         (["--playbook", "none", "--input", "train.json"], "has no held-out tasks to examine on"),

@@ -17,7 +17,15 @@ from journeyman.capture.execution_log import LoggedExecution, read_executions
 from journeyman.errors import InputError, PlanError
 from journeyman.plan import Plan, Subtask
 from journeyman.planning import desk
-from journeyman.planning.collecting import Asked, CollectConfig, Collected, at_the_desk, collect, explored, of_file
+from journeyman.planning.collecting import (
+    CollectConfig,
+    CollectionSummary,
+    Instruction,
+    at_the_desk,
+    collect,
+    explored,
+    of_file,
+)
 from journeyman.policy import Card
 from journeyman.task import Split
 from journeyman.trace import ModelCall
@@ -58,11 +66,11 @@ def steps(text: str) -> Plan:
     return Plan(instruction=text, subtasks=tuple(parts))
 
 
-def asked(n: int) -> list[Asked]:
-    return [Asked(id=f"a{at}", text=f"do {at} then end") for at in range(n)]
+def asked(n: int) -> list[Instruction]:
+    return [Instruction(id=f"a{at}", text=f"do {at} then end") for at in range(n)]
 
 
-def run(some: list[Asked], folder: Path, workers: Mapping[str, Worker], **given: Any) -> Collected:
+def run(some: list[Instruction], folder: Path, workers: Mapping[str, Worker], **given: Any) -> CollectionSummary:
     return asyncio.run(collect(some, steps, workers, folder, CollectConfig(**given)))
 
 
@@ -115,7 +123,7 @@ def test_a_limit_with_a_model_that_has_no_price_is_refused(tmp_path: Path) -> No
 
 
 def test_an_instruction_that_nobody_can_plan_is_named_and_the_others_are_carried_out(tmp_path: Path) -> None:
-    some = [*asked(2), Asked(id="no", text="the impossible")]
+    some = [*asked(2), Instruction(id="no", text="the impossible")]
     made = run(some, tmp_path, crew())
     assert made.ran == 2
     assert made.unplanned == ["no: nobody can do that"]

@@ -15,7 +15,7 @@ from journeyman.learn.planner.replay import Chosen
 from journeyman.learn.planner.selector import ModelSelector
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult
-from journeyman.planning.live import Course, LiveEnvironment, compared, greedy, worth
+from journeyman.planning.live import LiveEnvironment, PracticeTask, compared, greedy, worth
 from journeyman.policy import Card, Choice
 from journeyman.rewards.utility import Utility
 from journeyman.trace import ModelCall
@@ -47,12 +47,12 @@ async def carry_out(plan: Plan, choices: Mapping[str, Choice]) -> ExecutionResul
     return replace(result, success=all(output == "right" for output in result.outputs.values()))
 
 
-def course(at: int) -> Course:
+def course(at: int) -> PracticeTask:
     types = [("easy", "hard")[(at >> place) % 2] for place in range(3)]
     subtasks = tuple(Subtask(id=str(place), text=type, type=type) for place, type in enumerate(types))
     nodes = np.asarray([[type == "easy", type == "hard", 1.0] for type in types], np.float32)
     plan = Plan(instruction=f"number {at}", subtasks=subtasks)
-    return Course(id=str(at), plan=plan, nodes=nodes, prior=np.zeros((3, 2), np.float32), carry_out=carry_out)
+    return PracticeTask(id=str(at), plan=plan, nodes=nodes, prior=np.zeros((3, 2), np.float32), carry_out=carry_out)
 
 
 WORLD = LiveEnvironment(courses=tuple(course(at) for at in range(8)), workers=WORKERS, reward=UTILITY)

@@ -12,7 +12,7 @@ from journeyman.errors import InputError
 from journeyman.learn.planner import data
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult, State, SubtaskResult, Try
-from journeyman.planning.preparing import Prepared, prepare
+from journeyman.planning.preparing import PreparedExamples, prepare
 from journeyman.policy import Card, Choice, Ending, Outcome
 from journeyman.trace import Trace
 
@@ -50,7 +50,7 @@ def logs(folder: Path, *results: ExecutionResult) -> Path:
     return folder
 
 
-def counts(made: Prepared) -> dict[str, int]:
+def counts(made: PreparedExamples) -> dict[str, int]:
     told = made.json()
     return {name: value for name, value in told.items() if isinstance(value, int) and value}
 

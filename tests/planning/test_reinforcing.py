@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.ppo import PPOConfig, Update, train
+from journeyman.learn.planner.ppo import PPOConfig, PPOUpdate, train
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.replay import Choose, Episode
 from journeyman.learn.planner.selector import ModelSelector
@@ -18,7 +18,7 @@ from journeyman.planning import policies
 from journeyman.planning.arenas import Replay
 from journeyman.planning.reinforcing import ReinforceConfig, Reinforced, Reinforcement
 from journeyman.release import Stage
-from journeyman.rewards.utility import Documented
+from journeyman.rewards.utility import WeightedSumReward
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.policies import in_production
@@ -31,7 +31,7 @@ SHORT = PPOConfig.measured(episodes=64)
 
 
 def reinforce(
-    folder: Path, table: Table, store: Store | None = None, heard: list[Update] | None = None, **given: Any
+    folder: Path, table: Table, store: Store | None = None, heard: list[PPOUpdate] | None = None, **given: Any
 ) -> Reinforced:
     start = folder / "phase1_best.safetensors"
     start = start if start.exists() else written(folder)
@@ -87,12 +87,12 @@ def test_a_planner_with_one_model_has_no_choice_to_learn(tmp_path: Path) -> None
 
 
 def test_a_run_that_goes_on_ends_in_the_same_bytes_and_does_no_episode_twice(tmp_path: Path) -> None:
-    heard: list[Update] = []
+    heard: list[PPOUpdate] = []
     longer = replace(SHORT, episodes=256, batch=64)
     whole = reinforce(tmp_path / "whole", outcomes(), heard=heard, ppo=longer)
     assert len(heard) == 4
     reinforce(tmp_path / "cut", outcomes(), ppo=replace(longer, episodes=128))
-    more: list[Update] = []
+    more: list[PPOUpdate] = []
     again = reinforce(tmp_path / "cut", outcomes(), heard=more, ppo=longer)
     assert [update.update for update in more] == [3, 4]
     assert again.path.read_bytes() == whole.path.read_bytes()
@@ -116,7 +116,7 @@ def test_a_run_that_fails_is_on_record_as_stopped(tmp_path: Path) -> None:
 
 
 def test_it_may_learn_by_the_documented_reward_and_is_examined_by_the_utility(tmp_path: Path) -> None:
-    made = reinforce(tmp_path, outcomes(), reward=Documented())
+    made = reinforce(tmp_path, outcomes(), reward=WeightedSumReward())
     assert made.updates[-1].reward == pytest.approx(10 * 0.75 - 10, abs=4)
     low, high = made.utility.bounds
     assert all(low <= utility <= high for side in made.sides.values() for utility in side.utilities)

@@ -6,7 +6,7 @@ from scipy.stats import spearmanr
 
 from journeyman.errors import InputError
 from journeyman.rewards.diagnostics import explain, lint, spearman
-from journeyman.rewards.utility import Documented, Runs, Utility
+from journeyman.rewards.utility import Runs, Utility, WeightedSumReward
 
 
 def pool(seed: int = 0) -> Runs:
@@ -25,7 +25,7 @@ def pool(seed: int = 0) -> Runs:
 
 
 def test_the_documented_reward_is_told_to_prefer_speed() -> None:
-    report = lint(Documented(), pool())
+    report = lint(WeightedSumReward(), pool())
     assert report.shares[0].term == "latency"
     assert (report.preferred, report.most_accurate) == ("quick", "sound")
     assert (report.with_accuracy, report.with_speed) == pytest.approx((-1.0, 1.0))
@@ -34,7 +34,7 @@ def test_the_documented_reward_is_told_to_prefer_speed() -> None:
 
 
 def test_with_latency_in_seconds_the_same_reward_has_nothing_to_be_warned_of() -> None:
-    report = lint(Documented(gamma_latency=0.01 / 1000), pool())
+    report = lint(WeightedSumReward(gamma_latency=0.01 / 1000), pool())
     assert (report.preferred, report.warnings) == ("sound", ())
 
 
@@ -45,23 +45,23 @@ def test_the_default_utility_lets_success_decide() -> None:
 
 
 def test_shares_add_up_to_one_and_the_largest_comes_first() -> None:
-    shares = explain(Documented(), pool())
+    shares = explain(WeightedSumReward(), pool())
     assert sum(share.share for share in shares) == pytest.approx(1.0)
     assert [share.size for share in shares] == sorted((share.size for share in shares), reverse=True)
 
 
 def test_a_term_that_never_varies_explains_nothing() -> None:
-    assert {share.term: share.r2 for share in explain(Documented(), pool())}["subtasks"] is None
+    assert {share.term: share.r2 for share in explain(WeightedSumReward(), pool())}["subtasks"] is None
 
 
 def test_what_is_not_known_is_assumed_or_left_out_and_counted_and_nothing_known_is_refused() -> None:
     seen = pool()
     seen.seconds[:5], seen.success[2:10] = np.nan, np.nan
-    report = lint(Documented(), seen)
+    report = lint(WeightedSumReward(), seen)
     assert (report.runs, report.skipped, report.assumed) == (592, 8, 2)
     seen.seconds[:] = np.nan
     with pytest.raises(InputError, match="cannot be told of a single run"):
-        lint(Documented(), seen)
+        lint(WeightedSumReward(), seen)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=3, max_size=20))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.policy import Outcome
-from journeyman.rewards.utility import Documented, Runs, Utility, compute_reward, total
+from journeyman.rewards.utility import Runs, Utility, WeightedSumReward, compute_reward, total
 
 
 @dataclass
@@ -90,7 +90,7 @@ def test_failure_never_beats_success_at_the_same_price_and_all_lies_within_the_b
 def test_failing_fast_is_best_under_the_documented_reward_and_not_under_the_utility() -> None:
     slow, quick = ("good", 1.0, 0.001, 30.0), ("bad", 0.0, 0.001, 0.1)
     seen = runs(slow, quick)
-    assert total(Documented(), seen).argmax() == 1
+    assert total(WeightedSumReward(), seen).argmax() == 1
     assert total(Utility.of(seen), seen).argmax() == 0
 
 

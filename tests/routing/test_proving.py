@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from journeyman.errors import InputError
 from journeyman.learn.router import outcomes
 from journeyman.learn.router.base import Forecasts
-from journeyman.learn.router.decide import Decision
+from journeyman.learn.router.decide import BatchDecision
 from journeyman.learn.router.objective import Objective, parse
-from journeyman.optimizers.outcome_table import Row, Table
+from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.policy import Ending, Outcome
 from journeyman.routing.proving import Proof, Utilities, prove, singles
 
@@ -24,7 +24,7 @@ DEAR = parse("quality - 10*cost")
 def table(*rows: Mapping[str, tuple[float | None, float | None]]) -> Table:
     """Success and cost by worker; a success of `None` is a provider's error."""
     made = [
-        Row(
+        OutcomeRow(
             id=str(at),
             request=f"request {at}",
             outcomes={
@@ -43,7 +43,7 @@ def proof(of: Table, chosen: list[int], objective: Objective, best: str, **more:
     forecasts = Forecasts(
         workers=of.workers, success=np.full((n, m), 0.7), cost=unknown, p50=unknown, p95=unknown, familiar=np.ones(n)
     )
-    made = Decision(forecasts=forecasts, objective=objective, chosen=np.asarray(chosen), dual=0.0)
+    made = BatchDecision(forecasts=forecasts, objective=objective, chosen=np.asarray(chosen), dual=0.0)
     return prove(of, made, best=best, most=Utilities.of(of, objective).most, **more)
 
 

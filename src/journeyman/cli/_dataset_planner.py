@@ -6,7 +6,7 @@ from typing import Any
 from journeyman.cli._shared import console
 from journeyman.learn.planner import data
 from journeyman.planning import desk
-from journeyman.planning.preparing import Prepared, prepare
+from journeyman.planning.preparing import PreparedExamples, prepare
 
 _TOLD = 20
 """Broken places that are named on the screen; `--json` names all."""
@@ -24,7 +24,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     return {**prepared.json(), "output": None if given["dry_run"] else str(output)}
 
 
-def _tell(prepared: Prepared) -> None:
+def _tell(prepared: PreparedExamples) -> None:
     out, made = console(), prepared.data
     for problem in prepared.problems[:_TOLD]:
         out.print(str(problem), style="yellow", markup=False, soft_wrap=True)

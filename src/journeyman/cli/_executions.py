@@ -11,7 +11,7 @@ from journeyman.cli._shared import console
 from journeyman.errors import InputError, PlanError
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning import collecting, crews, policies
-from journeyman.planning.collecting import Asked, CollectConfig, Collected
+from journeyman.planning.collecting import CollectConfig, CollectionSummary, Instruction
 from journeyman.planning.crews import Make
 
 _SHOWN = 3
@@ -40,7 +40,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     before = len(collecting.logged(folder) & {each.id for each in asked[: settings.executions]})
     with bar("executions", max(1, min(len(asked), settings.executions) - before), quiet=quiet, pause=2) as done:
 
-        def heard(_: Collected, __: ExecutionResult) -> None:
+        def heard(_: CollectionSummary, __: ExecutionResult) -> None:
             done(1)
 
         collected = asyncio.run(collecting.collect(asked, make, crew, folder, settings, heard))
@@ -54,7 +54,7 @@ def names(listed: str | None) -> list[str]:
     return [name.strip() for name in (listed or "").split(",") if name.strip()]
 
 
-def _asked(given: Mapping[str, Any], models: Sequence[str]) -> Sequence[Asked]:
+def _asked(given: Mapping[str, Any], models: Sequence[str]) -> Sequence[Instruction]:
     if given["instructions"]:
         return collecting.of_file(given["instructions"])
     if not models or not crews.at_the_desk(models):
@@ -62,7 +62,7 @@ def _asked(given: Mapping[str, Any], models: Sequence[str]) -> Sequence[Asked]:
     return collecting.at_the_desk(given["num_executions"], given["seed"])
 
 
-def _shown(asked: Sequence[Asked], make: Make, folder: Path, *, quiet: bool) -> dict[str, Any]:
+def _shown(asked: Sequence[Instruction], make: Make, folder: Path, *, quiet: bool) -> dict[str, Any]:
     out, plans = console(), []
     for each in asked[:_SHOWN]:
         try:
@@ -76,7 +76,7 @@ def _shown(asked: Sequence[Asked], make: Make, folder: Path, *, quiet: bool) -> 
     return {"asked": len(asked), "before": len(collecting.logged(folder)), "plans": plans, "dry_run": True}
 
 
-def _tell(collected: Collected) -> None:
+def _tell(collected: CollectionSummary) -> None:
     out = console()
     said = f"{collected.ran} executions: {collected.succeeded} succeeded, {collected.failed} failed"
     if collected.unjudged:

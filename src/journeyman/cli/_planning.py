@@ -16,7 +16,7 @@ from journeyman.learn.playbook.files import read_text, write_text
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning import crews, policies
-from journeyman.planning.policies import Kept
+from journeyman.planning.policies import SavedPlanner
 from journeyman.planning.system import OrchestrationSystem
 from journeyman.quantities import money, seconds
 from journeyman.stores import open_store
@@ -61,7 +61,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     return {**told, **_told(result)}
 
 
-def _planner(named: str | None) -> Kept | None:
+def _planner(named: str | None) -> SavedPlanner | None:
     """Who is named, else whoever is in production."""
     if named:
         return policies.find(named)

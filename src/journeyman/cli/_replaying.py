@@ -8,22 +8,22 @@ from journeyman.cli._shared import console
 from journeyman.cli._training_planner import reinforced, show
 from journeyman.learn.router import outcomes
 from journeyman.planning.arenas import Replay
-from journeyman.planning.policies import Kept
+from journeyman.planning.policies import SavedPlanner
 from journeyman.routing import reading
 
 
-def run(told: Mapping[str, Any], kept: Kept, *, quiet: bool) -> dict[str, Any]:
+def run(options: Mapping[str, Any], kept: SavedPlanner, *, quiet: bool) -> dict[str, Any]:
     """Learn who does what from what is on record, and prove it on requests that were held out."""
-    rows = reading.rows_of_files([told["replay"]])
+    rows = reading.rows_of_files([options["replay"]])
     names = tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
     table = outcomes.table(rows, reading.cards(names), workers=names)
-    chosen = settings.reinforced(told)
+    chosen = settings.reinforced(options)
     arena = Replay.of(kept.learned, table, chosen.ppo.seed)
-    if told.get("dry_run"):
+    if options.get("dry_run"):
         if not quiet:
             console().print(f"{len(arena.train)} requests to practise on, {len(arena.examined)} held out; nothing was trained")
         return {"train": len(arena.train), "held_out": len(arena.examined), "dry_run": True}
-    made = reinforced(kept.path, arena, told["output_dir"], chosen)
+    made = reinforced(kept.path, arena, options["output_dir"], chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}

@@ -16,7 +16,7 @@ from journeyman.cli._shared import console
 from journeyman.cli._table import console as data
 from journeyman.errors import InputError
 from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import Documented, Reward, Runs, Utility
+from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
 
 
 def run(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def run(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         raise InputError("--explain-reward looks at your own logs: name them with --logs PATH")
     runs = _runs(told["logs"])
     dollars, seconds = settings.pay(told.get("pay", ""))
-    rewards: dict[str, Reward] = {
+    rewards: dict[str, RunReward] = {
         "utility": Utility.of(runs, dollars_per_success=dollars, seconds_per_success=seconds),
-        "documented": Documented(**told.get("weights", {})),
+        "documented": WeightedSumReward(**told.get("weights", {})),
     }
     first = told.get("reward", "utility")
     order = [first, *(name for name in rewards if name != first)]

@@ -17,7 +17,7 @@ from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.playbook.files import check_writable
 from journeyman.learn.router import outcomes
 from journeyman.learn.router.objective import Objective, parse
-from journeyman.optimizers.outcome_table import Row, Table
+from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.optimizers.splits import Parts, parts
 from journeyman.release import Stage
 from journeyman.route import find
@@ -97,7 +97,7 @@ def objective(given: Mapping[str, Any], trained: Objective | None = None) -> Obj
     return replace(said, **told, **lists, unpriced=bool(given.get("unpriced")) or said.unpriced)
 
 
-def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[Row, ...]:
+def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[OutcomeRow, ...]:
     url = given.get("store")
     if not given["outcomes"] and url is None:
         raise InputError("nothing to learn from is named; give --outcomes FILE, or --store for what the project has recorded")
@@ -113,7 +113,7 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[Row, ...]:
     return found
 
 
-def _table(rows: Sequence[Row], given: Mapping[str, Any], workers: Sequence[str] = ()) -> Table:
+def _table(rows: Sequence[OutcomeRow], given: Mapping[str, Any], workers: Sequence[str] = ()) -> Table:
     """Of the rows, with prices. `workers` gives the columns and their order, where a router knows them already."""
     names = workers or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
     cards = reading.cards(names, given["prices"])

@@ -12,7 +12,7 @@ from journeyman.stats import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class OutcomeRow:
     """One request, and what became of it with those workers that were asked."""
 
     id: str

@@ -13,17 +13,17 @@ import numpy as np
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.errors import InputError
 from journeyman.learn.planner.predict import LearnedPlanner
-from journeyman.learn.planner.reinforced import see_all
-from journeyman.learn.planner.replay import Choose, Environment, TableReplay
+from journeyman.learn.planner.reinforced import features_of_plans
+from journeyman.learn.planner.replay import Choose, PlanEnvironment, TableReplay
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.splits import parts
 from journeyman.plan import Plan, Subtask
 from journeyman.plan_result import ExecutionResult
-from journeyman.planning.collecting import Asked
+from journeyman.planning.collecting import Instruction
 from journeyman.planning.courses import courses
 from journeyman.planning.crews import Make
 from journeyman.planning.live import LiveEnvironment
-from journeyman.rewards.utility import Reward, Runs, Utility, measured
+from journeyman.rewards.utility import RunReward, Runs, Utility, measured
 from journeyman.trace import average
 
 
@@ -63,7 +63,7 @@ class Arena(Protocol):
     def held_out(self) -> tuple[tuple[str, str], ...]:
         """Ids and texts of the instructions to be examined on."""
 
-    def practice(self, reward: Reward) -> Environment: ...
+    def practice(self, reward: RunReward) -> PlanEnvironment: ...
 
     def examine(self, choose: Choose, utility: Utility) -> Side:
         """What a way of choosing brings on each of the held-out instructions, in their order."""
@@ -78,8 +78,8 @@ class Live:
     """Plans are carried out by real workers. Implements `Arena`."""
 
     planner: LearnedPlanner
-    to_practise: Sequence[Asked]
-    to_examine: Sequence[Asked]
+    to_practise: Sequence[Instruction]
+    to_examine: Sequence[Instruction]
     orchestrator: Orchestrator
     """Carries the plans out; each instruction judges what came of it."""
     timed: bool = True
@@ -102,7 +102,7 @@ class Live:
     def held_out(self) -> tuple[tuple[str, str], ...]:
         return tuple((each.id, each.text) for each in self.to_examine)
 
-    def practice(self, reward: Reward) -> LiveEnvironment:
+    def practice(self, reward: RunReward) -> LiveEnvironment:
         return self._environment(self.to_practise, reward)
 
     def examine(self, choose: Choose, utility: Utility) -> Side:
@@ -114,7 +114,7 @@ class Live:
             seconds=average([result.critical_path_seconds for result in results]),
         )
 
-    def _environment(self, asked: Sequence[Asked], reward: Reward) -> LiveEnvironment:
+    def _environment(self, asked: Sequence[Instruction], reward: RunReward) -> LiveEnvironment:
         texts = [each.text for each in asked]
         plans = [self.make(text) for text in texts] if self.make else self.planner.plans(texts) if texts else []
         return LiveEnvironment(
@@ -175,7 +175,7 @@ class Replay:
     def held_out(self) -> tuple[tuple[str, str], ...]:
         return tuple(zip(self.examined.ids, self.examined.requests, strict=True))
 
-    def practice(self, reward: Reward) -> TableReplay:
+    def practice(self, reward: RunReward) -> TableReplay:
         return self._replay(self.train, reward)
 
     def examine(self, choose: Choose, utility: Utility) -> Side:
@@ -189,10 +189,10 @@ class Replay:
             seconds=None if np.isnan(seconds).any() else float(seconds.mean()),
         )
 
-    def _replay(self, table: Table, reward: Reward) -> TableReplay:
+    def _replay(self, table: Table, reward: RunReward) -> TableReplay:
         rows = zip(table.requests, table.types, strict=True)
         plans = [Plan(instruction=text, subtasks=(Subtask(id="1", text=text, type=kind),)) for text, kind in rows]
-        seen = see_all(self.planner.model, plans)
+        seen = features_of_plans(self.planner.model, plans)
         nodes, prior = (np.concatenate([getattr(each, name) for each in seen]) for name in ("nodes", "prior"))
         return TableReplay.of(table, nodes, reward, prior=prior)
 

@@ -36,7 +36,7 @@ def unjudged(result: ExecutionResult) -> ExecutionResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Instruction:
     """One instruction to carry out."""
 
     id: str
@@ -75,7 +75,7 @@ class CollectConfig:
 
 
 @dataclass(kw_only=True)
-class Collected:
+class CollectionSummary:
     """What a collection came to; the counts are of this time alone."""
 
     path: Path
@@ -103,27 +103,28 @@ class Collected:
         return {"path": str(self.path), **{name: getattr(self, name) for name in names}}
 
 
-Heard = Callable[[Collected, ExecutionResult], None]
+Heard = Callable[[CollectionSummary, ExecutionResult], None]
 
 
-def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Asked, ...]:
+def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Instruction, ...]:
     """Notes of the desk's head clerk, of one to five customers, judged by what is right."""
 
     def judge(note: Note) -> Callable[[ExecutionResult], ExecutionResult]:
         return lambda result: desk.judged(note, result)
 
     return tuple(
-        Asked(id=note.id, text=note.text, split=split.value, judge=judge(note)) for note in desk.instructions(split, n, seed)
+        Instruction(id=note.id, text=note.text, split=split.value, judge=judge(note))
+        for note in desk.instructions(split, n, seed)
     )
 
 
-def of_file(path: Path) -> tuple[Asked, ...]:
+def of_file(path: Path) -> tuple[Instruction, ...]:
     """A user's own instructions: JSON lines with "instruction" and, if they like, "id" and "split"; or plain lines.
 
     Raises:
         InputError: It cannot be read, or holds no instruction.
     """
-    found: dict[str, Asked] = {}
+    found: dict[str, Instruction] = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if line.strip():
             asked = _asked(line.strip(), f"{path}:{number}")
@@ -134,13 +135,13 @@ def of_file(path: Path) -> tuple[Asked, ...]:
 
 
 async def collect(
-    asked: Sequence[Asked],
+    asked: Sequence[Instruction],
     make: Callable[[str], Plan],
     crew: Mapping[str, Worker],
     folder: Path,
     config: CollectConfig = CollectConfig(),
     heard: Heard = lambda _, __: None,
-) -> Collected:
+) -> CollectionSummary:
     """Plan, carry out, judge and log.
 
     Args:
@@ -157,7 +158,7 @@ async def collect(
     wanted = list(asked[: config.executions])
     known = logged(folder)
     todo = [each for each in wanted if each.id not in known]
-    made = Collected(path=folder / FILE, asked=len(wanted), before=len(wanted) - len(todo))
+    made = CollectionSummary(path=folder / FILE, asked=len(wanted), before=len(wanted) - len(todo))
     await _Collection(make, crew, config, made, heard).all(todo)
     return made
 
@@ -188,7 +189,7 @@ class _Collection:
         make: Callable[[str], Plan],
         crew: Mapping[str, Worker],
         config: CollectConfig,
-        made: Collected,
+        made: CollectionSummary,
         heard: Heard,
     ) -> None:
         self._make, self._crew, self._config, self._made, self._heard = make, crew, config, made, heard
@@ -198,7 +199,7 @@ class _Collection:
         self._held = 0.0
         """US dollars that plans under way may still come to."""
 
-    async def all(self, todo: Iterable[Asked]) -> None:
+    async def all(self, todo: Iterable[Instruction]) -> None:
         """Several at a time, in order; each takes the next when it is done with one."""
         waiting = iter(list(todo))
 
@@ -219,7 +220,7 @@ class _Collection:
             return
         raise raised
 
-    async def _one(self, asked: Asked) -> None:
+    async def _one(self, asked: Instruction) -> None:
         try:
             plan, choices = explored(self._make(asked.text), self._models, self._config, asked.id)
         except PlanError as error:
@@ -265,7 +266,7 @@ class _Collection:
         made.unpriced += result.total_cost is None
 
 
-def _asked(line: str, where: str) -> Asked:
+def _asked(line: str, where: str) -> Instruction:
     told: Mapping[str, Any] = {"instruction": line}
     if line.startswith("{"):
         try:
@@ -281,4 +282,4 @@ def _asked(line: str, where: str) -> Asked:
         split = split_named(str(told["split"])).value if told.get("split") else ""
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    return Asked(id=id, text=text, split=split)
+    return Instruction(id=id, text=text, split=split)

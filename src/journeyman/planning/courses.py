@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.learn.planner.network import PlannerModel
-from journeyman.learn.planner.reinforced import see
+from journeyman.learn.planner.reinforced import features_of_plan
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
-from journeyman.planning.collecting import Asked
-from journeyman.planning.live import CarryOut, Course
+from journeyman.planning.collecting import Instruction
+from journeyman.planning.live import CarryOut, PracticeTask
 from journeyman.policy import Choice
 
 
 def courses(
-    asked: Sequence[Asked], plans: Sequence[Plan], model: PlannerModel, orchestrator: Orchestrator
-) -> tuple[Course, ...]:
+    asked: Sequence[Instruction], plans: Sequence[Plan], model: PlannerModel, orchestrator: Orchestrator
+) -> tuple[PracticeTask, ...]:
     """A course for each instruction and its plan, carried out by the orchestrator and judged as the instruction says.
 
     Raises:
@@ -22,9 +22,9 @@ def courses(
     """
     found = []
     for each, plan in zip(asked, plans, strict=True):
-        seen = see(model, plan)
+        seen = features_of_plan(model, plan)
         carry_out = _by(orchestrator, each.judge)
-        found.append(Course(id=each.id, plan=plan, nodes=seen.nodes, prior=seen.prior, carry_out=carry_out))
+        found.append(PracticeTask(id=each.id, plan=plan, nodes=seen.nodes, prior=seen.prior, carry_out=carry_out))
     return tuple(found)
 
 

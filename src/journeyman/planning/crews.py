@@ -13,7 +13,7 @@ from journeyman.agents.crew.model import ByModel
 from journeyman.errors import InputError
 from journeyman.plan import Plan, Subtask
 from journeyman.planning import desk
-from journeyman.planning.policies import Kept
+from journeyman.planning.policies import SavedPlanner
 from journeyman.policy import Card
 
 Make = Callable[[str], Plan]
@@ -26,7 +26,7 @@ def at_the_desk(models: Sequence[str]) -> bool:
 
 
 def crew_of(
-    models: Sequence[str] = (), own: str = "", *, kept: Kept | None = None, replies: Path | None = None
+    models: Sequence[str] = (), own: str = "", *, kept: SavedPlanner | None = None, replies: Path | None = None
 ) -> Mapping[str, Worker]:
     """Who does the subtasks: the desk's clerks and papers for the embedded models, else each model by itself.
 
@@ -89,7 +89,7 @@ class Making:
         return self.make(instruction)
 
 
-def planner_for(crew: Mapping[str, Worker], kept: Kept | None = None, *, dealt: bool = True) -> Making:
+def planner_for(crew: Mapping[str, Worker], kept: SavedPlanner | None = None, *, dealt: bool = True) -> Making:
     """Who makes plans that a crew can carry out: a learned planner; without one the desk's expert, or a single step for all.
 
     Without a planner and a model in the crew an `InputError` says so when a plan is asked for.

@@ -13,11 +13,11 @@ from journeyman.evaluation import Evaluation, Result, pair
 from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.base import Example
-from journeyman.learn.planner.metrics import Agreement, agreement, mean
+from journeyman.learn.planner.metrics import PlanAgreement, agreement, mean
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning.arenas import Side
-from journeyman.planning.collecting import Asked
+from journeyman.planning.collecting import Instruction
 from journeyman.planning.crews import Make
 from journeyman.planning.live import compared, worth
 from journeyman.rewards.utility import Utility
@@ -26,7 +26,7 @@ from journeyman.task import Task
 from journeyman.tasks.base import digest
 from journeyman.trace import average
 
-NOTHING = Agreement(node_f1=0.0, edge_f1=0.0, exact=0.0)
+NOTHING = PlanAgreement(node_f1=0.0, edge_f1=0.0, exact=0.0)
 """Of a plan that could not be made."""
 
 
@@ -73,7 +73,7 @@ def on_plans(examples: Sequence[Example], candidate: Make, baseline: Make, gate:
     )
 
 
-def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[Agreement], int]:
+def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[PlanAgreement], int]:
     found, refused = [], 0
     for plan in right:
         try:
@@ -84,11 +84,11 @@ def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[Agreement], int
     return found, refused
 
 
-def _results(found: Sequence[Agreement]) -> list[Result]:
+def _results(found: Sequence[PlanAgreement]) -> list[Result]:
     return [Result(task_id=str(at), score=(each.node_f1 + each.edge_f1) / 2) for at, each in enumerate(found)]
 
 
-def _means(found: Sequence[Agreement]) -> dict[str, Any]:
+def _means(found: Sequence[PlanAgreement]) -> dict[str, Any]:
     whole = mean(found)
     return {"node_f1": whole.node_f1, "edge_f1": whole.edge_f1, "exact": whole.exact}
 
@@ -97,7 +97,7 @@ def _means(found: Sequence[Agreement]) -> dict[str, Any]:
 class LiveExamination:
     """Two planners whose plans are carried out."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[Instruction]
     orchestrator: Orchestrator
     utility: Utility
     gate: BetterOnHeldOut
@@ -149,7 +149,7 @@ class LiveExamination:
         return side, len(results) - len(done)
 
     async def _results(self, make: Make) -> list[ExecutionResult | None]:
-        async def one(each: Asked) -> ExecutionResult | None:
+        async def one(each: Instruction) -> ExecutionResult | None:
             try:
                 result = each.judge(await self.orchestrator.run(make(each.text)))
             except PlanError:

@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from journeyman.evaluation import Evaluation, Pair
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, Step
-from journeyman.learn.planner.selector import State
+from journeyman.learn.planner.selector import DecisionState
 from journeyman.plan import Plan
 from journeyman.plan_result import ExecutionResult
 from journeyman.plan_result import State as Ended
 from journeyman.policy import Choice
-from journeyman.rewards.utility import Reward, Runs, Utility, total
+from journeyman.rewards.utility import RunReward, Runs, Utility, total
 
 CarryOut = Callable[[Plan, Mapping[str, Choice]], Awaitable[ExecutionResult]]
 """Carries a plan out and judges it: an orchestrator's `run`, with a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class PracticeTask:
     """One instruction to practise on."""
 
     id: str
@@ -46,9 +46,9 @@ class LiveEnvironment:
     and no choice pays for what another one spoilt. A cost that is not known counts as the reference, as the utility says.
     """
 
-    courses: tuple[Course, ...]
+    courses: tuple[PracticeTask, ...]
     workers: tuple[str, ...]
-    reward: Reward
+    reward: RunReward
     heard: Callable[[ExecutionResult], None] = lambda _: None
     """Told of every execution, such as a log."""
     policy: str = "reinforced"
@@ -64,7 +64,9 @@ class LiveEnvironment:
         results = self.carried_out([(self.courses[index], chosen) for index, chosen in zip(which, drawn, strict=True)])
         return [self._paid(chosen, result) for chosen, result in zip(drawn, results, strict=True)]
 
-    def carried_out(self, drawn: Sequence[tuple[Course, Mapping[str, tuple[State, Chosen]]]]) -> list[ExecutionResult]:
+    def carried_out(
+        self, drawn: Sequence[tuple[PracticeTask, Mapping[str, tuple[DecisionState, Chosen]]]]
+    ) -> list[ExecutionResult]:
         """What came of some courses with the workers chosen; at the same time."""
 
         async def all_of_them() -> list[ExecutionResult]:
@@ -81,19 +83,19 @@ class LiveEnvironment:
         results = self.carried_out(drawn)
         return [worth(self.reward, result) for result in results], results
 
-    def _drawn(self, course: Course, episode: int, choose: Choose) -> dict[str, tuple[State, Chosen]]:
-        found: dict[str, tuple[State, Chosen]] = {}
+    def _drawn(self, course: PracticeTask, episode: int, choose: Choose) -> dict[str, tuple[DecisionState, Chosen]]:
+        found: dict[str, tuple[DecisionState, Chosen]] = {}
         everybody = np.ones(len(self.workers), np.bool_)
         for place, subtask in enumerate(course.plan.subtasks):
             if subtask.tool:
                 continue
-            state = State(
+            state = DecisionState(
                 node=course.nodes[place], prior=course.prior[place], allowed=everybody, episode=episode, at=len(found)
             )
             found[subtask.id] = (state, choose(state))
         return found
 
-    async def _one(self, course: Course, chosen: Mapping[str, tuple[State, Chosen]]) -> ExecutionResult:
+    async def _one(self, course: PracticeTask, chosen: Mapping[str, tuple[DecisionState, Chosen]]) -> ExecutionResult:
         choices = {
             id: Choice(
                 worker=self.workers[pick.action],
@@ -106,7 +108,7 @@ class LiveEnvironment:
         names = [choices[step.id].worker if step.id in choices else step.worker for step in course.plan.subtasks]
         return await course.carry_out(course.plan.with_workers(names), choices)
 
-    def _paid(self, chosen: Mapping[str, tuple[State, Chosen]], result: ExecutionResult) -> Episode:
+    def _paid(self, chosen: Mapping[str, tuple[DecisionState, Chosen]], result: ExecutionResult) -> Episode:
         outcomes = result.outcomes
         spent = {id: self._of_one(cost=outcomes[id].cost if id in outcomes else 0.0) for id in chosen}
         blamed = _blamed(result, tuple(chosen))
@@ -140,7 +142,7 @@ def _blamed(result: ExecutionResult, chosen: Sequence[str]) -> Mapping[str, floa
     return {id: (id in first) / len(first) for id in chosen}
 
 
-def worth(reward: Reward, result: ExecutionResult) -> float:
+def worth(reward: RunReward, result: ExecutionResult) -> float:
     """The utility of one execution; what nobody judged counts as no success."""
     run = Runs.one(
         success=float(result.success is True),
@@ -151,10 +153,10 @@ def worth(reward: Reward, result: ExecutionResult) -> float:
     return float(total(reward, run)[0])
 
 
-def greedy(logits: Callable[[State], NDArray[np.float64]]) -> Choose:
+def greedy(logits: Callable[[DecisionState], NDArray[np.float64]]) -> Choose:
     """The likeliest worker of a policy, the first of several."""
 
-    def choose(state: State) -> Chosen:
+    def choose(state: DecisionState) -> Chosen:
         return Chosen(action=int(np.argmax(np.where(state.allowed, logits(state), -np.inf))), log_prob=0.0)
 
     return choose

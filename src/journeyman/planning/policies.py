@@ -18,7 +18,7 @@ FORMAT = "journeyman-planner-policy-1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class SavedPlanner:
     """A planner that can be asked."""
 
     planner: LearnedPlanner | ReinforcedPlanner
@@ -37,11 +37,11 @@ class Kept:
 
 def keep(path: Path, artifacts: Artifacts) -> Candidate:
     """Put a planner's file among the artifacts; what can be evaluated and released."""
-    told = {"format": FORMAT, "file": artifacts.put_file(checkpoints.resolve(path))}
-    return Candidate(kind=Kind.POLICY, body=json.dumps(told))
+    policy = {"format": FORMAT, "file": artifacts.put_file(checkpoints.resolve(path))}
+    return Candidate(kind=Kind.POLICY, body=json.dumps(policy))
 
 
-def find(where: str) -> Kept:
+def find(where: str) -> SavedPlanner:
     """A planner by its file, with its suffix or without, or the folder of its training, where that of phase 2 comes first; or
     by the id of its candidate or the beginning of it.
 
@@ -59,8 +59,10 @@ def find(where: str) -> Kept:
     return _opened(Artifacts(project.artifacts).path(digest), digest, candidate.id)
 
 
-def _opened(path: Path, digest: str, where: str) -> Kept:
-    tensors, said = checkpoints.load(path)
-    embedder = Cached(embed.load(files.embedder_in(said)))
-    told = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
-    return Kept(planner=reinforced.restore(tensors, said, embedder, str(path)), id=told.id, where=where, path=path)
+def _opened(path: Path, digest: str, where: str) -> SavedPlanner:
+    tensors, metadata = checkpoints.load(path)
+    embedder = Cached(embed.load(files.embedder_in(metadata)))
+    policy = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
+    return SavedPlanner(
+        planner=reinforced.restore(tensors, metadata, embedder, str(path)), id=policy.id, where=where, path=path
+    )

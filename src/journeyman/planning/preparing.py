@@ -17,7 +17,7 @@ from journeyman.policy import Card
 
 
 @dataclass(kw_only=True)
-class Prepared:
+class PreparedExamples:
     """What the logs gave, and what they did not."""
 
     data: TrainingData = field(default_factory=lambda: TrainingData(examples=()))
@@ -46,7 +46,7 @@ class Prepared:
         }
 
 
-def prepare(paths: Sequence[Path], *, cards: Iterable[Card] = (), only_success: bool = False) -> Prepared:
+def prepare(paths: Sequence[Path], *, cards: Iterable[Card] = (), only_success: bool = False) -> PreparedExamples:
     """Training data from the logs in files and folders, in the order in which they stand there.
 
     Args:
@@ -56,7 +56,7 @@ def prepare(paths: Sequence[Path], *, cards: Iterable[Card] = (), only_success: 
     Raises:
         InputError: There are no logs, or nothing in them that can be learned from.
     """
-    made = Prepared()
+    made = PreparedExamples()
     problems: list[Problem] = []
     examples: list[Example] = []
     for path in paths:
@@ -77,7 +77,7 @@ def prepare(paths: Sequence[Path], *, cards: Iterable[Card] = (), only_success: 
     return made
 
 
-def _example(found: LoggedExecution, made: Prepared) -> Example | None:
+def _example(found: LoggedExecution, made: PreparedExamples) -> Example | None:
     if found.held_out:
         made.held_out += 1
         return None
@@ -128,7 +128,7 @@ def _known(examples: Sequence[Example], cards: Iterable[Card]) -> Mapping[str, t
     return {name: tuple(found) for name, found in kept.items()}
 
 
-def _why(made: Prepared) -> str:
+def _why(made: PreparedExamples) -> str:
     parts = [
         f"{count} {what}"
         for count, what in (

@@ -14,14 +14,14 @@ from journeyman.errors import InputError
 from journeyman.examination import Report
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner import checkpoints, ppo, reinforced
-from journeyman.learn.planner.ppo import PPOConfig, Update
+from journeyman.learn.planner.ppo import PPOConfig, PPOUpdate
 from journeyman.learn.planner.reinforced import selector_for
 from journeyman.learn.planner.replay import Choose, Chosen
 from journeyman.learn.planner.selector import ModelSelector
 from journeyman.planning.arenas import Arena, Side
 from journeyman.planning.live import compared, greedy, scored
 from journeyman.release import Release, Stage
-from journeyman.rewards.utility import Reward, Utility
+from journeyman.rewards.utility import RunReward, Utility
 from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
 from journeyman.task import Task
 from journeyman.tasks.base import digest
@@ -32,7 +32,7 @@ class ReinforceConfig:
     """How phase 2 learns and is examined."""
 
     ppo: PPOConfig = field(default_factory=PPOConfig.measured)
-    reward: Reward | None = None
+    reward: RunReward | None = None
     """What it learns by, where that is not the utility. It is examined by the utility in any case."""
     dollars_per_success: float | None = None
     """What one more success is worth, in the operator's money; a default when it is not said."""
@@ -54,7 +54,7 @@ class Reinforced:
     """The planner's file."""
     candidate: Candidate
     selector: ModelSelector
-    updates: tuple[Update, ...]
+    updates: tuple[PPOUpdate, ...]
     utility: Utility
     sides: Mapping[str, Side] = field(default_factory=dict)
     """"reinforced", "supervised", and each model alone."""
@@ -97,7 +97,7 @@ class Reinforcement:
         store: Store,
         keep: Callable[[Path], Candidate],
         *,
-        heard: Callable[[Update], None] = lambda _: None,
+        heard: Callable[[PPOUpdate], None] = lambda _: None,
         examined: Callable[[str], None] = lambda _: None,
     ) -> Reinforced:
         """Learn, prove, and keep what was learned.
@@ -132,7 +132,7 @@ class Reinforcement:
         store.mark_run(run_id, RunState.FINISHED, app.now(), made.json())
         return made
 
-    def _learned(self, keep: Callable[[Path], Candidate], heard: Callable[[Update], None]) -> Reinforced:
+    def _learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
         utility = Utility.of(
             self.arena.runs,
             dollars_per_success=self.config.dollars_per_success,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from journeyman.errors import InputError
-from journeyman.rewards.utility import Reward, Runs, total
+from journeyman.rewards.utility import RunReward, Runs, total
 from journeyman.stats import Floats
 
 _LEAST_RUNS = 20
@@ -57,7 +57,7 @@ class RewardReport:
     """One sentence each; none when success decides."""
 
 
-def explain(reward: Reward, runs: Runs) -> tuple[TermShare, ...]:
+def explain(reward: RunReward, runs: Runs) -> tuple[TermShare, ...]:
     """Each term's share, the largest first. A cost or latency that is not known counts as the median.
 
     Raises:
@@ -76,7 +76,7 @@ def explain(reward: Reward, runs: Runs) -> tuple[TermShare, ...]:
     return tuple(sorted(found, key=lambda share: -share.size))
 
 
-def lint(reward: Reward, runs: Runs) -> RewardReport:
+def lint(reward: RunReward, runs: Runs) -> RewardReport:
     """Whether success decides: sizes of the terms, what the reward goes with, and whom it prefers.
 
     Raises:
@@ -155,7 +155,7 @@ def _r2(whole: Floats, term: Floats) -> float | None:
     return None if found is None else found**2
 
 
-def _known(reward: Reward, runs: Runs) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _known(reward: RunReward, runs: Runs) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     known = np.isfinite(total(reward, runs)) & np.isfinite(runs.success)
     if not known.any():
         raise InputError("this reward cannot be told of a single run: success, cost or latency is unknown in each")

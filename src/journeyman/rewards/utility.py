@@ -118,21 +118,21 @@ class Runs:
         )
 
 
-class Reward(Protocol):
+class RunReward(Protocol):
     """Says what runs were worth, as a sum of terms."""
 
     def terms(self, runs: Runs) -> Mapping[str, Floats]:
         """By name of the term, shape (n,). NaN where it cannot be told."""
 
 
-def total(reward: Reward, runs: Runs) -> Floats:
+def total(reward: RunReward, runs: Runs) -> Floats:
     """What each run was worth, shape (n,); NaN where a term of it cannot be told."""
     worth: Floats = np.sum([*reward.terms(runs).values()], axis=0)
     return worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Documented:
+class WeightedSumReward:
     """alpha·success - beta·cost - gamma_latency·latency_ms + shaped_reward·subtasks done."""
 
     alpha: float = 10.0
@@ -165,7 +165,7 @@ def compute_reward(
         raise InputError(
             f"the result has no {' and no '.join(missing)}, and unknown is not 0; use a Utility, which can assume it"
         )
-    documented = Documented(alpha=alpha, beta=beta, gamma_latency=gamma_latency, shaped_reward=shaped_reward)
+    documented = WeightedSumReward(alpha=alpha, beta=beta, gamma_latency=gamma_latency, shaped_reward=shaped_reward)
     return float(total(documented, Runs.executed([("", result)]))[0])
 
 

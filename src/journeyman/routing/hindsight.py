@@ -8,7 +8,7 @@ import numpy as np
 
 from journeyman.embed.base import Vectors
 from journeyman.errors import InputError
-from journeyman.learn.router.decisions import Decision
+from journeyman.learn.router.decisions import LoggedDecision
 from journeyman.learn.router.objective import Objective
 from journeyman.policy import Choice, Ending, Outcome
 from journeyman.rewards.diagnostics import RewardReport, lint
@@ -51,7 +51,7 @@ class OffPolicyReport:
         }
 
 
-def of_worker(decisions: Sequence[Decision], worker: str, objective: Objective) -> OffPolicyReport:
+def of_worker(decisions: Sequence[LoggedDecision], worker: str, objective: Objective) -> OffPolicyReport:
     """What one worker, asked always, would have brought.
 
     Raises:
@@ -62,7 +62,7 @@ def of_worker(decisions: Sequence[Decision], worker: str, objective: Objective) 
     return judged.report(worker, [worker] * len(judged.choices), features, objective)
 
 
-def of_router(decisions: Sequence[Decision], policy: Policy, embed: Embed) -> OffPolicyReport:
+def of_router(decisions: Sequence[LoggedDecision], policy: Policy, embed: Embed) -> OffPolicyReport:
     """What a trained router would have brought by its own objective, had it chosen without exploring.
 
     Raises:
@@ -116,7 +116,7 @@ class _Judged:
         )
 
 
-def _judged(decisions: Sequence[Decision], *, texts: bool) -> _Judged:
+def _judged(decisions: Sequence[LoggedDecision], *, texts: bool) -> _Judged:
     ended = [(each, _with_failures(each.outcome)) for each in decisions if each.outcome is not None]
     known = [(each, outcome) for each, outcome in ended if outcome.success is not None and (each.request or not texts)]
     if not known:

@@ -13,7 +13,7 @@ from journeyman.optimizers.exploration import Thompson
 from journeyman.policy import Choice, Forecast, Outcome
 
 
-class Online:
+class OnlineLearner:
     """Thompson sampling around a router's forecasts: each worker is chosen as often as it may be the best.
 
     What is learned is the difference between what an answer was worth and what it was forecast to be worth. So at first it

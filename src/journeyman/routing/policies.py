@@ -51,7 +51,7 @@ class Policy:
     @property
     def manifest(self) -> str:
         """The text that is the candidate."""
-        told = {
+        payload = {
             "format": FORMAT,
             "predictor": self.predictor,
             "embedder": self.fitted.embedder,
@@ -63,7 +63,7 @@ class Policy:
             "most": self.most,
             "split": self.split,
         }
-        return json.dumps(told, indent=1, ensure_ascii=False)
+        return json.dumps(payload, indent=1, ensure_ascii=False)
 
     @property
     def candidate(self) -> Candidate:
@@ -80,7 +80,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Approval:
     """May it choose? A policy that did not pass answers with its safe worker."""
 
     serves: bool
@@ -106,7 +106,7 @@ def keep(policy: Policy, folder: Path, artifacts: Artifacts) -> None:
         raise StoreError(f"{folder / PREDICTOR} was changed while it was kept; train again")
 
 
-def read(folder: Path) -> tuple[Policy, Verdict]:
+def read(folder: Path) -> tuple[Policy, Approval]:
     """A policy from its folder.
 
     Raises:
@@ -117,7 +117,7 @@ def read(folder: Path) -> tuple[Policy, Verdict]:
     return policy, _verdict(folder / VERDICT, policy)
 
 
-def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Verdict]:
+def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Approval]:
     """A policy from the store, by its id or the beginning of it.
 
     Raises:
@@ -128,26 +128,26 @@ def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Verdic
     release = store.release(candidate.id)
     serves = release is not None and release.stage not in (Stage.RETIRED, Stage.ROLLED_BACK)
     said = release.moves[0].reason if release else "no gate let it pass"
-    return policy, Verdict(serves=serves, reason=said)
+    return policy, Approval(serves=serves, reason=said)
 
 
 def _read(text: str, where: str, predictor: Path) -> Policy:
     try:
-        told: Mapping[str, Any] = json.loads(text)
-        if told["format"] != FORMAT:
-            raise ValueError(f"its format is {told['format']!r}, and {FORMAT!r} is read")
+        payload: Mapping[str, Any] = json.loads(text)
+        if payload["format"] != FORMAT:
+            raise ValueError(f"its format is {payload['format']!r}, and {FORMAT!r} is read")
         known = {field.name for field in fields(Objective)}
-        objective = {name: value for name, value in told["objective"].items() if name in known}
+        objective = {name: value for name, value in payload["objective"].items() if name in known}
         lists = {name: tuple(objective[name]) for name in ("allow", "deny") if name in objective}
         policy = Policy(
             fitted=files.load(predictor),
-            predictor=str(told["predictor"]),
+            predictor=str(payload["predictor"]),
             objective=Objective(**{**objective, **lists}),
-            singles=tuple(map(str, told["singles"])),
-            dual=float(told["dual"]),
-            unfamiliar=float(told["unfamiliar"]),
-            most=float(told["most"]),
-            split=(float(told["split"][0]), float(told["split"][1]), int(told["split"][2])),
+            singles=tuple(map(str, payload["singles"])),
+            dual=float(payload["dual"]),
+            unfamiliar=float(payload["unfamiliar"]),
+            most=float(payload["most"]),
+            split=(float(payload["split"][0]), float(payload["split"][1]), int(payload["split"][2])),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is no router's policy ({error}); train one with `journeyman train router`") from None
@@ -158,13 +158,13 @@ def _read(text: str, where: str, predictor: Path) -> Policy:
     return policy
 
 
-def _verdict(path: Path, policy: Policy) -> Verdict:
+def _verdict(path: Path, policy: Policy) -> Approval:
     if not path.exists():
-        return Verdict(serves=False, reason="no gate was asked")
+        return Approval(serves=False, reason="no gate was asked")
     try:
-        told = json.loads(read_text(path))
-        if told["policy"] != policy.id:
-            raise ValueError(f"it is of {told['policy']!r}")
-        return Verdict(serves=bool(told["passed"] or told["forced"]), reason=str(told["reason"]))
+        payload = json.loads(read_text(path))
+        if payload["policy"] != policy.id:
+            raise ValueError(f"it is of {payload['policy']!r}")
+        return Approval(serves=bool(payload["passed"] or payload["forced"]), reason=str(payload["reason"]))
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no verdict on this policy ({error}); train again") from None

@@ -149,7 +149,7 @@ class Proof:
 
 
 def prove(
-    table: Table, made: decide.Decision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, looks: int = 0
+    table: Table, made: decide.BatchDecision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, looks: int = 0
 ) -> Proof:
     """What choices bring on the rows of a table, and whether they may take the best single worker's place.
 

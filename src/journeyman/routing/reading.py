@@ -11,7 +11,7 @@ from journeyman.errors import InputError, ModelError
 from journeyman.learn.playbook.files import read_text
 from journeyman.learn.router import decisions, outcomes
 from journeyman.models import prices
-from journeyman.optimizers.outcome_table import Row
+from journeyman.optimizers.outcome_table import OutcomeRow
 from journeyman.policy import Card
 from journeyman.stores.traces.base import TraceStore
 from journeyman.tasks.rows import Complaints
@@ -28,7 +28,7 @@ _DESCRIPTIONS = ("description", "feature")
 _PRICES = 'prices stand there as {MODEL: {"input_price": 0.15, "output_price": 0.6}}, US dollars for a million tokens'
 
 
-def rows_of_files(paths: Sequence[Path], left_out: list[str] | None = None) -> tuple[Row, ...]:
+def rows_of_files(paths: Sequence[Path], left_out: list[str] | None = None) -> tuple[OutcomeRow, ...]:
     """The rows of files of outcomes and of logs of decisions; lines of one request may stand in several files.
 
     Args:
@@ -50,7 +50,7 @@ def rows_of_files(paths: Sequence[Path], left_out: list[str] | None = None) -> t
     return found
 
 
-def rows_of_store(store: TraceStore) -> tuple[Row, ...]:
+def rows_of_store(store: TraceStore) -> tuple[OutcomeRow, ...]:
     """What models did alone, and somebody judged. Attempts at held-out tasks are never among them.
 
     Equal requests are one row, as are lines of a file, so that models can be compared on them.
@@ -67,8 +67,8 @@ def cards(names: Iterable[str], path: Path | None = None) -> dict[str, Card]:
     Raises:
         InputError: The file cannot be read, or a price in it is no number.
     """
-    told = _told(path) if path else {}
-    return {name: told.get(name) or _listed(name) for name in names}
+    payload = _price_file(path) if path else {}
+    return {name: payload.get(name) or _from_price_list(name) for name in names}
 
 
 def _lines(paths: Sequence[Path], bad: Complaints) -> Iterator[tuple[Mapping[str, Any], outcomes.Complain]]:
@@ -77,23 +77,23 @@ def _lines(paths: Sequence[Path], bad: Complaints) -> Iterator[tuple[Mapping[str
             yield line.value, partial(bad.add, line.where)
 
 
-def _told(path: Path) -> dict[str, Card]:
+def _price_file(path: Path) -> dict[str, Card]:
     try:
-        told = json.loads(read_text(path))
+        payload = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no JSON ({error}); {_PRICES}") from None
-    if not isinstance(told, dict):
+    if not isinstance(payload, dict):
         raise InputError(f"{path} is no JSON object; {_PRICES}")
-    return {name: _card(name, each, path) for name, each in told.items()}
+    return {name: _card(name, each, path) for name, each in payload.items()}
 
 
-def _card(name: str, told: object, path: Path) -> Card:
-    if not isinstance(told, dict):
-        raise InputError(f"{path}: {name} is {told!r}; {_PRICES}")
-    numbers = {field: _number(told, names, f"{path}: the {field} of {name}") for field, names in _NUMBERS.items()}
+def _card(name: str, payload: object, path: Path) -> Card:
+    if not isinstance(payload, dict):
+        raise InputError(f"{path}: {name} is {payload!r}; {_PRICES}")
+    numbers = {field: _number(payload, names, f"{path}: the {field} of {name}") for field, names in _NUMBERS.items()}
     return Card(
         name=name,
-        description=next((str(told[each]) for each in _DESCRIPTIONS if told.get(each)), ""),
+        description=next((str(payload[each]) for each in _DESCRIPTIONS if payload.get(each)), ""),
         input_price=numbers["input_price"],
         output_price=numbers["output_price"],
         call_price=numbers["call_price"],
@@ -101,8 +101,8 @@ def _card(name: str, told: object, path: Path) -> Card:
     )
 
 
-def _number(told: Mapping[str, Any], names: Sequence[str], what: str) -> float | None:
-    value = next((told[each] for each in names if told.get(each) is not None), None)
+def _number(payload: Mapping[str, Any], names: Sequence[str], what: str) -> float | None:
+    value = next((payload[each] for each in names if payload.get(each) is not None), None)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
@@ -110,7 +110,7 @@ def _number(told: Mapping[str, Any], names: Sequence[str], what: str) -> float |
     return float(value)
 
 
-def _listed(name: str) -> Card:
+def _from_price_list(name: str) -> Card:
     """By the price list; a model that is not on it, or under a name that nobody else uses, has no known price."""
     try:
         price = prices.of(name)

@@ -18,7 +18,7 @@ from journeyman.io.files import sha256
 from journeyman.learn.playbook.files import write_text
 from journeyman.learn.router import fit, policies
 from journeyman.learn.router.base import Forecasts
-from journeyman.learn.router.decide import Decision, decide, tuned_dual
+from journeyman.learn.router.decide import BatchDecision, decide, tuned_dual
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.predict import Fitted
 from journeyman.optimizers.outcome_table import Table
@@ -169,7 +169,7 @@ def embedded(embedder: Embedder, requests: tuple[str, ...], said: Said = lambda 
     return np.concatenate(blocks) if blocks else embedder.embed([])
 
 
-def choices(policy: kept.Policy, forecasts: Forecasts) -> Decision:
+def choices(policy: kept.Policy, forecasts: Forecasts) -> BatchDecision:
     """What a policy chooses for many requests, as a router at work would, but that it sees no drift of all together."""
     made = decide(forecasts, policy.objective, dual=policy.dual)
     safe = policy.objective.safe or policy.best

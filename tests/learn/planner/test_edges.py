@@ -17,14 +17,14 @@ from journeyman.embed.cache import Cached
 from journeyman.errors import InputError
 from journeyman.learn.planner import edge_files
 from journeyman.learn.planner.edge_features import Draft
-from journeyman.learn.planner.edge_fit import CHAIN, LOOSE, MIXED, FitConfig, Linked, fit
+from journeyman.learn.planner.edge_fit import CHAIN, LOOSE, MIXED, EdgeFitConfig, Linked, fit
 from journeyman.learn.planner.edge_link import Likely, Parents, link
 from journeyman.learn.planner.edges import Edges
 
 pytestmark = pytest.mark.training
 
 PLANS = Path(__file__).parents[2] / "data" / "worfbench" / "plans.jsonl.gz"
-QUICK = FitConfig(epochs=2, least_steps=0, bags=2)
+QUICK = EdgeFitConfig(epochs=2, least_steps=0, bags=2)
 
 
 @cache
@@ -206,7 +206,7 @@ def test_plans_that_cannot_be_learned_from_are_refused() -> None:
 
 def test_plans_without_a_mixed_one_can_be_learned_from() -> None:
     chains = [Linked(draft=draft("Search", "Read"), parents=((), (0,))) for _ in range(4)]
-    found = fit(chains, embedder="hashing:384", config=FitConfig(bags=1))
+    found = fit(chains, embedder="hashing:384", config=EdgeFitConfig(bags=1))
     assert link(found.predict(draft("Search", "Read"))) == ((), (0,))
 
 
@@ -216,7 +216,7 @@ def test_a_few_plans_are_enough_to_repeat_them() -> None:
         Linked(draft=draft("Find the report", "Send it to Ann"), parents=((), (0,))),
         Linked(draft=draft("Get the news", "Get the weather"), parents=((), ())),
     ]
-    found = fit(past * 5, embedder="hashing:384", config=FitConfig(bags=2))
+    found = fit(past * 5, embedder="hashing:384", config=EdgeFitConfig(bags=2))
     assert [link(found.predict(plan.draft)) for plan in past] == [plan.parents for plan in past]
 
 

@@ -13,7 +13,7 @@ import pytest
 from journeyman.errors import InputError
 from journeyman.learn.planner.ppo import PPOConfig, train
 from journeyman.learn.planner.replay import Choose, Chosen, Episode, PlanReplay, RecordedPlan, TableReplay
-from journeyman.learn.planner.selector import ModelSelector, State
+from journeyman.learn.planner.selector import DecisionState, ModelSelector
 from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan, Subtask
 from journeyman.rewards.utility import Utility
@@ -91,7 +91,7 @@ def test_in_a_plan_of_two_decisions_the_best_of_all_assignments_is_found(seed: i
 
     look = selector.frozen()
 
-    def greedy(state: State) -> Chosen:
+    def greedy(state: DecisionState) -> Chosen:
         log_probs, _ = look(state)
         return Chosen(action=int(log_probs.argmax()), log_prob=float(log_probs.max()))
 

@@ -119,7 +119,7 @@ def test_plans_seen_together_are_seen_as_alone(tmp_path: Path) -> None:
     model = opened(written(tmp_path)).model
     plans = [example.plan for example in bakery(5).examples]
     assert {kind for plan in plans for kind in plan.types} >= set(KINDS)
-    for seen, plan in zip(reinforced.see_all(model, plans), plans, strict=True):
-        alone = reinforced.see(model, plan)
+    for seen, plan in zip(reinforced.features_of_plans(model, plans), plans, strict=True):
+        alone = reinforced.features_of_plan(model, plan)
         np.testing.assert_allclose(seen.prior, alone.prior, atol=1e-5)
         np.testing.assert_array_equal(seen.nodes, alone.nodes)

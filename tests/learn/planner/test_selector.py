@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.selector import ModelSelector, State, States
+from journeyman.learn.planner.selector import DecisionState, DecisionStates, ModelSelector
 
 pytestmark = pytest.mark.training
 
@@ -16,12 +16,12 @@ CLIP, VALUE, ENTROPY, KL = 0.2, 0.5, 0.01, 0.3
 Array = NDArray[np.float64]
 
 
-def some_states(seed: int = 0) -> list[State]:
+def some_states(seed: int = 0) -> list[DecisionState]:
     chance = np.random.default_rng(seed)
     allowed = chance.random((N, M)) < 0.7
     allowed[:, 0] = True
     return [
-        State(
+        DecisionState(
             node=chance.normal(size=D).astype(np.float32),
             prior=chance.normal(size=M).astype(np.float32),
             allowed=allowed[at],
@@ -41,7 +41,7 @@ def some_selector(seed: int = 0) -> ModelSelector:
     return selector
 
 
-def recorded(selector: ModelSelector, states: States, seed: int = 0) -> tuple[NDArray[np.int64], Array, Array, Array]:
+def recorded(selector: ModelSelector, states: DecisionStates, seed: int = 0) -> tuple[NDArray[np.int64], Array, Array, Array]:
     """Actions that were drawn by another policy, so that some ratios are clipped on either side."""
     chance = np.random.default_rng(seed)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def recorded(selector: ModelSelector, states: States, seed: int = 0) -> tuple[ND
     return actions.numpy(), old, chance.normal(size=N), chance.normal(size=N)
 
 
-def reference(selector: ModelSelector, states: States, batch: tuple[Any, ...]) -> tuple[float, dict[str, Array]]:
+def reference(selector: ModelSelector, states: DecisionStates, batch: tuple[Any, ...]) -> tuple[float, dict[str, Array]]:
     """The loss and its gradients, derived by hand, in numpy alone."""
     actions, old, gain, returns = batch
     weights = {name: weight.detach().numpy() for name, weight in selector.named_parameters()}
@@ -103,7 +103,7 @@ def reference(selector: ModelSelector, states: States, batch: tuple[Any, ...]) -
 
 @pytest.mark.parametrize("seed", range(5))
 def test_loss_and_gradients_are_those_of_a_reference_derived_by_hand(seed: int) -> None:
-    selector, states = some_selector(seed), States.of(some_states(seed), torch.float64)
+    selector, states = some_selector(seed), DecisionStates.of(some_states(seed), torch.float64)
     batch = recorded(selector, states, seed)
     found = selector.compute_loss(states, *batch, CLIP, VALUE, ENTROPY, kl_coef=KL)
     assert 0 < float(found["clip_fraction"]) < 1
@@ -116,7 +116,7 @@ def test_loss_and_gradients_are_those_of_a_reference_derived_by_hand(seed: int) 
 
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
-    selector, states = some_selector(1), States.of(some_states(1), torch.float64)
+    selector, states = some_selector(1), DecisionStates.of(some_states(1), torch.float64)
     batch = recorded(selector, states, 1)
 
     def loss() -> torch.Tensor:
@@ -148,7 +148,7 @@ def test_one_decision_at_a_time_is_the_same_as_all_together() -> None:
     selector, states = some_selector(), some_states()
     look = selector.frozen()
     found = [look(state) for state in states]
-    together = States.of(states, torch.float64)
+    together = DecisionStates.of(states, torch.float64)
     with torch.no_grad():
         assert np.exp([log_probs for log_probs, _ in found]) == pytest.approx(
             selector.logits(together).exp().numpy(), abs=1e-12
@@ -157,7 +157,7 @@ def test_one_decision_at_a_time_is_the_same_as_all_together() -> None:
 
 
 def test_on_the_first_pass_the_ratio_is_one_and_nothing_is_clipped() -> None:
-    selector, states = some_selector(), States.of(some_states(), torch.float64)
+    selector, states = some_selector(), DecisionStates.of(some_states(), torch.float64)
     actions, _, gain, returns = recorded(selector, states)
     with torch.no_grad():
         old = selector.logits(states).gather(1, torch.as_tensor(actions)[:, None])[:, 0]
@@ -171,7 +171,7 @@ def test_who_is_not_allowed_is_never_chosen_and_one_must_be() -> None:
     states = some_states()
     chances = some_selector().probabilities(states)
     assert (chances[~np.stack([state.allowed for state in states])] == 0).all()
-    nobody = State(node=states[0].node, prior=states[0].prior, allowed=np.zeros(M, bool))
+    nobody = DecisionState(node=states[0].node, prior=states[0].prior, allowed=np.zeros(M, bool))
     with pytest.raises(InputError, match="no worker that is allowed"):
         some_selector().probabilities([nobody])
     with pytest.raises(InputError, match="no worker that is allowed"):
@@ -183,7 +183,8 @@ def test_a_worker_that_joins_is_chosen_like_the_one_it_resembles() -> None:
     known = selector.cards
     selector.cards = torch.vstack([known, known[1]])
     joined = [
-        State(node=s.node, prior=np.append(s.prior, s.prior[1]), allowed=np.append(s.allowed, s.allowed[1])) for s in states
+        DecisionState(node=s.node, prior=np.append(s.prior, s.prior[1]), allowed=np.append(s.allowed, s.allowed[1]))
+        for s in states
     ]
     chances = selector.probabilities(joined)
     assert chances[:, -1] == pytest.approx(chances[:, 1])

@@ -14,7 +14,7 @@ from journeyman.learn.planner.data import TrainingData
 from journeyman.learn.planner.metrics import mean_agreement
 from journeyman.learn.planner.network import NetworkConfig
 from journeyman.learn.planner.predict import LearnedPlanner
-from journeyman.learn.planner.supervised import Epoch, SupervisedConfig, Trained, train
+from journeyman.learn.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, train
 from journeyman.learn.planner.watching import told, watchers
 
 from .worlds import HERE, MODELS, kitchen, office
@@ -31,11 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # Half a minute where the machine does other things besides.
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> Trained:
+def trained(folder: Path) -> SupervisedResult:
     return train(kitchen(120), HashingEmbedder(256), folder, CONFIG)
 
 
-def test_it_learns_the_kitchen_where_tools_need_no_model(trained: Trained) -> None:
+def test_it_learns_the_kitchen_where_tools_need_no_model(trained: SupervisedResult) -> None:
     fresh = [example.plan for example in kitchen(40, seed=9).examples]
     planner = LearnedPlanner(trained.model, hires=True)
     plans = planner.plans([plan.instruction for plan in fresh])
@@ -46,7 +46,7 @@ def test_it_learns_the_kitchen_where_tools_need_no_model(trained: Trained) -> No
     assert {s.type for plan in plans for s in plan.subtasks if s.tool == "fry_egg"} == {"frying"}
 
 
-def test_the_file_plans_as_the_training_did(trained: Trained, folder: Path) -> None:
+def test_the_file_plans_as_the_training_did(trained: SupervisedResult, folder: Path) -> None:
     planner = files.load(folder / "phase1_best", HashingEmbedder(256))
     asked = [example.plan.instruction for example in kitchen(10, seed=5).examples]
     assert planner.plans(asked) == LearnedPlanner(trained.model, hires=True).plans(asked)
@@ -61,7 +61,7 @@ def test_it_learns_who_does_what(tmp_path: Path) -> None:
     assert planner.plan(fresh[0].instruction, models=MODELS[:1]).workers == ("small",)
 
 
-def test_a_planner_is_not_read_with_another_embedder(trained: Trained) -> None:
+def test_a_planner_is_not_read_with_another_embedder(trained: SupervisedResult) -> None:
     with pytest.raises(InputError, match="'hashing:256', not 'hashing:64'"):
         files.load(trained.best, HashingEmbedder(64))
 

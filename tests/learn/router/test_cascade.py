@@ -6,25 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import InputError
-from journeyman.learn.router.agreement import Agreement, learn
-from journeyman.learn.router.cascade import NEVER, Ladder, Recorded, by_agreement, by_scores, search, tune
+from journeyman.learn.router.agreement import AnswerAgreement, learn
+from journeyman.learn.router.cascade import NEVER, Ladder, RecordedAnswers, by_agreement, by_scores, search, tune
 
 words = st.sampled_from(["", "1", "2", "3"])
 
 
 @st.composite
-def records(draw: st.DrawFn) -> Recorded:
+def records(draw: st.DrawFn) -> RecordedAnswers:
     n, m = draw(st.integers(2, 12)), draw(st.integers(1, 4))
     answers = np.array(draw(st.lists(st.lists(words, min_size=m, max_size=m), min_size=n, max_size=n)), np.str_)
     costs = draw(st.lists(st.floats(0.001, 1), min_size=m, max_size=m))
-    return Recorded(
+    return RecordedAnswers(
         workers=tuple("abcd"[:m]), answers=answers, success=(answers == "1").astype(float), cost=np.tile(costs, (n, 1))
     )
 
 
 @given(records(), st.lists(st.floats(0, 1), min_size=3, max_size=3), st.permutations(range(4)))
 def test_a_cascade_never_costs_more_than_all_its_workers_together(
-    recorded: Recorded, thresholds: list[float], order: list[int]
+    recorded: RecordedAnswers, thresholds: list[float], order: list[int]
 ) -> None:
     columns = [column for column in order if column < len(recorded.workers)]
     ladder = Ladder(workers=tuple(recorded.workers[c] for c in columns), thresholds=tuple(thresholds[: len(columns) - 1]))
@@ -36,7 +36,9 @@ def test_a_cascade_never_costs_more_than_all_its_workers_together(
 
 
 @given(records(), st.floats(0, 3))
-def test_no_single_worker_is_worth_more_than_the_tuned_cascade_on_the_same_rows(recorded: Recorded, dollar: float) -> None:
+def test_no_single_worker_is_worth_more_than_the_tuned_cascade_on_the_same_rows(
+    recorded: RecordedAnswers, dollar: float
+) -> None:
     ladder, worth = search(recorded, learn(recorded.answers, recorded.success), cost=dollar)
     assert worth >= (recorded.success - dollar * recorded.cost).mean(axis=0).max() - 1e-9
     columns = [recorded.workers.index(name) for name in ladder.workers]
@@ -46,7 +48,7 @@ def test_no_single_worker_is_worth_more_than_the_tuned_cascade_on_the_same_rows(
 
 
 @given(records())
-def test_many_are_judged_as_each_alone(recorded: Recorded) -> None:
+def test_many_are_judged_as_each_alone(recorded: RecordedAnswers) -> None:
     agreement = learn(recorded.answers, recorded.success)
     leaders, scores = agreement.judge_all(recorded.answers)
     for row, answers in enumerate(recorded.answers.tolist()):
@@ -57,7 +59,7 @@ def test_many_are_judged_as_each_alone(recorded: Recorded) -> None:
 
 
 def test_agreement_is_bayes_rule() -> None:
-    agreement = Agreement(skill=(0.6, 0.8, 0.9), chance=0.25)
+    agreement = AnswerAgreement(skill=(0.6, 0.8, 0.9), chance=0.25)
     # K is 5. "x" of two: 0.6*4/0.4 * 0.8*4/0.2 = 96; "y" of one: 0.9*4/0.1 = 36; none of them: 5 - 2 = 3.
     assert agreement.judge(["x", "x", "y"]) == pytest.approx((0, 96 / 135))
     # One alone is as good as it is.
@@ -73,12 +75,12 @@ def test_skill_and_chance_are_learned_from_what_was_judged() -> None:
     assert found.chance == pytest.approx(2 / 6)
 
 
-def pool(n: int = 600, seed: int = 0) -> Recorded:
+def pool(n: int = 600, seed: int = 0) -> RecordedAnswers:
     """Three cheap workers and a dear one, right independently of each other."""
     rng = np.random.default_rng(seed)
     right = rng.random((n, 4)) < [0.75, 0.75, 0.75, 0.95]
     answers = np.where(right, "right", np.char.add("wrong", rng.integers(0, 8, (n, 4)).astype(np.str_)))
-    return Recorded(
+    return RecordedAnswers(
         workers=("a", "b", "c", "dear"),
         answers=answers,
         success=right.astype(float),
@@ -119,7 +121,7 @@ def test_a_verifier_that_knows_nothing_is_not_paid_for() -> None:
 
 def test_where_nothing_was_judged_nothing_is_tuned() -> None:
     recorded = pool(4)
-    unknown = Recorded(
+    unknown = RecordedAnswers(
         workers=recorded.workers, answers=recorded.answers, success=recorded.success * np.nan, cost=recorded.cost
     )
     with pytest.raises(InputError, match="there is none"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.learn.router.base import Forecasts
-from journeyman.learn.router.decide import Budget, decide, decide_one, row, tuned_dual
+from journeyman.learn.router.decide import OnlineBudget, decide, decide_one, row, tuned_dual
 from journeyman.learn.router.objective import Objective, parse
 from journeyman.policy import Forecast
 
@@ -135,7 +135,7 @@ def test_a_budget_below_the_cheapest_is_refused_with_its_numbers() -> None:
 @given(st.integers(0, 50), st.floats(0.0002, 0.005))
 def test_in_service_the_spending_never_passes_the_budget_and_its_advance(seed: int, share: float) -> None:
     forecasts = scene(200, seed)
-    budget, objective = Budget(share=share, ahead=5), Objective(max_cost=share)
+    budget, objective = OnlineBudget(share=share, ahead=5), Objective(max_cost=share)
     spent = 0.0
     for at in range(200):
         offered = row(forecasts, at)
@@ -149,7 +149,7 @@ def test_in_service_the_spending_never_passes_the_budget_and_its_advance(seed: i
 def test_in_service_the_dual_finds_the_price_that_logged_forecasts_would_have_told() -> None:
     forecasts, share = scene(4000, 1), 0.002
     told = decide(forecasts, Objective(max_cost=share))
-    budget, found = Budget(share=share), []
+    budget, found = OnlineBudget(share=share), []
     for at in range(4000):
         verdict = decide_one(row(forecasts, at), Objective(max_cost=share), dual=budget.dual, left=budget.left)
         found.append(forecasts.workers.index(verdict.worker))

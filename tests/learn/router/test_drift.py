@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.learn.router.drift import Drift, Watch, fall_back
+from journeyman.learn.router.drift import Drift, ShiftDetector, fall_back
 from journeyman.learn.router.objective import Objective
 from journeyman.policy import Forecast
 
@@ -15,7 +15,7 @@ from journeyman.policy import Forecast
 def test_false_alarms_come_no_more_often_than_was_promised() -> None:
     alarms, rng = 0, np.random.default_rng(0)
     for _ in range(200):
-        watch = Watch(0.2, rate=1e-3)
+        watch = ShiftDetector(0.2, rate=1e-3)
         alarms += any(watch.see(value) for value in (rng.random(200) < 0.2).astype(float))
     # Once in 1,000 numbers on average: of 200 runs of 200, no more than 40 expected.
     assert alarms <= 40
@@ -62,7 +62,7 @@ def test_a_restart_forgets_nothing() -> None:
 @pytest.mark.parametrize(("allowed", "rate"), [(0.0, 0.1), (1.0, 0.1), (0.5, 0.0)])
 def test_a_watch_without_room_is_refused(allowed: float, rate: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        Watch(allowed, rate)
+        ShiftDetector(allowed, rate)
 
 
 def offer(**costs: float | None) -> list[Forecast]:

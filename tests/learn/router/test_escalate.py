@@ -3,9 +3,9 @@
 import pytest
 
 from journeyman.errors import InputError, ModelError
-from journeyman.learn.router.agreement import Agreement
+from journeyman.learn.router.agreement import AnswerAgreement
 from journeyman.learn.router.cascade import NEVER
-from journeyman.learn.router.escalate import Agree, Asked, Cascade, Check
+from journeyman.learn.router.escalate import AgreementVerifier, Cascade, CascadeCall, CheckVerifier
 from journeyman.models.base import Message, Reply, Request
 from journeyman.models.scripted import Scripted
 from journeyman.policy import Ending
@@ -19,12 +19,12 @@ def read(text: str) -> str | None:
     return None if found is None else f"{found:f}"
 
 
-def agree(*skill: float) -> Agree:
-    return Agree(Agreement(skill=skill, chance=0.2), read)
+def agree(*skill: float) -> AgreementVerifier:
+    return AgreementVerifier(AnswerAgreement(skill=skill, chance=0.2), read)
 
 
 async def test_two_that_agree_spare_the_third() -> None:
-    dear, log = Scripted("It is 42."), list[Asked]()
+    dear, log = Scripted("It is 42."), list[CascadeCall]()
     cascade = Cascade(
         {"a": Scripted("42"), "b": Scripted("The answer is 42."), "dear": dear}, [NEVER, 0.9], agree(0.7, 0.7, 0.95), log.append
     )
@@ -46,7 +46,7 @@ async def test_those_that_differ_ask_the_third_and_most_is_believed_of_whom_most
 
 
 async def test_a_provider_that_fails_is_no_wrong_answer() -> None:
-    log: list[Asked] = []
+    log: list[CascadeCall] = []
     cascade = Cascade({"down": Scripted(), "up": Scripted("42")}, [0.5], agree(0.9, 0.8), log.append)
     assert (await cascade.complete(REQUEST)).text == "42"
     assert [(call.outcome.ending, call.score is None) for call in log] == [(Ending.ERROR, True), (Ending.UNJUDGED, False)]
@@ -74,9 +74,11 @@ async def test_any_check_is_a_verifier_and_the_best_liked_is_given() -> None:
     async def judged(request: Request, reply: Reply) -> float:
         return len(reply.text) / 10
 
-    cascade = Cascade({"a": Scripted("four"), "b": Scripted("one")}, [0.5], Check(judged))
+    cascade = Cascade({"a": Scripted("four"), "b": Scripted("one")}, [0.5], CheckVerifier(judged))
     assert (await cascade.complete(REQUEST)).text == "four"
-    plain = Cascade({"a": Scripted("fortytwo"), "b": Scripted()}, [0.5], Check(lambda request, reply: len(reply.text) / 10))
+    plain = Cascade(
+        {"a": Scripted("fortytwo"), "b": Scripted()}, [0.5], CheckVerifier(lambda request, reply: len(reply.text) / 10)
+    )
     assert (await plain.complete(REQUEST)).text == "fortytwo"
     await plain.close()
 

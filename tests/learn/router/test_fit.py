@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from journeyman.embed.base import Vectors
 from journeyman.errors import InputError
-from journeyman.learn.router.fit import FitConfig, fit
+from journeyman.learn.router.fit import RouterFitConfig, fit
 from journeyman.learn.router.metrics import ece
 from journeyman.stats import Floats
 from tests.learn.router.worlds import QUICK, directions, questions, specialists, table
@@ -153,7 +153,7 @@ def test_whatever_is_missing_a_forecast_is_a_probability(
     success[chance.random(success.shape) < unknown] = np.nan
     success[0, 0] = 1.0
     types = [f"type {at}" for at in chance.integers(0, kinds, rows)]
-    config = FitConfig(nets=1, hidden=4, clusters=(3,), repeats=1, axes=4, epochs=1)
+    config = RouterFitConfig(nets=1, hidden=4, clusters=(3,), repeats=1, axes=4, epochs=1)
     fitted = fit(table(success, types=types), directions(chance, rows, 6), config)
     said = fitted.forecast(directions(chance, 5, 6), [""] * 5, ["type 0", "type 1", "", "?", "type 2"])
     assert ((said.success > 0) & (said.success < 1)).all()

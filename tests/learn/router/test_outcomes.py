@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.learn.router import outcomes
-from journeyman.optimizers.outcome_table import Row
+from journeyman.optimizers.outcome_table import OutcomeRow
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.reward import Reward
 from journeyman.trace import ModelCall, Trace
 
 
-def read(*lines: Mapping[str, Any]) -> tuple[Row, ...]:
+def read(*lines: Mapping[str, Any]) -> tuple[OutcomeRow, ...]:
     """The rows; a complaint is an error."""
     said: list[str] = []
     found = outcomes.rows((line, said.append) for line in lines)

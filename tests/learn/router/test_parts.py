@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from journeyman.errors import InputError
 from journeyman.learn.router import outcomes
-from journeyman.optimizers.outcome_table import Row, Table
+from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.optimizers.splits import Parts, key, parts
 from journeyman.policy import Ending, Outcome
 
@@ -16,7 +16,7 @@ RIGHT = Outcome(ending=Ending.RIGHT, success=1.0)
 def table(*rows: tuple[str, str]) -> Table:
     """Of requests and what a file says of each."""
     return outcomes.table(
-        [Row(id=str(at), request=text, outcomes={"a": RIGHT}, split=said) for at, (text, said) in enumerate(rows)]
+        [OutcomeRow(id=str(at), request=text, outcomes={"a": RIGHT}, split=said) for at, (text, said) in enumerate(rows)]
     )
 
 

@@ -2,7 +2,7 @@
 
 from journeyman.learn.router.decide import decide_one
 from journeyman.learn.router.objective import parse
-from journeyman.learn.router.warm import Session, in_session
+from journeyman.learn.router.warm import RoutingSession, in_session
 from journeyman.policy import Card, Forecast
 
 CARDS = {
@@ -14,7 +14,7 @@ CARDS = {
 
 
 def test_whoever_has_not_read_the_session_reads_it_at_full_price() -> None:
-    session = Session(tokens=100_000, worker="large", share=0.1)
+    session = RoutingSession(tokens=100_000, worker="large", share=0.1)
     assert session.of(CARDS["large"]) == 0.05
     assert session.of(CARDS["small"]) == 0.1
     assert session.of(CARDS["tool"]) == 0.0
@@ -22,7 +22,7 @@ def test_whoever_has_not_read_the_session_reads_it_at_full_price() -> None:
 
 
 def test_what_was_read_is_forgotten_after_a_while() -> None:
-    assert Session(tokens=100_000, worker="large", idle=301).of(CARDS["large"]) == 0.5
+    assert RoutingSession(tokens=100_000, worker="large", idle=301).of(CARDS["large"]) == 0.5
 
 
 def test_a_long_session_stays_with_its_model_and_a_new_one_goes_to_the_cheaper() -> None:
@@ -31,11 +31,11 @@ def test_a_long_session_stays_with_its_model_and_a_new_one_goes_to_the_cheaper()
         Forecast(worker="large", success=0.82, cost=0.005, p50=None, p95=None),
     ]
     objective = parse("quality - 20*cost")
-    assert decide_one(in_session(offered, Session(tokens=0), CARDS), objective).worker == "small"
-    assert decide_one(in_session(offered, Session(tokens=100_000, worker="large"), CARDS), objective).worker == "large"
+    assert decide_one(in_session(offered, RoutingSession(tokens=0), CARDS), objective).worker == "small"
+    assert decide_one(in_session(offered, RoutingSession(tokens=100_000, worker="large"), CARDS), objective).worker == "large"
 
 
 def test_what_has_no_card_or_price_has_no_known_cost_in_a_session() -> None:
     offered = [Forecast(worker=name, success=0.5, cost=0.1, p50=None, p95=None) for name in ("tool", "unknown", "nobody")]
-    found = in_session(offered, Session(tokens=1000, worker="small"), CARDS)
+    found = in_session(offered, RoutingSession(tokens=1000, worker="small"), CARDS)
     assert [each.cost for each in found] == [0.1, None, None]

@@ -8,11 +8,11 @@ import numpy as np
 
 from journeyman.embed.base import Vectors
 from journeyman.embed.hashing import HashingEmbedder
-from journeyman.learn.router.fit import FitConfig
+from journeyman.learn.router.fit import RouterFitConfig
 from journeyman.optimizers.outcome_table import Table
 from journeyman.stats import Floats
 
-QUICK = FitConfig(nets=1, hidden=16, clusters=(4, 8), repeats=1, axes=16, neighbours=20)
+QUICK = RouterFitConfig(nets=1, hidden=16, clusters=(4, 8), repeats=1, axes=16, neighbours=20)
 
 
 def table(

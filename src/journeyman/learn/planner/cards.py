@@ -35,7 +35,7 @@ def type_card(name: str, description: str = "") -> Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deck:
+class CardEmbeddings:
     """n cards and their vectors."""
 
     cards: tuple[Card, ...]
@@ -48,7 +48,7 @@ class Deck:
         object.__setattr__(self, "_places", places)
 
     @classmethod
-    def of(cls, cards: Iterable[Card], embedder: Embedder) -> "Deck":
+    def of(cls, cards: Iterable[Card], embedder: Embedder) -> "CardEmbeddings":
         """The cards, embedded from their descriptions."""
         kept = tuple(cards)
         # A deck may be empty, but not every embedder can say how wide no vector is.
@@ -69,9 +69,9 @@ class Deck:
     def compatible(self) -> "Compatibility":
         return Compatibility(self.cards)
 
-    def take(self, rows: Sequence[int]) -> "Deck":
+    def take(self, rows: Sequence[int]) -> "CardEmbeddings":
         """Some of the cards, in that order."""
-        return Deck(cards=tuple(self.cards[at] for at in rows), vectors=self.vectors[list(rows)])
+        return CardEmbeddings(cards=tuple(self.cards[at] for at in rows), vectors=self.vectors[list(rows)])
 
 
 class Compatibility:

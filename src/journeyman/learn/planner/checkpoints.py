@@ -13,15 +13,15 @@ from journeyman.errors import InputError
 from journeyman.io.atomic import atomic_write
 from journeyman.io.files import sha256
 
-_SAID = "journeyman"
+_METADATA = "journeyman"
 SUFFIX = ".safetensors"
 
 
-def save(path: Path, tensors: Mapping[str, Tensor], said: Mapping[str, Any]) -> None:
+def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write it, on the disk when this returns. The same content makes the same bytes."""
     with atomic_write(path) as part:
         # One entry only: the library writes the header's entries in no particular order.
-        header = {_SAID: json.dumps(said, sort_keys=True, ensure_ascii=False)}
+        header = {_METADATA: json.dumps(metadata, sort_keys=True, ensure_ascii=False)}
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part, header)
 
 
@@ -33,8 +33,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            said = json.loads((file.metadata() or {})[_SAID])
-            return {name: file.get_tensor(name) for name in file.keys()}, said  # noqa: SIM118
+            metadata = json.loads((file.metadata() or {})[_METADATA])
+            return {name: file.get_tensor(name) for name in file.keys()}, metadata  # noqa: SIM118
     except FileNotFoundError:
         raise InputError(f"{path} is not there; `journeyman train planner` makes it") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:

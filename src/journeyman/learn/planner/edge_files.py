@@ -13,7 +13,7 @@ from journeyman.learn.planner.edge_features import Draft
 from journeyman.learn.planner.edges import Edges
 
 FORMAT = "journeyman-edges-1"
-_SAID = "journeyman"
+_METADATA = "journeyman"
 _AXES = {
     "request_mean": ("vector",),
     "request_axes": ("vector", "request axes"),
@@ -37,9 +37,9 @@ def save(edges: Edges, path: Path) -> None:
     Raises:
         InputError: It cannot be written.
     """
-    said = json.dumps({"format": FORMAT, "embedder": edges.embedder}, sort_keys=True, ensure_ascii=False)
+    metadata = json.dumps({"format": FORMAT, "embedder": edges.embedder}, sort_keys=True, ensure_ascii=False)
     with atomic_write(path) as part:
-        save_file({name: np.ascontiguousarray(array) for name, array in edges.arrays.items()}, part, {_SAID: said})
+        save_file({name: np.ascontiguousarray(array) for name, array in edges.arrays.items()}, part, {_METADATA: metadata})
 
 
 def load(path: Path) -> Edges:
@@ -50,11 +50,11 @@ def load(path: Path) -> Edges:
     """
     try:
         with safe_open(path, framework="numpy") as file:
-            said = json.loads((file.metadata() or {})[_SAID])
+            metadata = json.loads((file.metadata() or {})[_METADATA])
             arrays = {name: np.asarray(file.get_tensor(name), np.float32) for name in file.keys()}  # noqa: SIM118
-        if said["format"] != FORMAT:
-            raise ValueError(f"it is of the format {said['format']!r}, not {FORMAT!r}")
-        edges = Edges(embedder=str(said["embedder"]), arrays=arrays)
+        if metadata["format"] != FORMAT:
+            raise ValueError(f"it is of the format {metadata['format']!r}, not {FORMAT!r}")
+        edges = Edges(embedder=str(metadata["embedder"]), arrays=arrays)
         _check(edges)
         return edges
     except FileNotFoundError:

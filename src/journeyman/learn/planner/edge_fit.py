@@ -53,7 +53,7 @@ class Linked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitConfig:
+class EdgeFitConfig:
     """How the networks are trained. The defaults were chosen on plans of WorFBench."""
 
     axes: int = 24
@@ -74,13 +74,13 @@ class FitConfig:
     seed: int = 0
 
 
-def fit(plans: Sequence[Linked], *, embedder: str, config: FitConfig | None = None) -> Edges:
+def fit(plans: Sequence[Linked], *, embedder: str, config: EdgeFitConfig | None = None) -> Edges:
     """What the plans say about who follows whom. The same plans and config give the same bytes on one machine and thread.
 
     Raises:
         InputError: No plan has two subtasks.
     """
-    config = config or FitConfig()
+    config = config or EdgeFitConfig()
     plans = [plan for plan in plans if len(plan.parents) > 1]
     if not plans:
         raise InputError("no plan has two subtasks; who follows whom can only be learned from plans that do")
@@ -126,7 +126,7 @@ def _plan_loss(plans: Sequence[Linked]) -> Loss:
     return loss
 
 
-def _trained(rows: Numbers, loss: Loss, hidden: int, answers: int, config: FitConfig) -> dict[str, Numbers]:
+def _trained(rows: Numbers, loss: Loss, hidden: int, answers: int, config: EdgeFitConfig) -> dict[str, Numbers]:
     """The weights of networks with one hidden layer, one network a bag, that take the rows as they are."""
     mean, spread = rows.mean(0), rows.std(0)
     spread[spread < 1e-6] = 1.0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from journeyman.embed.base import Embedder, Vectors
 from journeyman.errors import InputError
-from journeyman.learn.planner.cards import Deck, words
+from journeyman.learn.planner.cards import CardEmbeddings, words
 from journeyman.learn.planner.memory import Floats, Memory, Neighbours, Step
 from journeyman.learn.planner.spoken import clause_features
 
@@ -45,7 +45,7 @@ def clauses(instruction: str, most: int = 16) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class EncodedInstruction:
     """One instruction, encoded."""
 
     instruction: str
@@ -68,10 +68,10 @@ class Request:
     """Of plans that were looked at: training does so in each epoch."""
 
 
-class Encoder:
+class InstructionEncoder:
     """Instructions as the network sees them, for one deck of steps."""
 
-    def __init__(self, embedder: Embedder, steps: Deck, memory: Memory) -> None:
+    def __init__(self, embedder: Embedder, steps: CardEmbeddings, memory: Memory) -> None:
         if not len(steps):
             raise InputError("a planner needs at least one tool or kind of work to plan with; there is none")
         self.embedder = embedder
@@ -105,7 +105,7 @@ class Encoder:
 
     def encode(
         self, instructions: Sequence[str], *, groups: Sequence[str] = (), among: Sequence[Sequence[int]] = ()
-    ) -> list[Request]:
+    ) -> list[EncodedInstruction]:
         """The instructions as requests.
 
         Args:
@@ -123,7 +123,7 @@ class Encoder:
             near = self.memory.nearest(queries[at], group=groups[at] if groups else "")
             candidates, features, spoken = self._look((text, queries[at], cut, parts[at]), near, among[at] if among else ())
             made.append(
-                Request(
+                EncodedInstruction(
                     instruction=text,
                     query=queries[at],
                     clauses=tuple(parts[at]),
@@ -174,14 +174,14 @@ class Encoder:
     def steps_of(self, places: Sequence[int]) -> list[Step]:
         return [(self.steps.cards[at].kind, self.steps.cards[at].name) for at in places]
 
-    def pairs(self, request: Request, places: Sequence[int]) -> Floats:
+    def pairs(self, request: EncodedInstruction, places: Sequence[int]) -> Floats:
         """(k, k, PAIR_FEATURES) of the ordered pairs of a plan's steps, which are given by their places in the deck."""
         key = tuple(places)
         if key not in request.pairs:
             request.pairs[key] = self._pairs(request, places)
         return request.pairs[key]
 
-    def _pairs(self, request: Request, places: Sequence[int]) -> Floats:
+    def _pairs(self, request: EncodedInstruction, places: Sequence[int]) -> Floats:
         vectors = self.steps.vectors[list(places)]
         where = np.argmax(vectors @ request.clause_vectors.T, 1).astype(np.float32)
         later = np.sign(where[None] - where[:, None])

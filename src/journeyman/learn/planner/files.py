@@ -11,9 +11,9 @@ from torch import Tensor
 from journeyman.embed.base import Embedder
 from journeyman.errors import InputError
 from journeyman.learn.planner import checkpoints, data
-from journeyman.learn.planner.cards import Deck
+from journeyman.learn.planner.cards import CardEmbeddings
 from journeyman.learn.planner.data import TrainingData
-from journeyman.learn.planner.encode import Encoder
+from journeyman.learn.planner.encode import InstructionEncoder
 from journeyman.learn.planner.memory import Memory
 from journeyman.learn.planner.network import NetworkConfig, PlannerModel
 from journeyman.learn.planner.predict import LearnedPlanner, steps_of
@@ -24,21 +24,21 @@ FORMAT = "journeyman-planner-2"
 def build(training: TrainingData, embedder: Embedder, config: NetworkConfig | None = None, seed: int = 0) -> PlannerModel:
     """An untrained network, with the examples as its memory."""
     memory_vectors = embedder.embed([example.plan.instruction for example in training.examples])
-    decks = [Deck.of(cards, embedder) for cards in (steps_of(training), training.task_types, training.models)]
+    decks = [CardEmbeddings.of(cards, embedder) for cards in (steps_of(training), training.task_types, training.models)]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return _assembled(training, embedder, (memory_vectors, *decks), config)
 
 
-def encoder_of(training: TrainingData, embedder: Embedder, steps: Deck) -> Encoder:
+def encoder_of(training: TrainingData, embedder: Embedder, steps: CardEmbeddings) -> InstructionEncoder:
     """What is not trained, with the examples as its memory."""
     vectors = embedder.embed([example.plan.instruction for example in training.examples])
-    return Encoder(embedder, steps, Memory(training.examples, vectors, steps))
+    return InstructionEncoder(embedder, steps, Memory(training.examples, vectors, steps))
 
 
 def _assembled(training: TrainingData, embedder: Embedder, parts: Any, config: NetworkConfig | None) -> PlannerModel:
     vectors, steps, types, models = parts
-    return PlannerModel(Encoder(embedder, steps, Memory(training.examples, vectors, steps)), types, models, config)
+    return PlannerModel(InstructionEncoder(embedder, steps, Memory(training.examples, vectors, steps)), types, models, config)
 
 
 def contents(model: PlannerModel, training: TrainingData) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -49,33 +49,35 @@ def contents(model: PlannerModel, training: TrainingData) -> tuple[dict[str, Ten
     )
     arrays = {"memory": encoder.memory.vectors, "steps": encoder.steps.vectors, "types": model.types.vectors}
     tensors = {name: torch.from_numpy(array) for name, array in {**arrays, "models": model.models.vectors}.items()}
-    said = {
+    metadata = {
         "format": FORMAT,
         "embedder": encoder.embedder.name,
         "network": asdict(model.config),
         **{name: getattr(model, name) for name in PlannerModel.TUNED},
         "training": data.dumps(kept),
     }
-    return {**checkpoints.model_tensors(model), **tensors}, said
+    return {**checkpoints.model_tensors(model), **tensors}, metadata
 
 
-def restore(tensors: Mapping[str, Tensor], said: Mapping[str, Any], embedder: Embedder, where: str) -> PlannerModel:
+def restore(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], embedder: Embedder, where: str) -> PlannerModel:
     """The network of `contents`.
 
     Raises:
         InputError: It is of another version, or learned with another embedder.
     """
-    if said.get("format") != FORMAT:
-        raise InputError(f"{where} holds {said.get('format')!r}; this version reads {FORMAT!r}")
-    if said["embedder"] != embedder.name:
-        raise InputError(f"{where} was trained with the embedder {said['embedder']!r}, not {embedder.name!r}; name that one")
-    training = data.parse(said["training"], where)
+    if metadata.get("format") != FORMAT:
+        raise InputError(f"{where} holds {metadata.get('format')!r}; this version reads {FORMAT!r}")
+    if metadata["embedder"] != embedder.name:
+        raise InputError(
+            f"{where} was trained with the embedder {metadata['embedder']!r}, not {embedder.name!r}; name that one"
+        )
+    training = data.parse(metadata["training"], where)
     cards = {"steps": steps_of(training), "types": training.task_types, "models": training.models}
-    decks = [Deck(cards=found, vectors=tensors[name].numpy()) for name, found in cards.items()]
-    model = _assembled(training, embedder, (tensors["memory"].numpy(), *decks), NetworkConfig(**said["network"]))
+    decks = [CardEmbeddings(cards=found, vectors=tensors[name].numpy()) for name, found in cards.items()]
+    model = _assembled(training, embedder, (tensors["memory"].numpy(), *decks), NetworkConfig(**metadata["network"]))
     checkpoints.load_model(model, tensors)
     for name in PlannerModel.TUNED:
-        setattr(model, name, said[name])
+        setattr(model, name, metadata[name])
     model.eval()
     return model
 
@@ -90,14 +92,14 @@ def load(path: Path, embedder: Embedder) -> LearnedPlanner:
     return planner_of(*checkpoints.load(file), embedder, str(file))
 
 
-def planner_of(tensors: Mapping[str, Tensor], said: Mapping[str, Any], embedder: Embedder, where: str) -> LearnedPlanner:
+def planner_of(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], embedder: Embedder, where: str) -> LearnedPlanner:
     """The planner in a file that is read already, as `checkpoints.load` gives it.
 
     Raises:
         InputError: It is none, or learned with another embedder.
     """
     try:
-        model = restore(tensors, said, embedder, where)
+        model = restore(tensors, metadata, embedder, where)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise InputError(f"{where} is no planner that can be used ({type(error).__name__}: {error}); train it again") from None
     return LearnedPlanner(model, hires=hires(model.encoder.memory))
@@ -108,9 +110,9 @@ def embedder_of(path: Path) -> str:
     return embedder_in(checkpoints.load(checkpoints.resolve(path))[1])
 
 
-def embedder_in(said: Mapping[str, Any]) -> str:
+def embedder_in(metadata: Mapping[str, Any]) -> str:
     """The same of a file that is read already."""
-    return str(said.get("embedder", ""))
+    return str(metadata.get("embedder", ""))
 
 
 def hires(memory: Memory) -> bool:

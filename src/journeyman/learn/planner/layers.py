@@ -25,7 +25,7 @@ CLAUSE_PRIOR = ((4.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0),)
 """The same of a clause and a card: whether the one asks for the other."""
 
 
-class Judge(nn.Module):  # type: ignore[misc]
+class FeatureHead(nn.Module):  # type: ignore[misc]
     """Logits of features: at first as a prior weighs them, then as it learned."""
 
     def __init__(self, prior: Sequence[Sequence[float]], more: int = 0, beside: int = 0) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from journeyman.embed.base import Vectors
 from journeyman.learn.planner.base import Example
-from journeyman.learn.planner.cards import TYPE, Deck
+from journeyman.learn.planner.cards import TYPE, CardEmbeddings
 from journeyman.plan import Plan, Subtask
 
 Floats = NDArray[np.float32]
@@ -66,7 +66,7 @@ class Neighbours:
 class Memory:
     """n past plans that succeeded."""
 
-    def __init__(self, examples: Sequence[Example], vectors: Vectors, steps: Deck) -> None:
+    def __init__(self, examples: Sequence[Example], vectors: Vectors, steps: CardEmbeddings) -> None:
         """Vectors of all the examples' instructions, (len(examples), d), and the cards that their subtasks are made of."""
         kept = [at for at, example in enumerate(examples) if succeeded(example)]
         self.examples = tuple(examples[at] for at in kept)

@@ -12,7 +12,7 @@ Thing = TypeVar("Thing", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class PlanAgreement:
     """Of one plan with the right one, each 0 to 1; or the means over many."""
 
     node_f1: float
@@ -23,25 +23,25 @@ class Agreement:
     """Whether both bags are the same."""
 
 
-def agreement(made: Plan, right: Plan) -> Agreement:
+def agreement(made: Plan, right: Plan) -> PlanAgreement:
     nodes = [Counter(step_of(subtask) for subtask in plan.subtasks) for plan in (made, right)]
     edges = [Counter(_edges(plan)) for plan in (made, right)]
-    return Agreement(
+    return PlanAgreement(
         node_f1=f1(nodes[0], nodes[1]),
         edge_f1=f1(edges[0], edges[1]),
         exact=float(nodes[0] == nodes[1] and edges[0] == edges[1]),
     )
 
 
-def mean_agreement(made: Iterable[Plan], right: Iterable[Plan]) -> Agreement:
+def mean_agreement(made: Iterable[Plan], right: Iterable[Plan]) -> PlanAgreement:
     """The means over pairs of plans, of which there is at least one."""
     found = [agreement(*pair) for pair in zip(made, right, strict=True)]
     return mean(found)
 
 
-def mean(found: Sequence[Agreement]) -> Agreement:
+def mean(found: Sequence[PlanAgreement]) -> PlanAgreement:
     n = len(found)
-    return Agreement(
+    return PlanAgreement(
         node_f1=sum(each.node_f1 for each in found) / n,
         edge_f1=sum(each.edge_f1 for each in found) / n,
         exact=sum(each.exact for each in found) / n,

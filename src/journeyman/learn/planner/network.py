@@ -11,10 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from journeyman.errors import InputError
-from journeyman.learn.planner.cards import Deck
+from journeyman.learn.planner.cards import CardEmbeddings
 from journeyman.learn.planner.decode import Decoded, StepScores, choose_steps, complete, decode
-from journeyman.learn.planner.encode import FEATURES, LIKE_VOTE, LONGEST, PAIR_FEATURES, VOTE, Encoder, Request
-from journeyman.learn.planner.layers import CLAUSE_PRIOR, NODE_PRIOR, PAIR_PRIOR, Judge, tower
+from journeyman.learn.planner.encode import (
+    FEATURES,
+    LIKE_VOTE,
+    LONGEST,
+    PAIR_FEATURES,
+    VOTE,
+    EncodedInstruction,
+    InstructionEncoder,
+)
+from journeyman.learn.planner.layers import CLAUSE_PRIOR, NODE_PRIOR, PAIR_PRIOR, FeatureHead, tower
 from journeyman.learn.planner.loss import compute_supervised_loss
 from journeyman.learn.planner.memory import Floats, step_of
 from journeyman.learn.planner.spoken import (
@@ -45,10 +53,10 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class PlanBatch:
     """b requests with at most c candidate cards, and the k steps of a plan of each; padding is masked."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[EncodedInstruction, ...]
     query: Tensor
     """(b, d)"""
     cards: Tensor
@@ -103,23 +111,25 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
     TUNED = ("blend", "by_clause", "direct")
     """What is set on validation, and not trained."""
 
-    def __init__(self, encoder: Encoder, types: Deck, models: Deck, config: NetworkConfig | None = None) -> None:
+    def __init__(
+        self, encoder: InstructionEncoder, types: CardEmbeddings, models: CardEmbeddings, config: NetworkConfig | None = None
+    ) -> None:
         super().__init__()
         self.encoder, self.types, self.models = encoder, types, models
         self.config = config = config or NetworkConfig()
         d, width, rank, drop = encoder.steps.vectors.shape[1], config.width, config.rank, config.dropout
         self.read = tower(d, 3 * width, width, drop)
         self.ask, self.offer = nn.Linear(width, rank), nn.Linear(d, rank)
-        self.judge = Judge(NODE_PRIOR, 1)
+        self.judge = FeatureHead(NODE_PRIOR, 1)
         self.count = nn.Sequential(nn.Linear(width + LONGEST + 3, 64), nn.GELU(), nn.Dropout(drop), nn.Linear(64, LONGEST + 1))
-        self.hear = Judge(CLAUSE_PRIOR, FEATURES, d)
+        self.hear = FeatureHead(CLAUSE_PRIOR, FEATURES, d)
         self.wants, self.granted = nn.Linear(d, rank), nn.Linear(d, rank)
         self.know = tower(2 * d + width, 2 * width, width, drop)
         self.start = nn.Linear(width, 1)
         self.leave, self.enter = nn.Linear(width, rank), nn.Linear(width, rank)
         self.need, self.serve = nn.Linear(width, rank), nn.Linear(width, rank)
         self.receive, self.hand = nn.Linear(width, rank), nn.Linear(width, rank)
-        self.relate = Judge(PAIR_PRIOR)
+        self.relate = FeatureHead(PAIR_PRIOR)
         self.kind, self.kind_card = nn.Linear(width, rank), nn.Linear(d, rank)
         self.hire, self.hire_card = nn.Linear(width + rank, rank), nn.Linear(d + MODEL_FEATURES, rank)
         self.worth = nn.Sequential(nn.Linear(2 * width, 64), nn.GELU(), nn.Linear(64, 1))
@@ -138,7 +148,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             nn.init.zeros_(late.weight)
             nn.init.zeros_(late.bias)
 
-    def batch(self, requests: Sequence[Request], places: Sequence[Sequence[int]]) -> Batch:
+    def batch(self, requests: Sequence[EncodedInstruction], places: Sequence[Sequence[int]]) -> PlanBatch:
         """Requests, each with the steps of a plan by their places in the deck (there may be none)."""
         b, d = len(requests), self.encoder.steps.vectors.shape[1]
         k, deck = max(1, *(len(steps) for steps in places)), self.encoder.steps.vectors
@@ -153,7 +163,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
                 anchored = anchor_features(at, *_mentions(request, plan, at), len(request.clauses))
                 pairs[row, :m, :m] = np.concatenate([self.encoder.pairs(request, plan), anchored], -1)
         arrays = {"steps": steps, "wish": wish, "pairs": pairs, "real": real}
-        return Batch(
+        return PlanBatch(
             requests=tuple(requests),
             places=tuple(tuple(plan) for plan in places),
             where=tuple(tuple(at) for at in where),
@@ -164,7 +174,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         )
 
     def _where(
-        self, requests: Sequence[Request], places: Sequence[Sequence[int]], shown: Mapping[str, Tensor]
+        self, requests: Sequence[EncodedInstruction], places: Sequence[Sequence[int]], shown: Mapping[str, Tensor]
     ) -> list[list[int]]:
         """The clauses that steps come from, as far as is known by now."""
         if not any(places):
@@ -201,7 +211,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             found.append(at)
         return found
 
-    def forward(self, instructions: Sequence[str] | Batch) -> dict[str, Tensor]:
+    def forward(self, instructions: Sequence[str] | PlanBatch) -> dict[str, Tensor]:
         """Logits for instructions, on the steps that it chooses itself, or for a batch, on the steps given there.
 
         Returns:
@@ -213,11 +223,11 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             probabilities that the row must be done before the column; `value` (b,). `there` (b, c) and `real` (b, k) say what
             is no padding.
         """
-        batch = instructions if isinstance(instructions, Batch) else self._chosen(instructions)
+        batch = instructions if isinstance(instructions, PlanBatch) else self._chosen(instructions)
         read = self.read(batch.query)
         return {**self._nodes(batch, read), **self._steps(batch, read), "there": batch.there, "real": batch.real}
 
-    def score_workers(self, batch: Batch) -> WorkerScores:
+    def score_workers(self, batch: PlanBatch) -> WorkerScores:
         """Who should do each step of the plans in a batch, and what they are worth, with gradients."""
         found = self._steps(batch, self.read(batch.query))
         return WorkerScores(logits=found["model_selections"], real=batch.real, value=found["value"])
@@ -228,7 +238,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         """See `journeyman.learn.planner.loss.compute_supervised_loss`."""
         return compute_supervised_loss(outputs, targets, lambda_dag=lambda_dag)
 
-    def _nodes(self, batch: Batch, read: Tensor) -> dict[str, Tensor]:
+    def _nodes(self, batch: PlanBatch, read: Tensor) -> dict[str, Tensor]:
         match = torch.einsum("br,bcr->bc", self.ask(read), self.offer(batch.cards))
         judged = self.judge(torch.cat([batch.features, match[..., None]], -1))
         cut = torch.stack(
@@ -244,7 +254,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             "lengths": self.count(torch.cat([read, batch.lengths, cut], -1)) + torch.log(batch.lengths + 0.02),
         }
 
-    def _steps(self, batch: Batch, read: Tensor) -> dict[str, Tensor]:
+    def _steps(self, batch: PlanBatch, read: Tensor) -> dict[str, Tensor]:
         k = batch.steps.shape[1]
         known = self.know(torch.cat([batch.steps, batch.wish, read[:, None].expand(-1, k, -1)], -1))
         related = self.relate(batch.pairs)
@@ -268,12 +278,12 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             "value": self.worth(torch.cat([read, (known * weight).sum(1)], -1))[:, 0],
         }
 
-    def _chosen(self, instructions: Sequence[str]) -> Batch:
+    def _chosen(self, instructions: Sequence[str]) -> PlanBatch:
         """The batch of what the network itself would plan: its likeliest steps, in its likeliest order."""
         requests = self.encoder.encode(instructions)
         return self.batch(requests, [found.steps for found in self.draw(requests)])
 
-    def draw(self, requests: Sequence[Request], given: frozenset[str] | None = None) -> list[Decoded]:
+    def draw(self, requests: Sequence[EncodedInstruction], given: frozenset[str] | None = None) -> list[Decoded]:
         """The shapes of plans for requests. `given` are the types of what comes with each; `None` leaves that open.
 
         Raises:
@@ -297,7 +307,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             drawn.append(decode(steps, scores, cards, given))
         return drawn
 
-    def _choices(self, requests: Sequence[Request]) -> list[tuple[list[int], Floats]]:
+    def _choices(self, requests: Sequence[EncodedInstruction]) -> list[tuple[list[int], Floats]]:
         """The chosen steps of each request, and how likely each card of the deck is one."""
         with torch.no_grad():
             batch = self.batch(requests, [[] for _ in requests])
@@ -327,7 +337,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         return made
 
 
-def _shown(requests: Sequence[Request], deck: Floats) -> dict[str, Tensor]:
+def _shown(requests: Sequence[EncodedInstruction], deck: Floats) -> dict[str, Tensor]:
     """The parts of a batch that there are without a plan, by their names there."""
     b, d = len(requests), deck.shape[1]
     c, q = max(len(r.candidates) for r in requests), max(len(r.clauses) for r in requests)
@@ -342,20 +352,20 @@ def _shown(requests: Sequence[Request], deck: Floats) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _columns(request: Request, plan: Sequence[int]) -> list[int]:
+def _columns(request: EncodedInstruction, plan: Sequence[int]) -> list[int]:
     """Of each step, its card among the request's candidates; -1 where it is none of them."""
     at = np.searchsorted(request.candidates, plan).clip(max=len(request.candidates) - 1)
     return [int(column) if request.candidates[column] == place else -1 for column, place in zip(at, plan, strict=True)]
 
 
-def _mentions(request: Request, plan: Sequence[int], where: Sequence[int]) -> "tuple[Floats, np.ndarray]":
+def _mentions(request: EncodedInstruction, plan: Sequence[int], where: Sequence[int]) -> "tuple[Floats, np.ndarray]":
     """(k, k) twice: the share of the row's name that the column's clause has, and whether both are the same card."""
     columns = np.array(_columns(request, plan))
     named = request.spoken[np.array(where)][:, columns, NAMED].T * (columns >= 0)[:, None]
     return named, columns[:, None] == columns[None]
 
 
-def _model_inputs(models: Deck) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":
+def _model_inputs(models: CardEmbeddings) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":
     """(m, d + MODEL_FEATURES): the card's embedding, and price and time on a log scale, each with whether it is known."""
     said = np.array([_numbers(card) for card in models.cards], np.float32).reshape(len(models), MODEL_FEATURES)
     return np.concatenate([models.vectors, said], 1).astype(np.float32)

@@ -12,8 +12,8 @@ from torch import Tensor
 from journeyman.errors import InputError
 from journeyman.learn.planner import checkpoints
 from journeyman.learn.planner.gae import compute_gae
-from journeyman.learn.planner.replay import Chosen, Environment, Episode
-from journeyman.learn.planner.selector import ModelSelector, State, States
+from journeyman.learn.planner.replay import Chosen, Episode, PlanEnvironment
+from journeyman.learn.planner.selector import DecisionState, DecisionStates, ModelSelector
 
 _FILE = "ppo.safetensors"
 _MEANS = ("policy_loss", "value_loss", "entropy", "kl_to_prior", "approx_kl", "clip_fraction")
@@ -69,7 +69,7 @@ class PPOConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class PPOUpdate:
     """One batch, learned from."""
 
     update: int
@@ -89,14 +89,14 @@ class Update:
 
 
 def train(
-    environment: Environment,
+    environment: PlanEnvironment,
     selector: ModelSelector,
     config: PPOConfig,
     *,
     folder: Path | None = None,
     source: str = "",
-    heard: Callable[[Update], None] = lambda _: None,
-) -> tuple[Update, ...]:
+    heard: Callable[[PPOUpdate], None] = lambda _: None,
+) -> tuple[PPOUpdate, ...]:
     """Learn in place. With a folder every update is kept there, and one that was begun before goes on where it was.
 
     Chance is drawn by seed, update, episode and decision, and by nothing else. So a run that was killed and goes on ends with
@@ -134,10 +134,10 @@ def _batch(plans: int, config: PPOConfig, index: int) -> Sequence[int]:
     return made
 
 
-def _sampler(selector: ModelSelector, seed: int, update: int) -> Callable[[State], Chosen]:
+def _sampler(selector: ModelSelector, seed: int, update: int) -> Callable[[DecisionState], Chosen]:
     look = selector.frozen()
 
-    def choose(state: State) -> Chosen:
+    def choose(state: DecisionState) -> Chosen:
         log_probs, value = look(state)
         drawn = np.random.default_rng([seed, 2, update, state.episode, state.at]).random()
         reached = np.cumsum(np.exp(log_probs))
@@ -156,13 +156,13 @@ def _learn(
     *,
     update: int,
     played: int,
-) -> Update:
+) -> PPOUpdate:
     reward = float(np.mean([sum(step.reward for step in episode) for episode in episodes]))
     if not np.isfinite(reward):
         raise InputError("an episode's reward is not known, and nothing can be learned from that; learn by the utility")
     if not any(episodes):
         # Plans of tools alone: there was nothing to decide, so there is nothing to learn.
-        return Update(update=update, episodes=played, reward=reward, steps=0, **dict.fromkeys(_MEANS, 0.0))
+        return PPOUpdate(update=update, episodes=played, reward=reward, steps=0, **dict.fromkeys(_MEANS, 0.0))
     states, actions, old, advantages, returns = _flatten(episodes, config)
     found: list[dict[str, float]] = []
     for rows in _minibatches(len(states), config, update):
@@ -186,7 +186,7 @@ def _learn(
         optimizer.step()
     mean = {name: float(np.mean([one[name] for one in found])) for name in _MEANS}
     stopped = found[-1]["approx_kl"] > config.target_kl
-    return Update(update=update, episodes=played, reward=reward, steps=len(found) - stopped, **mean)
+    return PPOUpdate(update=update, episodes=played, reward=reward, steps=len(found) - stopped, **mean)
 
 
 def _minibatches(decisions: int, config: PPOConfig, update: int) -> Iterator[Tensor]:
@@ -196,7 +196,7 @@ def _minibatches(decisions: int, config: PPOConfig, update: int) -> Iterator[Ten
             yield torch.as_tensor(order[start : start + config.minibatch])
 
 
-def _flatten(episodes: Sequence[Episode], config: PPOConfig) -> tuple[States, Tensor, Tensor, Tensor, Tensor]:
+def _flatten(episodes: Sequence[Episode], config: PPOConfig) -> tuple[DecisionStates, Tensor, Tensor, Tensor, Tensor]:
     cut = [episode[: config.most_steps] for episode in episodes if episode]
     gains, returns = [], []
     for episode, played in zip(cut, (episode for episode in episodes if episode), strict=True):
@@ -210,7 +210,7 @@ def _flatten(episodes: Sequence[Episode], config: PPOConfig) -> tuple[States, Te
     # A batch in which all turned out alike has nothing to say, and must not be blown up to say it.
     standard = (gained - gained.mean()) / max(float(gained.std()), 1e-6)
     return (
-        States.of([step.state for step in steps]),
+        DecisionStates.of([step.state for step in steps]),
         torch.as_tensor([step.chosen.action for step in steps]),
         torch.as_tensor([step.chosen.log_prob for step in steps], dtype=torch.float32),
         torch.as_tensor(standard, dtype=torch.float32),
@@ -223,26 +223,26 @@ def _keep(
     selector: ModelSelector,
     optimizer: torch.optim.Optimizer,
     run: tuple[PPOConfig, str],
-    history: Sequence[Update],
+    history: Sequence[PPOUpdate],
 ) -> None:
     config, source = run
     tensors = {f"selector.{name}": value for name, value in selector.state_dict().items()}
     for place, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{place}.{name}": value for name, value in state.items()}
-    told = {"config": asdict(config), "source": source, "history": [asdict(update) for update in history]}
-    checkpoints.save(path, tensors, told)
+    metadata = {"config": asdict(config), "source": source, "history": [asdict(update) for update in history]}
+    checkpoints.save(path, tensors, metadata)
 
 
 def _resume(
     path: Path, selector: ModelSelector, optimizer: torch.optim.Optimizer, run: tuple[PPOConfig, str]
-) -> Sequence[Update]:
+) -> Sequence[PPOUpdate]:
     if not path.exists():
         return ()
     config, source = run
-    tensors, told = _read(path)
-    if told.get("source", "") != source:
+    tensors, metadata = _read(path)
+    if metadata.get("source", "") != source:
         raise InputError(f"{path} was begun from another planner or on other outcomes; name another folder, or give the same")
-    before, now = told["config"], asdict(config)
+    before, now = metadata["config"], asdict(config)
     # More episodes of the same run are no other run.
     if differs := sorted(name for name in now if name != "episodes" and before.get(name) != now[name]):
         raise InputError(f"{path} was begun with another {', '.join(differs)}; name another folder, or give the same")
@@ -258,7 +258,7 @@ def _resume(
             _, place, part = name.split(".")
             state.setdefault(int(place), {})[part] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return [Update(**update) for update in told["history"]]
+    return [PPOUpdate(**update) for update in metadata["history"]]
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -8,10 +8,10 @@ import torch
 
 from journeyman.embed.base import Embedder
 from journeyman.errors import PlanError
-from journeyman.learn.planner.cards import TYPE, Deck
+from journeyman.learn.planner.cards import TYPE, CardEmbeddings
 from journeyman.learn.planner.data import TrainingData
 from journeyman.learn.planner.decode import Decoded
-from journeyman.learn.planner.encode import Encoder, Request
+from journeyman.learn.planner.encode import EncodedInstruction, InstructionEncoder
 from journeyman.learn.planner.network import PlannerModel
 from journeyman.plan import Plan, Subtask
 from journeyman.policy import Card
@@ -88,9 +88,9 @@ class LearnedPlanner:
         old = self.model
         embedder: Embedder = old.encoder.embedder
         kinds = [card for card in old.encoder.steps.cards if card.kind == TYPE]
-        steps = Deck.of([*tools, *kinds], embedder) if tools else old.encoder.steps
-        encoder = Encoder(embedder, steps, old.encoder.memory)
-        new = PlannerModel(encoder, old.types, Deck.of(models, embedder) if models else old.models, old.config)
+        steps = CardEmbeddings.of([*tools, *kinds], embedder) if tools else old.encoder.steps
+        encoder = InstructionEncoder(embedder, steps, old.encoder.memory)
+        new = PlannerModel(encoder, old.types, CardEmbeddings.of(models, embedder) if models else old.models, old.config)
         new.load_state_dict(old.state_dict())
         for name in PlannerModel.TUNED:
             setattr(new, name, getattr(old, name))
@@ -98,7 +98,9 @@ class LearnedPlanner:
         return new
 
 
-def assemble(model: PlannerModel, requests: Sequence[Request], drawn: Sequence[Decoded], *, hires: bool = False) -> list[Plan]:
+def assemble(
+    model: PlannerModel, requests: Sequence[EncodedInstruction], drawn: Sequence[Decoded], *, hires: bool = False
+) -> list[Plan]:
     """Shapes as plans: each step with what it is told, its type, and who does it."""
     with torch.no_grad():
         batch = model.batch(requests, [shape.steps for shape in drawn])
@@ -124,7 +126,10 @@ def _tool_kinds(model: PlannerModel, places: Sequence[Sequence[int]]) -> torch.T
 
 
 def _assembled(
-    model: PlannerModel, request: Request, shape: Decoded, chosen: "tuple[tuple[int, ...], np.ndarray, np.ndarray | None]"
+    model: PlannerModel,
+    request: EncodedInstruction,
+    shape: Decoded,
+    chosen: "tuple[tuple[int, ...], np.ndarray, np.ndarray | None]",
 ) -> Plan:
     where, types, workers = chosen
     steps = model.encoder.steps

@@ -15,7 +15,7 @@ from journeyman.errors import InputError
 from journeyman.learn.planner import checkpoints, files
 from journeyman.learn.planner.network import PlannerModel
 from journeyman.learn.planner.predict import LearnedPlanner
-from journeyman.learn.planner.selector import ModelSelector, State
+from journeyman.learn.planner.selector import DecisionState, ModelSelector
 from journeyman.plan import Plan
 from journeyman.policy import Card
 
@@ -28,7 +28,7 @@ _BLOCK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class PlanFeatures:
     """A plan as phase 1 sees it: what a policy of workers knows before anything is done."""
 
     nodes: NDArray[np.float32]
@@ -37,16 +37,16 @@ class Seen:
     """(subtasks, m), log-probabilities of the models."""
 
 
-def see(model: PlannerModel, plan: Plan) -> Seen:
+def features_of_plan(model: PlannerModel, plan: Plan) -> PlanFeatures:
     """The plan's subtasks with their prior; zeros where phase 1 learned nothing of who does what.
 
     Raises:
         InputError: A subtask has a tool or type that is not among the model's cards.
     """
-    return see_all(model, [plan])[0]
+    return features_of_plans(model, [plan])[0]
 
 
-def see_all(model: PlannerModel, plans: Sequence[Plan]) -> list[Seen]:
+def features_of_plans(model: PlannerModel, plans: Sequence[Plan]) -> list[PlanFeatures]:
     """Many at once, at less cost than one by one."""
     hires, made = files.hires(model.encoder.memory), []
     for start in range(0, len(plans), _BLOCK):
@@ -56,7 +56,7 @@ def see_all(model: PlannerModel, plans: Sequence[Plan]) -> list[Seen]:
             priors = torch.log_softmax(model.score_workers(batch).logits, -1).numpy()
         for row, places in enumerate(batch.places):
             prior = priors[row, : len(places)] if hires else np.zeros_like(priors[row, : len(places)])
-            made.append(Seen(nodes=_SCALE * model.encoder.steps.vectors[list(places)], prior=prior))
+            made.append(PlanFeatures(nodes=_SCALE * model.encoder.steps.vectors[list(places)], prior=prior))
     return made
 
 
@@ -87,12 +87,14 @@ class ReinforcedPlanner:
 
     def chances(self, model: PlannerModel, plan: Plan) -> NDArray[np.float64]:
         """With what probability each model does each subtask, shape (subtasks, m)."""
-        seen = see(model, plan)
+        seen = features_of_plan(model, plan)
         selector = self.selector
         if selector.cards.shape != model.model_cards.shape or not torch.equal(selector.cards, model.model_cards):
             selector = dealt(selector, model)
         allowed = np.ones(len(model.models), np.bool_)
-        states = [State(node=node, prior=prior, allowed=allowed) for node, prior in zip(seen.nodes, seen.prior, strict=True)]
+        states = [
+            DecisionState(node=node, prior=prior, allowed=allowed) for node, prior in zip(seen.nodes, seen.prior, strict=True)
+        ]
         found: NDArray[np.float64] = selector.probabilities(states)
         return found
 
@@ -113,10 +115,10 @@ def save(path: Path, phase1: Path, selector: ModelSelector, about: Mapping[str, 
         phase1: The file that reinforcement started from.
         about: What is said of the training, for people.
     """
-    tensors, said = checkpoints.load(checkpoints.resolve(phase1))
+    tensors, metadata = checkpoints.load(checkpoints.resolve(phase1))
     kept = {name: value for name, value in tensors.items() if not name.startswith(("optimizer.", _PREFIX))}
     learned = {f"{_PREFIX}{name}": value for name, value in selector.state_dict().items()}
-    checkpoints.save(path, {**kept, **learned}, {**said, "reinforced": dict(about)})
+    checkpoints.save(path, {**kept, **learned}, {**metadata, "reinforced": dict(about)})
 
 
 def load(path: Path, embedder: Embedder) -> LearnedPlanner | ReinforcedPlanner:
@@ -130,14 +132,14 @@ def load(path: Path, embedder: Embedder) -> LearnedPlanner | ReinforcedPlanner:
 
 
 def restore(
-    tensors: Mapping[str, Tensor], said: Mapping[str, Any], embedder: Embedder, where: str
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], embedder: Embedder, where: str
 ) -> LearnedPlanner | ReinforcedPlanner:
     """The planner of a file that is read already, as `checkpoints.load` gives it.
 
     Raises:
         InputError: It is none, or learned with another embedder.
     """
-    planner = files.planner_of(tensors, said, embedder, where)
+    planner = files.planner_of(tensors, metadata, embedder, where)
     learned = {name.removeprefix(_PREFIX): value for name, value in tensors.items() if name.startswith(_PREFIX)}
     return ReinforcedPlanner(planner, _selector(learned, where)) if learned else planner
 

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from journeyman.errors import InputError
 from journeyman.evaluation import Evaluation, Pair
-from journeyman.learn.planner.selector import State
+from journeyman.learn.planner.selector import DecisionState
 from journeyman.optimizers.outcome_table import Table
 from journeyman.plan import Plan
-from journeyman.rewards.utility import Reward, Runs, Utility, total
+from journeyman.rewards.utility import RunReward, Runs, Utility, total
 from journeyman.stats import Floats
 
 
@@ -28,14 +28,14 @@ class Chosen:
     """What the policy expects from here on."""
 
 
-Choose = Callable[[State], Chosen]
+Choose = Callable[[DecisionState], Chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One decision, and what followed it."""
 
-    state: State
+    state: DecisionState
     chosen: Chosen
     reward: float
 
@@ -44,7 +44,7 @@ Episode = tuple[Step, ...]
 """The decisions of one plan, in the plan's order."""
 
 
-class Environment(Protocol):
+class PlanEnvironment(Protocol):
     """Carries plans out with the workers that a policy chooses."""
 
     @property
@@ -75,7 +75,7 @@ class TableReplay:
 
     @classmethod
     def of(
-        cls, table: Table, vectors: ArrayLike, reward: Reward, *, prior: ArrayLike | None = None, allowed: Sequence[str] = ()
+        cls, table: Table, vectors: ArrayLike, reward: RunReward, *, prior: ArrayLike | None = None, allowed: Sequence[str] = ()
     ) -> "TableReplay":
         """Rows that nobody was asked are left out.
 
@@ -110,8 +110,10 @@ class TableReplay:
     def __len__(self) -> int:
         return len(self.table)
 
-    def state(self, row: int, episode: int = 0) -> State:
-        return State(node=self.vectors[row], prior=self.prior[row], allowed=np.isfinite(self.worth[row]), episode=episode)
+    def state(self, row: int, episode: int = 0) -> DecisionState:
+        return DecisionState(
+            node=self.vectors[row], prior=self.prior[row], allowed=np.isfinite(self.worth[row]), episode=episode
+        )
 
     def episodes(self, which: Sequence[int], choose: Choose) -> Sequence[Episode]:
         made = []
@@ -122,7 +124,7 @@ class TableReplay:
         return made
 
 
-def worths(table: Table, reward: Reward) -> Floats:
+def worths(table: Table, reward: RunReward) -> Floats:
     """What each outcome is worth, shape (n, m); NaN where it is not known."""
     asked = np.isfinite(table.success)
     found = np.full(table.success.shape, np.nan)
@@ -181,7 +183,7 @@ class PlanReplay:
             parents = [success[parent] for parent in subtask.after]
             left = 1.0 if not self.budget else max(0.0, 1 - spent / self.budget)
             extra = np.asarray([np.mean(parents) if parents else 1.0, at / len(subtasks), left], np.float32)
-            state = State(
+            state = DecisionState(
                 node=np.concatenate([recorded.nodes[at], extra]),
                 prior=recorded.prior[at],
                 allowed=np.isfinite(recorded.success[at]),
@@ -254,6 +256,6 @@ def always(table: Table, worker: str) -> Floats:
     return np.tile(np.asarray([float(name == worker) for name in table.workers]), (len(table), 1))
 
 
-def best_single(table: Table, reward: Reward) -> str:
+def best_single(table: Table, reward: RunReward) -> str:
     """Who is worth most on average, of those that were asked."""
     return table.workers[int(np.nanargmax(np.nanmean(worths(table, reward), axis=0)))]

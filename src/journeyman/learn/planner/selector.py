@@ -20,7 +20,7 @@ _NOBODY = "a subtask has no worker that is allowed; allow at least one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class DecisionState:
     """Where one decision stands: a subtask that needs a worker."""
 
     node: NDArray[np.float32]
@@ -35,7 +35,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class States:
+class DecisionStates:
     """n of them."""
 
     node: Tensor
@@ -43,7 +43,7 @@ class States:
     allowed: Tensor
 
     @classmethod
-    def of(cls, states: Sequence[State], dtype: torch.dtype = torch.float32) -> "States":
+    def of(cls, states: Sequence[DecisionState], dtype: torch.dtype = torch.float32) -> "DecisionStates":
         return cls(
             node=torch.as_tensor(np.stack([state.node for state in states]), dtype=dtype),
             prior=torch.as_tensor(np.stack([state.prior for state in states]), dtype=dtype),
@@ -53,8 +53,8 @@ class States:
     def __len__(self) -> int:
         return len(self.node)
 
-    def take(self, rows: Tensor) -> "States":
-        return States(node=self.node[rows], prior=self.prior[rows], allowed=self.allowed[rows])
+    def take(self, rows: Tensor) -> "DecisionStates":
+        return DecisionStates(node=self.node[rows], prior=self.prior[rows], allowed=self.allowed[rows])
 
 
 class ModelSelector(nn.Module):  # type: ignore[misc]
@@ -82,7 +82,7 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
 
-    def logits(self, states: States) -> Tensor:
+    def logits(self, states: DecisionStates) -> Tensor:
         """Log-probabilities, shape (n, m); those of workers that are not allowed are about -1e9.
 
         Raises:
@@ -93,14 +93,14 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
         gained = torch.tanh(self.ask(states.node)) @ self.offer(self.cards).T / math.sqrt(self.width)
         return torch.log_softmax((states.prior + gained).masked_fill(~states.allowed, _NEVER), dim=-1)
 
-    def values(self, states: States) -> Tensor:
+    def values(self, states: DecisionStates) -> Tensor:
         """What is expected from here on, shape (n,)."""
         expected: Tensor = self.value(torch.tanh(self.hidden(states.node))).squeeze(-1)
         return expected
 
     def compute_loss(  # noqa: PLR0913 - the documented signature
         self,
-        states: States,
+        states: DecisionStates,
         actions: ArrayLike | Tensor,
         old_log_probs: ArrayLike | Tensor,
         advantages: ArrayLike | Tensor,
@@ -145,13 +145,13 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
             "ratio": ratio.detach(),
         }
 
-    def probabilities(self, states: Sequence[State]) -> Floats:
+    def probabilities(self, states: Sequence[DecisionState]) -> Floats:
         """Of each worker, shape (n, m)."""
         with torch.no_grad():
-            made: Floats = self.logits(States.of(states, self.cards.dtype)).exp().double().numpy()
+            made: Floats = self.logits(DecisionStates.of(states, self.cards.dtype)).exp().double().numpy()
         return made
 
-    def frozen(self) -> Callable[[State], tuple[Floats, float]]:
+    def frozen(self) -> Callable[[DecisionState], tuple[Floats, float]]:
         """Log-probabilities, shape (m,), and the value of one state, with the weights as they are now.
 
         The same as `logits` and `values` without what a tensor costs: a tenth of the time for one decision.
@@ -159,7 +159,7 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
         weights = {name: value.detach().numpy().astype(np.float64) for name, value in self.state_dict().items()}
         offers = (weights["cards"] @ weights["offer.weight"].T + weights["offer.bias"]) / math.sqrt(self.width)
 
-        def look(state: State) -> tuple[Floats, float]:
+        def look(state: DecisionState) -> tuple[Floats, float]:
             if not state.allowed.any():
                 raise InputError(_NOBODY)
             gained = offers @ np.tanh(weights["ask.weight"] @ state.node + weights["ask.bias"])
@@ -170,7 +170,7 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
 
         return look
 
-    def look(self, state: State) -> tuple[Floats, float]:
+    def look(self, state: DecisionState) -> tuple[Floats, float]:
         """Log-probabilities, shape (m,), and the value of one state."""
         return self.frozen()(state)
 

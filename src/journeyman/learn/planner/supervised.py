@@ -22,11 +22,11 @@ from journeyman.learn.planner import checkpoints, files
 from journeyman.learn.planner.augment import augmented
 from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.data import TrainingData, dumps, split
-from journeyman.learn.planner.encode import LONGEST, Request
+from journeyman.learn.planner.encode import LONGEST, EncodedInstruction
 from journeyman.learn.planner.loss import PADDING, compute_supervised_loss, outcome_weights
 from journeyman.learn.planner.memory import ancestors, group_of, succeeded
-from journeyman.learn.planner.metrics import Agreement, mean_agreement
-from journeyman.learn.planner.network import Batch, NetworkConfig, PlannerModel
+from journeyman.learn.planner.metrics import PlanAgreement, mean_agreement
+from journeyman.learn.planner.network import NetworkConfig, PlanBatch, PlannerModel
 from journeyman.learn.planner.predict import assemble
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class SupervisedResult:
     """A phase 1 that came to its end."""
 
     model: PlannerModel
@@ -96,7 +96,7 @@ class Trained:
     """What it learned from, validation left out; its memory."""
     epochs: tuple[Epoch, ...]
     best: Path
-    validation: Agreement
+    validation: PlanAgreement
     """Of the best checkpoint, with the blend chosen there."""
 
 
@@ -108,7 +108,7 @@ class _Prepared:
     """Examples as the network sees them."""
 
     examples: tuple[Example, ...]
-    requests: tuple[Request, ...]
+    requests: tuple[EncodedInstruction, ...]
     places: tuple[tuple[int, ...], ...]
     weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
 
@@ -124,7 +124,7 @@ def train(
     *,
     resume: bool = False,
     progress: Progress | None = None,
-) -> Trained:
+) -> SupervisedResult:
     """Train on the examples; `phase1_last` and `phase1_best` come to lie in the folder.
 
     Raises:
@@ -220,7 +220,7 @@ class _Run:
         targets = targets_of(self.model, batch, examples, prepared.weights[list(rows)])
         return compute_supervised_loss(self.model(batch), targets, lambda_dag=self.config.lambda_dag)
 
-    def _validate(self) -> tuple[float, Agreement]:
+    def _validate(self) -> tuple[float, PlanAgreement]:
         self.model.eval()
         with torch.no_grad():
             rows = range(len(self.validate_on))
@@ -230,34 +230,34 @@ class _Run:
             raise InputError(f"the loss is no number after epoch {len(self.epochs) + 1}; a smaller learning rate may help")
         return float(np.mean(found)), self._agreement()
 
-    def _agreement(self) -> Agreement:
+    def _agreement(self) -> PlanAgreement:
         requests = [replace(request, pairs={}) for request in self.validate_on.requests]
         plans = assemble(self.model, requests, self.model.draw(requests))
         return mean_agreement(plans, [example.plan for example in self.validate_on.examples])
 
     def _save(self, path: Path, *, resumable: bool = False) -> None:
-        tensors, said = files.contents(self.model, self.training)
+        tensors, metadata = files.contents(self.model, self.training)
         if resumable:
             tensors |= checkpoints.optimizer_tensors(self.model, self.optimizer)
-            said |= {"scheduler": _plain(self.scheduler.state_dict())}
-        said |= {"epochs": [asdict(epoch) for epoch in self.epochs], "config": self._config()}
-        checkpoints.save(path, tensors, said)
+            metadata |= {"scheduler": _plain(self.scheduler.state_dict())}
+        metadata |= {"epochs": [asdict(epoch) for epoch in self.epochs], "config": self._config()}
+        checkpoints.save(path, tensors, metadata)
 
     def _config(self) -> dict[str, Any]:
         return asdict(replace(self.config, epochs=0)) | {"examples": self.digest}
 
     def resume(self) -> None:
-        tensors, said = checkpoints.load(self.last)
-        if said.get("config") != self._config():
+        tensors, metadata = checkpoints.load(self.last)
+        if metadata.get("config") != self._config():
             raise InputError(f"{self.last} is of a training with other examples or settings; train in another folder")
         checkpoints.load_model(self.model, tensors)
         checkpoints.load_optimizer(self.model, self.optimizer, tensors)
-        self.scheduler.load_state_dict(said["scheduler"])
-        for group, rate in zip(self.optimizer.param_groups, said["scheduler"]["_last_lr"], strict=True):
+        self.scheduler.load_state_dict(metadata["scheduler"])
+        for group, rate in zip(self.optimizer.param_groups, metadata["scheduler"]["_last_lr"], strict=True):
             group["lr"] = rate
-        self.epochs = [Epoch(**epoch) for epoch in said["epochs"]]
+        self.epochs = [Epoch(**epoch) for epoch in metadata["epochs"]]
 
-    def close(self) -> Trained:
+    def close(self) -> SupervisedResult:
         """The best checkpoint, with the share of the memory that serves best on validation."""
         checkpoints.load_model(self.model, checkpoints.load(self.best)[0])
         self.model.eval()
@@ -267,7 +267,7 @@ class _Run:
         # Nothing is trained any more, so what was validated on may be remembered as well.
         self.model.encoder = files.encoder_of(self.everything, self.embedder, self.model.encoder.steps)
         self._save(self.best)
-        return Trained(
+        return SupervisedResult(
             model=self.model,
             training=self.training,
             epochs=tuple(self.epochs),
@@ -275,7 +275,7 @@ class _Run:
             validation=found,
         )
 
-    def _tuned(self, name: str, values: Sequence[float]) -> Agreement:
+    def _tuned(self, name: str, values: Sequence[float]) -> PlanAgreement:
         """Set what serves best on validation; the first of several that serve as well."""
         found = []
         for value in values:
@@ -287,7 +287,7 @@ class _Run:
 
 
 def targets_of(
-    model: PlannerModel, batch: Batch, examples: Sequence[Example], weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+    model: PlannerModel, batch: PlanBatch, examples: Sequence[Example], weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
 ) -> dict[str, Tensor]:
     """What `compute_supervised_loss` compares a batch's outputs with."""
     b, c = batch.there.shape

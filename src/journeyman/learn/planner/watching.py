@@ -11,7 +11,7 @@ from journeyman.errors import MissingExtra
 from journeyman.learn.planner.supervised import Epoch, Progress
 
 
-class Watcher(Protocol):
+class MetricsWriter(Protocol):
     def add(self, epoch: Epoch) -> None: ...
 
     def close(self) -> None: ...
@@ -51,20 +51,20 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-def watchers(folder: Path, *, wandb: bool = False) -> list[Watcher]:
+def watchers(folder: Path, *, wandb: bool = False) -> list[MetricsWriter]:
     """TensorBoard where it is installed, and Weights & Biases where it is asked for.
 
     Raises:
         MissingExtra: It is asked for and not installed.
     """
     # The one that may be missing first, so that nothing is left open.
-    made: list[Watcher] = [WeightsAndBiases(folder)] if wandb else []
+    made: list[MetricsWriter] = [WeightsAndBiases(folder)] if wandb else []
     with suppress(ModuleNotFoundError):
         made.append(TensorBoard(folder / "tensorboard"))
     return made
 
 
-def told(watching: Sequence[Watcher], progress: Progress | None = None) -> Progress:
+def told(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
     """All of them told of each epoch, as the callback that `train` takes."""
 
     def tell(epoch: Epoch) -> None:

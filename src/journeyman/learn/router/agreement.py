@@ -21,7 +21,7 @@ Answers = NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class AnswerAgreement:
     """What has to be known of workers to judge their answers together."""
 
     skill: tuple[float, ...]
@@ -73,7 +73,7 @@ class Agreement:
         return max(1 / self.chance + 1 - different, 1.0)
 
 
-def learn(answers: Answers, success: Floats) -> Agreement:
+def learn(answers: Answers, success: Floats) -> AnswerAgreement:
     """Skills and chance from rows that were judged.
 
     Args:
@@ -89,4 +89,4 @@ def learn(answers: Answers, success: Floats) -> Agreement:
         both = wrong[:, one, None] & wrong[:, one + 1 :]
         pairs += int(both.sum())
         same += int((both & (answers[:, one, None] == answers[:, one + 1 :])).sum())
-    return Agreement(skill=tuple(skill.tolist()), chance=(same + 1) / (pairs + 4))
+    return AnswerAgreement(skill=tuple(skill.tolist()), chance=(same + 1) / (pairs + 4))

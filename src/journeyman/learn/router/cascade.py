@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.errors import InputError
-from journeyman.learn.router.agreement import Agreement, Answers
+from journeyman.learn.router.agreement import AnswerAgreement, Answers
 from journeyman.stats import Floats
 
 NEVER = 2.0
@@ -24,7 +24,7 @@ _SWEEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class RecordedAnswers:
     """What m workers answered to n requests, as far as it was recorded."""
 
     workers: tuple[str, ...]
@@ -36,10 +36,10 @@ class Recorded:
     seconds: Floats | None = None
     """(n, m)"""
 
-    def take(self, rows: NDArray[np.int64]) -> "Recorded":
+    def take(self, rows: NDArray[np.int64]) -> "RecordedAnswers":
         """Some of the requests."""
         seconds = None if self.seconds is None else self.seconds[rows]
-        return Recorded(
+        return RecordedAnswers(
             workers=self.workers, answers=self.answers[rows], success=self.success[rows], cost=self.cost[rows], seconds=seconds
         )
 
@@ -77,18 +77,18 @@ class Ladder:
         return np.asarray(reached.argmax(axis=1), np.int64)
 
 
-def by_agreement(recorded: Recorded, order: Sequence[int], agreement: Agreement) -> Stages:
+def by_agreement(recorded: RecordedAnswers, order: Sequence[int], agreement: AnswerAgreement) -> Stages:
     """The answer that most speaks for, and the probability that it is right.
 
     `order` are columns of what was recorded, and `agreement` has the skills of all of them.
     """
     columns = list(order)
-    asked = Agreement(skill=tuple(agreement.skill[column] for column in columns), chance=agreement.chance)
+    asked = AnswerAgreement(skill=tuple(agreement.skill[column] for column in columns), chance=agreement.chance)
     leaders, score = asked.judge_all(recorded.answers[:, columns])
     return _stages(recorded, columns, leaders, score)
 
 
-def by_scores(recorded: Recorded, order: Sequence[int], scores: Floats) -> Stages:
+def by_scores(recorded: RecordedAnswers, order: Sequence[int], scores: Floats) -> Stages:
     """The answer that a verifier liked best so far; `scores` are (n, m), 0 to 1, of each answer alone."""
     columns = list(order)
     liked = scores[:, columns]
@@ -97,7 +97,7 @@ def by_scores(recorded: Recorded, order: Sequence[int], scores: Floats) -> Stage
     return _stages(recorded, columns, leaders, best)
 
 
-def _stages(recorded: Recorded, columns: list[int], leaders: NDArray[np.int64], score: Floats) -> Stages:
+def _stages(recorded: RecordedAnswers, columns: list[int], leaders: NDArray[np.int64], score: Floats) -> Stages:
     seconds = np.zeros_like(recorded.cost) if recorded.seconds is None else recorded.seconds
     return Stages(
         score=score,
@@ -146,7 +146,7 @@ def _best_threshold(scores: Floats, gains: Floats) -> float:
 
 
 def search(
-    recorded: Recorded, agreement: Agreement, *, cost: float, seconds: float = 0.0, longest: int = 4, beam: int = 8
+    recorded: RecordedAnswers, agreement: AnswerAgreement, *, cost: float, seconds: float = 0.0, longest: int = 4, beam: int = 8
 ) -> tuple[Ladder, float]:
     """The cascade by agreement that is worth the most on these rows, and its mean worth there.
 

@@ -2,7 +2,7 @@
 
 Prices, weights and limits enter here and nowhere else, so a new price or objective needs no training. A budget for the mean is
 kept by a dual variable, the successes that a dollar is worth beyond the objective's own weight: tuned by bisection on logged
-forecasts (`tuned_dual`), and carried on request by request in service (`Budget`).
+forecasts (`tuned_dual`), and carried on request by request in service (`OnlineBudget`).
 
 Where two workers are equally good the cheaper is taken, then the first by name: the order in which they come plays no part.
 """
@@ -32,7 +32,7 @@ _Weights = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Selection:
     """One choice."""
 
     worker: str
@@ -44,7 +44,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class OnlineBudget:
     """A mean cost that is kept in service, whatever comes: an online knapsack.
 
     Two things keep it. The dual rises when a request cost more than its share and falls when it cost less (dual mirror descent
@@ -69,7 +69,7 @@ class Budget:
         """US dollars that the next request may cost."""
         return self.share * (self.asked + 1 + self.ahead) - self.spent
 
-    def after(self, cost: float) -> "Budget":
+    def after(self, cost: float) -> "OnlineBudget":
         """What is left when a request has cost that many dollars."""
         over = (cost / self.share - 1) if self.share else 0.0
         dual = max(0.0, self.dual + self.step * over / self.share) if self.share else self.dual
@@ -77,7 +77,7 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
+class BatchDecision:
     """n choices."""
 
     forecasts: Forecasts
@@ -91,7 +91,7 @@ class Decision:
         column = int(self.chosen[at])
         return self.forecasts.workers[column] if column >= 0 else None
 
-    def verdict(self, at: int) -> Verdict:
+    def verdict(self, at: int) -> Selection:
         """The choice for one request with its reason."""
         return decide_one(row(self.forecasts, at), self.objective, dual=self.dual)
 
@@ -107,7 +107,7 @@ def row(forecasts: Forecasts, at: int) -> tuple[Forecast, ...]:
     )
 
 
-def decide(forecasts: Forecasts, objective: Objective, *, dual: float | None = None) -> Decision:
+def decide(forecasts: Forecasts, objective: Objective, *, dual: float | None = None) -> BatchDecision:
     """The best worker for each request.
 
     Args:
@@ -118,7 +118,7 @@ def decide(forecasts: Forecasts, objective: Objective, *, dual: float | None = N
     """
     scene = _Scene.of(forecasts, objective)
     price = (_tuned(scene) if objective.max_cost is not None else 0.0) if dual is None else dual
-    return Decision(forecasts=forecasts, objective=objective, chosen=scene.chosen(price), dual=price)
+    return BatchDecision(forecasts=forecasts, objective=objective, chosen=scene.chosen(price), dual=price)
 
 
 def tuned_dual(forecasts: Forecasts, objective: Objective) -> float:
@@ -216,12 +216,14 @@ def _tuned(scene: _Scene) -> float:
     return high
 
 
-def decide_one(forecasts: Sequence[Forecast], objective: Objective, *, dual: float = 0.0, left: float | None = None) -> Verdict:
+def decide_one(
+    forecasts: Sequence[Forecast], objective: Objective, *, dual: float = 0.0, left: float | None = None
+) -> Selection:
     """The best worker for one request: the same choice as `decide`, without arrays.
 
     Args:
-        dual: Successes that a dollar is worth beyond the objective's own weight: `Budget.dual` in service.
-        left: US dollars that this request may cost: `Budget.left` in service.
+        dual: Successes that a dollar is worth beyond the objective's own weight: `OnlineBudget.dual` in service.
+        left: US dollars that this request may cost: `OnlineBudget.left` in service.
     """
     weights, priced = objective.weights, objective.money_counts and not objective.unpriced
     able = [forecast for forecast in forecasts if _able(forecast, objective, weights, priced=priced)]
@@ -235,10 +237,10 @@ def decide_one(forecasts: Sequence[Forecast], objective: Objective, *, dual: flo
         short, score = _score(forecast, cost or 0.0, objective, weights, dual)
         ranked.append((short, -score, _UNPRICED if cost is None else cost, forecast.worker, forecast))
     if not ranked:
-        return Verdict(worker="", utility=math.nan, reason=_nobody(forecasts, objective, left))
+        return Selection(worker="", utility=math.nan, reason=_nobody(forecasts, objective, left))
     best = min(ranked)
     ranked.remove(best)
-    return Verdict(worker=best[3], utility=-best[1], reason=_reason(best, min(ranked) if ranked else None, objective, dual))
+    return Selection(worker=best[3], utility=-best[1], reason=_reason(best, min(ranked) if ranked else None, objective, dual))
 
 
 def _able(forecast: Forecast, objective: Objective, weights: _Weights, *, priced: bool) -> bool:
@@ -277,13 +279,13 @@ def _reason(
         floor = f"{objective.min_quality:.3g}"
         why = f": nobody reaches {floor}, and it comes nearest" if short else f": the least that reaches {floor}"
     price = f"; a dollar counts {objective.weights[0] + dual:.3g} successes to keep the budget" if dual else ""
-    said = f"{name} ({_said(forecast)}, utility {-best[1]:.3f}){why}"
+    text = f"{name} ({_described(forecast)}, utility {-best[1]:.3f}){why}"
     if second is None:
-        return f"{said}; nobody else may be chosen{price}"
-    return f"{said}; next is {second[3]} ({_said(second[4])}, utility {-second[1]:.3f}){price}"
+        return f"{text}; nobody else may be chosen{price}"
+    return f"{text}; next is {second[3]} ({_described(second[4])}, utility {-second[1]:.3f}){price}"
 
 
-def _said(forecast: Forecast) -> str:
+def _described(forecast: Forecast) -> str:
     cost = "price unknown" if forecast.cost is None else f"${forecast.cost:.3g}"
     return f"{forecast.success:.3f} likely right, {cost}" + ("" if forecast.p95 is None else f", p95 {forecast.p95:.3g} s")
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from journeyman.errors import InputError
 from journeyman.io.jsonl import iter_jsonl
-from journeyman.optimizers.outcome_table import Row
+from journeyman.optimizers.outcome_table import OutcomeRow
 from journeyman.policy import Choice, Ending, Forecast, Outcome
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _MARK = b'"decision"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class LoggedDecision:
     """One choice that was made, and what became of it as far as that is known."""
 
     id: str
@@ -95,20 +95,20 @@ class DecisionLog:
             raise InputError(f"{self.path} cannot be written to: {error.strerror}; name another file of decisions") from None
 
 
-def read(path: Path) -> tuple[Decision, ...]:
+def read(path: Path) -> tuple[LoggedDecision, ...]:
     """The decisions in a file, oldest first. Half a line, left by one who was killed, is left out and told in the log.
 
     Raises:
         InputError: The file is not there, or a whole line is no decision.
     """
-    found: dict[str, Decision] = {}
+    found: dict[str, LoggedDecision] = {}
 
     def half(where: str, _: str) -> None:
         log.warning("%s is half a line, and left out", where)
 
     for line in iter_jsonl(path, json.loads, missing="name a log of decisions", bad=half):
         try:
-            _take(found, line.value)
+            _add(found, line.value)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{line.where}: no decision ({error}); name a log of decisions, or mend the line") from None
     return tuple(found.values())
@@ -123,10 +123,10 @@ def is_log(path: Path) -> bool:
         return False
 
 
-def rows(decisions: Iterable[Decision]) -> tuple[Row, ...]:
+def rows(decisions: Iterable[LoggedDecision]) -> tuple[OutcomeRow, ...]:
     """Decisions whose outcome and text are known, as rows to learn from: one worker each, with the propensity."""
     return tuple(
-        Row(
+        OutcomeRow(
             id=each.id,
             request=each.request,
             type=each.type,
@@ -149,36 +149,36 @@ def _ended(handle: int) -> bool:
     return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
 
 
-def _take(found: dict[str, Decision], told: Mapping[str, Any]) -> None:
-    if "outcome_of" in told:
-        id = told["outcome_of"]
+def _add(found: dict[str, LoggedDecision], payload: Mapping[str, Any]) -> None:
+    if "outcome_of" in payload:
+        id = payload["outcome_of"]
         if id in found:
-            found[id] = replace(found[id], outcome=_outcome(told))
+            found[id] = replace(found[id], outcome=_outcome(payload))
         return
-    choice = _choice(told)
-    found[told["decision"]] = Decision(
-        id=told["decision"],
-        at=datetime.fromisoformat(told["at"]),
+    choice = _choice(payload)
+    found[payload["decision"]] = LoggedDecision(
+        id=payload["decision"],
+        at=datetime.fromisoformat(payload["at"]),
         choice=choice,
-        digest=told["digest"],
-        request=told.get("request"),
-        type=told.get("type", "general"),
-        session=told.get("session"),
+        digest=payload["digest"],
+        request=payload.get("request"),
+        type=payload.get("type", "general"),
+        session=payload.get("session"),
     )
 
 
-def _choice(told: Mapping[str, Any]) -> Choice:
-    known = {field.name: told[field.name] for field in fields(Choice) if field.name in told}
-    known["forecasts"] = tuple(Forecast(**each) for each in told.get("forecasts", ()))
-    choice = Choice(**{**known, "candidates": tuple(told["candidates"])})
+def _choice(payload: Mapping[str, Any]) -> Choice:
+    known = {field.name: payload[field.name] for field in fields(Choice) if field.name in payload}
+    known["forecasts"] = tuple(Forecast(**each) for each in payload.get("forecasts", ()))
+    choice = Choice(**{**known, "candidates": tuple(payload["candidates"])})
     if choice.worker not in choice.candidates or not 0 < choice.propensity <= 1:
         raise ValueError(f"worker {choice.worker!r} with propensity {choice.propensity} was not among its candidates")
     return choice
 
 
-def _outcome(told: Mapping[str, Any]) -> Outcome:
-    known = {field.name: told[field.name] for field in fields(Outcome) if field.name in told}
-    outcome = Outcome(**{**known, "ending": Ending(told.get("ending", Ending.UNJUDGED))})
+def _outcome(payload: Mapping[str, Any]) -> Outcome:
+    known = {field.name: payload[field.name] for field in fields(Outcome) if field.name in payload}
+    outcome = Outcome(**{**known, "ending": Ending(payload.get("ending", Ending.UNJUDGED))})
     if outcome.success is not None and not 0 <= outcome.success <= 1:
         raise ValueError(f"its success is {outcome.success!r}, and must be between 0 and 1, or null")
     if any(amount is not None and not 0 <= amount < math.inf for amount in (outcome.cost, outcome.seconds)):

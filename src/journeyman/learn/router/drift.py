@@ -19,7 +19,7 @@ _FRACTIONS = (0.1, 0.5)
 """Stakes, as fractions of what a bettor may lose: the small one finds a small change, the large one a large change sooner."""
 
 
-class Watch:
+class ShiftDetector:
     """Numbers between 0 and 1 whose mean should not pass `allowed`."""
 
     def __init__(self, allowed: float, rate: float = 1e-4) -> None:
@@ -61,9 +61,9 @@ class Drift:
         """
         self.familiar = familiar
         self._slack = slack
-        self.unfamiliar = Watch(min(0.9, 3 * unfamiliar + 0.05), rate)
+        self.unfamiliar = ShiftDetector(min(0.9, 3 * unfamiliar + 0.05), rate)
         # An error between -1 and 1 is watched as a number between 0 and 1.
-        self.behind = Watch((1 + slack) / 2, rate)
+        self.behind = ShiftDetector((1 + slack) / 2, rate)
 
     def see(self, familiar: float) -> str:
         """Take in a request. Returns why the safe worker should answer it, or nothing."""
@@ -98,7 +98,7 @@ class Drift:
                     watch.evidence, watch.shifted = [float(value) for value in evidence], shifted
 
     @property
-    def _watches(self) -> dict[str, Watch]:
+    def _watches(self) -> dict[str, ShiftDetector]:
         return {"unfamiliar": self.unfamiliar, "behind": self.behind}
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from journeyman.errors import InputError, ModelError
-from journeyman.learn.router.agreement import Agreement
+from journeyman.learn.router.agreement import AnswerAgreement
 from journeyman.models.base import Dialect, Model, Reply, Request
 from journeyman.policy import Ending, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CascadeCall:
     """One call of a cascade."""
 
     task_id: str
@@ -35,14 +35,14 @@ class Asked:
 N = TypeVar("N", int, float)
 
 
-class Verifier(Protocol):
+class AnswerVerifier(Protocol):
     """Looks at the answers so far. `None` stands for a worker that gave none."""
 
     async def verify(self, request: Request, replies: Sequence[Reply | None]) -> tuple[int, float]:
         """Which one to give, and how sure it is of that one, 0 to 1. One at least is an answer."""
 
 
-class Check:
+class CheckVerifier:
     """Any check of one answer: a test that runs it, a schema, a judge. The one that it likes best is given."""
 
     def __init__(self, check: Callable[[Request, Reply], float | Awaitable[float]]) -> None:
@@ -60,10 +60,10 @@ class Check:
         return await found if inspect.isawaitable(found) else found
 
 
-class Agree:
+class AgreementVerifier:
     """Agreement of the answers, without a key."""
 
-    def __init__(self, agreement: Agreement, read: Callable[[str], str | None]) -> None:
+    def __init__(self, agreement: AnswerAgreement, read: Callable[[str], str | None]) -> None:
         """`read` finds the answer in a reply, in one form for equals, or none; skills are in the order of the cascade."""
         self._agreement = agreement
         self._read = read
@@ -87,8 +87,8 @@ class Cascade:
         self,
         steps: Mapping[str, Model],
         thresholds: Sequence[float],
-        verifier: Verifier,
-        log: Callable[[Asked], None] = lambda _: None,
+        verifier: AnswerVerifier,
+        log: Callable[[CascadeCall], None] = lambda _: None,
     ) -> None:
         """
         Args:
@@ -130,13 +130,15 @@ class Cascade:
                 failure = error
                 said = f"{type(error).__name__}: {error}"
                 failed = Outcome(ending=Ending.ERROR)
-                self._log(Asked(task_id=request.task_id, step=step, worker=worker, outcome=failed, error=said))
+                self._log(CascadeCall(task_id=request.task_id, step=step, worker=worker, outcome=failed, error=said))
                 continue
             replies.append(reply)
             given, score = await self._verifier.verify(request, replies)
             accepted = score >= self._thresholds[step]
             outcome = _measured(reply)
-            self._log(Asked(task_id=request.task_id, step=step, worker=worker, outcome=outcome, score=score, accepted=accepted))
+            self._log(
+                CascadeCall(task_id=request.task_id, step=step, worker=worker, outcome=outcome, score=score, accepted=accepted)
+            )
             if accepted:
                 break
         chosen = replies[given] if given >= 0 else None

@@ -13,7 +13,7 @@ from journeyman.errors import InputError
 from journeyman.io.atomic import atomic_write
 from journeyman.learn.router.calibrate import Calibration
 from journeyman.learn.router.features import COUNTED, Space
-from journeyman.learn.router.members import Clusters, Linear, Neighbours, Network
+from journeyman.learn.router.members import Clusters, Linear, NearestNeighbours, Network
 from journeyman.learn.router.predict import Amount, Fitted, Mixture
 from journeyman.policy import Card
 
@@ -62,16 +62,16 @@ def load(path: Path) -> Fitted:
         if path.stat().st_size > _MOST:
             raise InputError(f"{path} is larger than a router's file can be; train it again")
         with safe_open(str(path), framework="numpy") as file:
-            said = (file.metadata() or {}).get(_KEY)
+            header_text = (file.metadata() or {}).get(_KEY)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     except SafetensorError as error:
         raise InputError(f"{path} is no safetensors file ({error}); train a router with `journeyman train router`") from None
-    if said is None:
+    if header_text is None:
         raise InputError(f"{path} holds no router; train one with `journeyman train router`")
     try:
-        return _read(json.loads(said), arrays)
+        return _read(json.loads(header_text), arrays)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no router that can be used: {_reason(error)}") from None
 
@@ -159,7 +159,7 @@ def _read(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Fitted:
         success=Mixture(
             linear=Linear(**sizes("linear", single, weights="D M", bias="M")),
             clusters=Clusters(**clusters),
-            neighbours=Neighbours(k=int(header["k"]), **near),
+            neighbours=NearestNeighbours(k=int(header["k"]), **near),
             network=Network(**sizes("network", single, first="q h", first_bias="h", second="h M", second_bias="M")),
             **mixture,
         ),

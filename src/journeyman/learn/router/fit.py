@@ -19,7 +19,7 @@ from journeyman.errors import InputError
 from journeyman.learn.router.amounts import fit_cost, fit_seconds
 from journeyman.learn.router.calibrate import Calibration, calibration, identity
 from journeyman.learn.router.features import Singles, space
-from journeyman.learn.router.members import MEMBERS, TRANSFER, Clusters, Linear, Neighbours, Network
+from journeyman.learn.router.members import MEMBERS, TRANSFER, Clusters, Linear, NearestNeighbours, Network
 from journeyman.learn.router.network import train
 from journeyman.learn.router.predict import Fitted, Mixture
 from journeyman.learn.router.regress import cluster, cluster_values, neighbours, ridge
@@ -32,7 +32,7 @@ Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FitConfig:
+class RouterFitConfig:
     """How the predictors are fitted."""
 
     folds: int = 5
@@ -53,7 +53,7 @@ class FitConfig:
     """Those that may have a say, to see what each is worth."""
 
 
-def fit(table: Table, vectors: Vectors, config: FitConfig | None = None, seed: int = 0, *, embedder: str = "") -> Fitted:
+def fit(table: Table, vectors: Vectors, config: RouterFitConfig | None = None, seed: int = 0, *, embedder: str = "") -> Fitted:
     """Learn success, cost and latency of each worker from the rows of a table; `vectors` are their embeddings, shape (n, d).
 
     Rows that nobody judged count for cost and latency; workers that nobody judged are left out.
@@ -61,7 +61,7 @@ def fit(table: Table, vectors: Vectors, config: FitConfig | None = None, seed: i
     Raises:
         InputError: The table has no judged outcome, or the vectors do not fit its rows.
     """
-    config = config or FitConfig()
+    config = config or RouterFitConfig()
     if vectors.ndim != 2 or len(vectors) != len(table):
         raise InputError(f"{len(table)} rows and {len(vectors)} vectors were given; every row needs its own")
     if not np.isfinite(vectors).all():
@@ -98,7 +98,7 @@ class _Members:
 
     linear: Linear
     clusters: Clusters
-    neighbours: Neighbours
+    neighbours: NearestNeighbours
     network: Network
     effects: Singles
 
@@ -122,7 +122,7 @@ class _Rows:
 class _Teaching:
     """One fit to n judged rows and m workers."""
 
-    def __init__(self, config: FitConfig, rows: _Rows, seed: int) -> None:
+    def __init__(self, config: RouterFitConfig, rows: _Rows, seed: int) -> None:
         self.config, self.seed = config, seed
         self.full, self.near, self.types, self.kinds, self.success = rows.full, rows.near, rows.types, rows.kinds, rows.success
         success, near = rows.success, rows.near

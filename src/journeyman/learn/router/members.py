@@ -56,7 +56,7 @@ class Clusters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbours:
+class NearestNeighbours:
     """Mean outcomes of the k nearest requests, shrunk towards 0."""
 
     points: Singles

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.optimizers.outcome_table import Row, Table
+from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.policy import Card, Ending, Outcome
 from journeyman.task import Split
 from journeyman.trace import ModelCall, Trace
@@ -50,11 +50,11 @@ class _Unusable(Exception):
 class _Answer:
     """What one line told, before lines of one request are brought together."""
 
-    row: Row
+    row: OutcomeRow
     complain: Complain
 
 
-def rows(lines: Iterable[tuple[Mapping[str, Any], Complain]]) -> tuple[Row, ...]:
+def rows(lines: Iterable[tuple[Mapping[str, Any], Complain]]) -> tuple[OutcomeRow, ...]:
     """The rows of a file's objects, in the order in which requests first come.
 
     Lines of one request (of one id, else of one text) are one row. A worker that stands there twice has begun another row of
@@ -71,13 +71,13 @@ def rows(lines: Iterable[tuple[Mapping[str, Any], Complain]]) -> tuple[Row, ...]
     return _together(found)
 
 
-def merged(rows: Iterable[Row]) -> tuple[Row, ...]:
+def merged(rows: Iterable[OutcomeRow]) -> tuple[OutcomeRow, ...]:
     """The same for rows that were made elsewhere."""
     return _together([_Answer(row, lambda _: None) for row in rows])
 
 
 def table(
-    rows: Sequence[Row],
+    rows: Sequence[OutcomeRow],
     cards: Mapping[str, Card] | None = None,
     *,
     workers: Sequence[str] = (),
@@ -119,7 +119,7 @@ def table(
     )
 
 
-def of_trace(trace: Trace) -> Row | None:
+def of_trace(trace: Trace) -> OutcomeRow | None:
     """A whole trace as the outcome of its model, where one model alone did it and somebody judged it, or it failed.
 
     `None` where several models took part, where nothing was asked or nobody knows how it went, and of every attempt at a
@@ -131,7 +131,7 @@ def of_trace(trace: Trace) -> Row | None:
     outcome = _traced(trace)
     if outcome.ending is Ending.UNJUDGED:
         return None
-    return Row(id="", request=trace.query, type=trace.domain, outcomes={models.pop(): outcome})
+    return OutcomeRow(id="", request=trace.query, type=trace.domain, outcomes={models.pop(): outcome})
 
 
 def _traced(trace: Trace) -> Outcome:
@@ -151,7 +151,7 @@ def _failed(call: ModelCall) -> bool:
     return call.error is not None and not call.reply
 
 
-def _row(line: Mapping[str, Any]) -> Row:
+def _row(line: Mapping[str, Any]) -> OutcomeRow:
     outcomes = _outcomes(line)
     request = _text(line, _REQUEST)
     id = _name(line, _ID)
@@ -161,7 +161,7 @@ def _row(line: Mapping[str, Any]) -> Row:
     split = _SPLITS.get(split, split)
     if split and split not in tuple(Split):
         raise _Unusable(f"split is {split!r}, and must be train, validation or held_out")
-    return Row(
+    return OutcomeRow(
         id=id,
         request=request,
         type=_text(line, _TYPE) or _prefix(line) or "general",
@@ -173,10 +173,10 @@ def _row(line: Mapping[str, Any]) -> Row:
 
 def _outcomes(line: Mapping[str, Any]) -> dict[str, Outcome]:
     """By worker, from whichever fields the line has."""
-    if isinstance(told := line.get("outcomes"), Mapping):
-        return {str(name): _outcome(_object(name, each), str(name)) for name, each in told.items()}
-    if isinstance(told := line.get("scores"), Mapping):
-        return {str(name): _outcome({"success": score}, str(name)) for name, score in told.items()}
+    if isinstance(payload := line.get("outcomes"), Mapping):
+        return {str(name): _outcome(_object(name, each), str(name)) for name, each in payload.items()}
+    if isinstance(payload := line.get("scores"), Mapping):
+        return {str(name): _outcome({"success": score}, str(name)) for name, score in payload.items()}
     if all(f"{side}_correct" in line for side in _PAIR):
         return {side: _outcome({"success": line[f"{side}_correct"]}, side) for side in _PAIR}
     if isinstance(name := line.get("model", line.get("worker")), str) and name:
@@ -184,37 +184,37 @@ def _outcomes(line: Mapping[str, Any]) -> dict[str, Outcome]:
     raise _Unusable(f"neither outcomes nor a model; a line is {SHAPES}")
 
 
-def _object(name: object, told: object) -> Mapping[str, Any]:
-    if not isinstance(told, Mapping):
-        raise _Unusable(f"the outcome of {name!r} is {told!r}, and must be an object with success, cost and so on")
-    return told
+def _object(name: object, payload: object) -> Mapping[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise _Unusable(f"the outcome of {name!r} is {payload!r}, and must be an object with success, cost and so on")
+    return payload
 
 
-def _outcome(told: Mapping[str, Any], worker: str) -> Outcome:
-    success = next((told[field] for field in _SUCCESS if told.get(field) is not None), None)
+def _outcome(payload: Mapping[str, Any], worker: str) -> Outcome:
+    success = next((payload[field] for field in _SUCCESS if payload.get(field) is not None), None)
     if success is not None and (not isinstance(success, bool | int | float) or not 0 <= success <= 1):
         raise _Unusable(f"success of {worker!r} is {success!r}, and must be between 0 and 1, or null")
-    ending = _told_ending(told, worker)
+    ending = _given_ending(payload, worker)
     if ending in (Ending.ERROR, Ending.UNJUDGED):
         # What is recorded as 0 where there was no answer says nothing about the worker.
         success = None
     elif ending is None:
         ending = _ending(success)
-    millis = _number(told, "latency_ms")
+    millis = _number(payload, "latency_ms")
     return Outcome(
         ending=ending,
         success=None if success is None else float(success),
-        cost=_number(told, "cost"),
-        seconds=_number(told, "seconds") if millis is None else millis / 1000,
-        input_tokens=_count(told, "input_tokens"),
-        output_tokens=_count(told, "output_tokens"),
+        cost=_number(payload, "cost"),
+        seconds=_number(payload, "seconds") if millis is None else millis / 1000,
+        input_tokens=_count(payload, "input_tokens"),
+        output_tokens=_count(payload, "output_tokens"),
     )
 
 
-def _told_ending(told: Mapping[str, Any], worker: str) -> Ending | None:
-    ending = told.get("ending")
+def _given_ending(payload: Mapping[str, Any], worker: str) -> Ending | None:
+    ending = payload.get("ending")
     if ending is None:
-        return Ending.ERROR if any(told.get(field) for field in _ERRORS) else None
+        return Ending.ERROR if any(payload.get(field) for field in _ERRORS) else None
     if ending not in tuple(Ending):
         raise _Unusable(f"ending of {worker!r} is {ending!r}, and must be one of {', '.join(Ending)}")
     return Ending(ending)
@@ -247,7 +247,7 @@ def _priced(outcome: Outcome, card: Card, request: str, output_tokens: int | Non
     return card.price(sent, written)
 
 
-def _together(found: Sequence[_Answer]) -> tuple[Row, ...]:
+def _together(found: Sequence[_Answer]) -> tuple[OutcomeRow, ...]:
     """One row for each request; a second answer of the same worker goes into a row of its own."""
     texts: dict[str, set[str]] = {}
     for answer in found:
@@ -268,11 +268,11 @@ class _Same:
     """Rows of one request."""
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[OutcomeRow] = []
         self._next: Counter[str] = Counter()
         """By worker, the first row from which on it stands in none."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: OutcomeRow) -> None:
         at = max(self._next[worker] for worker in row.outcomes) if row.outcomes else len(self.rows)
         for worker in row.outcomes:
             self._next[worker] = at + 1
@@ -284,7 +284,7 @@ class _Same:
         self.rows[at] = replace(old, outcomes={**old.outcomes, **row.outcomes}, split=old.split or row.split, propensity=None)
 
 
-def _named(rows: Iterable[Row]) -> Iterator[Row]:
+def _named(rows: Iterable[OutcomeRow]) -> Iterator[OutcomeRow]:
     """With ids that are told apart: an evaluation pairs by them."""
     seen: Counter[str] = Counter()
     for row in rows:
@@ -313,8 +313,8 @@ def _prefix(line: Mapping[str, Any]) -> str:
     return index.rpartition("_")[0] if isinstance(index, str) else ""
 
 
-def _number(told: Mapping[str, Any], field: str, *, low: float = 0.0, high: float = math.inf) -> float | None:
-    value = told.get(field)
+def _number(payload: Mapping[str, Any], field: str, *, low: float = 0.0, high: float = math.inf) -> float | None:
+    value = payload.get(field)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= min(high, _LARGEST):
@@ -322,8 +322,8 @@ def _number(told: Mapping[str, Any], field: str, *, low: float = 0.0, high: floa
     return float(value)
 
 
-def _count(told: Mapping[str, Any], field: str) -> int | None:
-    value = _number(told, field)
+def _count(payload: Mapping[str, Any], field: str) -> int | None:
+    value = _number(payload, field)
     return None if value is None else int(value)
 
 

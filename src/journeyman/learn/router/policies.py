@@ -21,7 +21,7 @@ LEARNED = "learned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class PolicyTrial:
     """A policy on the validation rows."""
 
     name: str
@@ -50,7 +50,7 @@ class Policies:
 
     best: str
     """The one to use: `LEARNED`, or a worker's name."""
-    tried: tuple[Tried, ...]
+    tried: tuple[PolicyTrial, ...]
     rows: int
     """On which all of them are known."""
     gain: float
@@ -120,7 +120,7 @@ def compare(train: Table, validation: Table, forecasts: Forecasts, objective: Ob
     return _judged(tried, worth[known, -1] - worth[known, 0])
 
 
-def _judged(tried: tuple[Tried, ...], gains: Floats) -> Policies:
+def _judged(tried: tuple[PolicyTrial, ...], gains: Floats) -> Policies:
     single, learned = tried[0], tried[-1]
     error = float(gains.std(ddof=1) / math.sqrt(len(gains))) if len(gains) > 1 else math.nan
     better = learned.order > single.order
@@ -139,11 +139,11 @@ def _judged(tried: tuple[Tried, ...], gains: Floats) -> Policies:
 
 def _tried(
     name: str, table: Table, columns: NDArray[np.int64], worth: Floats, kept: tuple[NDArray[np.int64], Objective]
-) -> Tried:
+) -> PolicyTrial:
     rows, objective = kept
     cost, seconds = _at(table.cost, columns)[rows], _at(table.seconds, columns)[rows]
     quality = float(_at(table.success, columns)[rows].mean())
-    return Tried(
+    return PolicyTrial(
         name=name,
         utility=float(worth.mean()),
         quality=quality,

@@ -12,7 +12,7 @@ from journeyman.errors import InputError
 from journeyman.learn.router.base import Forecasts
 from journeyman.learn.router.calibrate import Calibration
 from journeyman.learn.router.features import Singles, Space
-from journeyman.learn.router.members import Clusters, Linear, Neighbours, Network
+from journeyman.learn.router.members import Clusters, Linear, NearestNeighbours, Network
 from journeyman.policy import Card
 from journeyman.stats import Floats
 
@@ -47,7 +47,7 @@ class Mixture:
     """(t + 1, m + 1): of each type, as a member gives it; the last is 0."""
     linear: Linear
     clusters: Clusters
-    neighbours: Neighbours
+    neighbours: NearestNeighbours
     network: Network
     easy: Singles
     """(3, 5): weights of the four members and of the type in how easy the request is, in each of the three cases."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.learn.router.features import COUNTED, Singles
-from journeyman.learn.router.members import Clusters, Linear, Neighbours
+from journeyman.learn.router.members import Clusters, Linear, NearestNeighbours
 from journeyman.learn.router.shrink import group_sums, prior_weight
 from journeyman.stats import Floats
 
@@ -137,11 +137,11 @@ def cluster_values(clusters: Clusters, assigned: NDArray[np.int64], targets: Flo
     return made, np.median(priors, axis=0)
 
 
-def neighbours(full: Singles, near: Singles, targets: Floats, k: int, prior: Floats) -> Neighbours:
+def neighbours(full: Singles, near: Singles, targets: Floats, k: int, prior: Floats) -> NearestNeighbours:
     """The points themselves, with what is known of each."""
     known = ~np.isnan(targets)
     offsets = np.sum(near**2, 1) / 2
-    return Neighbours(
+    return NearestNeighbours(
         points=near,
         offsets=offsets,
         values=np.where(known, targets, 0).astype(np.float32),

@@ -11,7 +11,7 @@ from journeyman.policy import Card, Forecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class RoutingSession:
     """What stands before the request."""
 
     tokens: int
@@ -36,11 +36,11 @@ class Session:
         return card.input_price * self.tokens * (self.share if warm else 1.0) / 1e6
 
 
-def in_session(forecasts: Sequence[Forecast], session: Session, cards: Mapping[str, Card]) -> tuple[Forecast, ...]:
+def in_session(forecasts: Sequence[Forecast], session: RoutingSession, cards: Mapping[str, Card]) -> tuple[Forecast, ...]:
     """The forecasts of one request with the session's tokens in their cost. Who has no card has no known cost."""
     return tuple(replace(forecast, cost=_with(forecast.cost, session, cards.get(forecast.worker))) for forecast in forecasts)
 
 
-def _with(cost: float | None, session: Session, card: Card | None) -> float | None:
+def _with(cost: float | None, session: RoutingSession, card: Card | None) -> float | None:
     read = None if card is None else session.of(card)
     return None if cost is None or read is None else cost + read
