@@ -7,10 +7,10 @@ from typing import Any
 
 from journeyman import app
 from journeyman.agents.orchestrator import Orchestrator
-from journeyman.bench import landmarks
 from journeyman.errors import InputError, PlanError
 from journeyman.evaluation import Evaluation, Result, pair
 from journeyman.examination import Report
+from journeyman.experiments.evaluator import landmarks
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner.base import Example
 from journeyman.learn.planner.metrics import Agreement, agreement, mean

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from journeyman import app
-from journeyman.bench import landmarks
 from journeyman.candidate import Candidate
 from journeyman.errors import InputError
 from journeyman.examination import Report
+from journeyman.experiments.evaluator import landmarks
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner import checkpoints, ppo, reinforced
 from journeyman.learn.planner.ppo import PPOConfig, Update

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from journeyman import app
-from journeyman.bench import landmarks
 from journeyman.embed.base import Embedder, Vectors
 from journeyman.errors import InputError
+from journeyman.experiments.evaluator import landmarks
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.playbook.files import write_text
 from journeyman.learn.router import fit, policies

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from journeyman import app, embed
-from journeyman.bench import Examination
 from journeyman.candidate import Candidate
 from journeyman.embed.cache import Cached
 from journeyman.examination import Report
+from journeyman.experiments.agents import AgentEvaluation
+from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.learn.playbook import files
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
@@ -53,18 +54,18 @@ class Proof:
         before = app.connect(model_name(self.base_model, self.start_adapter))
         after = app.connect(model_name(self.base_model, self.adapter))
         playbook = files.load(self.context) if self.context else Playbook()
-        examination = Examination(
+        evaluation = AgentEvaluation(
+            evaluator=HeldOutEvaluator(store=store),
             model=after,
             rival=before,
             weights=self.candidate,
             dataset=dataset,
-            store=store,
             embedder=Cached(embed.load("hashing")),
             gate=self.settings.gate,
             trials=self.settings.trials,
         )
         try:
-            return await examination.sit(playbook, Playbook() if self.bare_baseline else playbook, id=id, done=done)
+            return await evaluation.evaluate(playbook, Playbook() if self.bare_baseline else playbook, id=id, done=done)
         finally:
             await _closed((before, after))
 
