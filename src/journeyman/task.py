@@ -42,3 +42,13 @@ def fingerprint(question: str) -> str:
 def fingerprints(questions: Iterable[str]) -> frozenset[str]:
     """Those of many questions: what something was trained on, in a compact form."""
     return frozenset(map(fingerprint, questions))
+
+
+def packed(found: Iterable[str]) -> str:
+    """Fingerprints as one text, 16 characters each, in order."""
+    return "".join(sorted(found))
+
+
+def unpacked(text: str) -> frozenset[str]:
+    """The fingerprints of a text that `packed` made."""
+    return frozenset(text[at : at + 16] for at in range(0, len(text), 16))

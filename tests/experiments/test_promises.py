@@ -1,4 +1,4 @@
-"""What the loop promises of a playbook: what was trained on does not count, only what was examined moves, none is paid twice."""
+"""What the loop promises of a playbook: training tasks do not count, only what was examined moves, nothing is paid twice."""
 
 import json
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ def run(told: Mapping[str, Any], kept: Kept, *, quiet: bool) -> dict[str, Any]:
     names = tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
     table = outcomes.table(rows, reading.cards(names), workers=names)
     chosen = settings.reinforced(told)
-    arena = Replay.of(kept.learned, table, chosen.ppo.seed)
+    arena = Replay.of(kept.learned, table, chosen.gate.least_tasks)
     if told.get("dry_run"):
         if not quiet:
             console().print(f"{len(arena.train)} requests to practise on, {len(arena.examined)} held out; nothing was trained")

@@ -98,6 +98,10 @@ class Look:
         return replace(evaluation, looks=self.before, contaminated=self.contaminated)
 
 
+FIRST = Look(number=1, tasks=())
+"""For what is measured without a store to count in."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutEvaluator:
     """Lets a subject be measured on held-out tasks."""

@@ -1,8 +1,10 @@
 """Planners as files and as candidates, and back."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from journeyman import config, embed
 from journeyman.candidate import Candidate, Kind
@@ -15,6 +17,7 @@ from journeyman.learn.planner.reinforced import ReinforcedPlanner
 from journeyman.release import Stage
 from journeyman.stores import MEMORY, Store, open_store
 from journeyman.stores.artifacts import Artifacts
+from journeyman.task import fingerprints, unpacked
 
 FORMAT = "journeyman-planner-policy-1"
 _FILE = "sqlite:///"
@@ -31,11 +34,20 @@ class Kept:
     """The file, or the candidate's id, as people are told it."""
     path: Path
     """The file."""
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of the instructions that it learned from and was chosen by."""
 
     @property
     def learned(self) -> LearnedPlanner:
         """What it learned in phase 1."""
         return self.planner.planner if isinstance(self.planner, ReinforcedPlanner) else self.planner
+
+
+def trained_on(planner: LearnedPlanner, said: Mapping[str, Any]) -> frozenset[str]:
+    """`task.fingerprint`s of what a planner learned from: the plans that it remembers, and what its file says beyond them."""
+    remembered = fingerprints(example.plan.instruction for example in planner.model.encoder.memory.examples)
+    further = (said.get("validated_on", ""), said.get("reinforced", {}).get("trained_on", ""))
+    return remembered.union(*map(unpacked, further))
 
 
 def keep(path: Path, artifacts: Artifacts) -> Candidate:
@@ -91,7 +103,9 @@ def _opened(path: Path, digest: str, where: str) -> Kept:
     tensors, said = checkpoints.load(path)
     embedder = Cached(embed.load(files.embedder_in(said)))
     told = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
-    return Kept(planner=reinforced.restore(tensors, said, embedder, str(path)), id=told.id, where=where, path=path)
+    planner = reinforced.restore(tensors, said, embedder, str(path))
+    kept = Kept(planner=planner, id=told.id, where=where, path=path)
+    return replace(kept, trained_on=trained_on(kept.learned, said))
 
 
 def _file(candidate: Candidate) -> str:

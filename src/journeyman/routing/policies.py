@@ -21,6 +21,7 @@ from journeyman.learn.router.predict import Fitted
 from journeyman.release import Stage
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
+from journeyman.task import packed, unpacked
 from journeyman.whole import sha256
 
 FORMAT = "journeyman-router-1"
@@ -46,6 +47,8 @@ class Policy:
     """The largest penalty, in successes, among the answers that were learned from: scores are measured by it."""
     split: tuple[float, float, int] = (0.2, 0.15, 0)
     """Shares held out and for validation, and the seed, by which `parts` finds again what was never learned from."""
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of the requests that it learned from and was chosen by; routers of before do not say it."""
 
     @property
     def manifest(self) -> str:
@@ -61,6 +64,7 @@ class Policy:
             "unfamiliar": self.unfamiliar,
             "most": self.most,
             "split": self.split,
+            **({"trained_on": packed(self.trained_on)} if self.trained_on else {}),
         }
         return json.dumps(told, indent=1, ensure_ascii=False)
 
@@ -151,6 +155,7 @@ def _read(text: str, where: str, predictor: Path) -> Policy:
             unfamiliar=float(told["unfamiliar"]),
             most=float(told["most"]),
             split=(float(told["split"][0]), float(told["split"][1]), int(told["split"][2])),
+            trained_on=unpacked(str(told.get("trained_on", ""))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is no router's policy ({error}); train one with `journeyman train router`") from None

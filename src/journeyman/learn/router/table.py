@@ -1,5 +1,7 @@
 """Requests, workers, and what became of asking each: the rows as arrays."""
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,6 +75,13 @@ class Table:
     @property
     def workers(self) -> tuple[str, ...]:
         return tuple(card.name for card in self.cards)
+
+    @property
+    def digest(self) -> str:
+        """Of everything that is on record."""
+        arrays = [each.tolist() for each in (self.success, self.cost, self.seconds, self.errors)]
+        said = json.dumps([self.ids, self.requests, self.types, self.workers, *arrays])
+        return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:32]
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> "Table":
         """Some of the rows, in that order."""
