@@ -23,6 +23,7 @@ from journeyman.stores import open_store
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig
+from journeyman.weights.keeping import read_trained_on
 
 NONE = "none"
 _FILES = ("baseline.jsonl", "candidate.jsonl")
@@ -61,9 +62,10 @@ async def _examine(
         raise InputError(
             f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
         )
-    clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on)
-    warn_of_few(len(clean), config.least_tasks)
     name = config.models[0]
+    trained_on = frozenset[str]().union(*(_trained_on(each) for each in (name, rival)))
+    clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on | trained_on)
+    warn_of_few(len(clean), config.least_tasks)
     models = [
         app.connect(n, concurrency=config.concurrency, base_url=config.base_url, key_env=config.key_env)
         for n in ([name, rival] if rival else [name])
@@ -79,11 +81,18 @@ async def _examine(
                 gate=config.gate,
                 trials=config.trials,
                 token_budget=config.token_budget,
+                trained_on=trained_on,
             )
             return await evaluation.evaluate(playbook, against, id="evaluate", done=screen.evaluated)
     finally:
         for model in models:
             await model.close()
+
+
+def _trained_on(model: str) -> frozenset[str]:
+    """What the adapter was trained on that a model's name holds behind a plus."""
+    _, _, adapter = model.rpartition("+")
+    return read_trained_on(Path(adapter)) if adapter != model and adapter else frozenset()
 
 
 def _load(name: str) -> Playbook:

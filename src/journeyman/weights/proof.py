@@ -41,6 +41,8 @@ class Proof:
     bare_baseline: bool = False
     """Leave the playbook out on the other side: it is examined together with the weights."""
     settings: RunSettings
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of what the adapter was trained on."""
 
     async def examine(
         self, dataset: Dataset, store: Store, *, id: str, done: Callable[[int, int], None] = lambda _, __: None
@@ -63,9 +65,11 @@ class Proof:
             embedder=Cached(embed.load("hashing")),
             gate=self.settings.gate,
             trials=self.settings.trials,
+            trained_on=self.trained_on,
         )
         try:
-            return await evaluation.evaluate(playbook, Playbook() if self.bare_baseline else playbook, id=id, done=done)
+            against = Playbook() if self.bare_baseline else playbook
+            return await evaluation.evaluate(playbook, against, id=id, done=done, resumed=True)
         finally:
             await _closed((before, after))
 

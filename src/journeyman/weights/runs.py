@@ -20,9 +20,10 @@ from journeyman.learn.weights.hardware import detect_hardware
 from journeyman.learn.weights.job import Job, task_lines
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
-from journeyman.task import Split
+from journeyman.task import Split, fingerprints
 from journeyman.tasks.base import Dataset, digest
 from journeyman.weights import checks, launching, tasks
+from journeyman.weights.keeping import read_trained_on, write_trained_on
 from journeyman.weights.prepared import prepare
 from journeyman.weights.settings import RunSettings
 
@@ -54,6 +55,15 @@ class Run:
     def finish(self, result: dict[str, Any]) -> None:
         """Write that the run is over, and how it ended."""
         write_json(self.result, result)
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """`task.fingerprint`s of what the adapter learns from and is chosen by, and of what it goes on from."""
+        return read_trained_on(self.folder)
+
+    def note_trained_on(self) -> None:
+        """Put them beside the adapter too, which may be taken elsewhere."""
+        write_trained_on(self.job.adapter, self.trained_on)
 
     def forget(self) -> None:
         """Take the folder away, where nothing was learned in it yet: what was refused is nothing to go on with."""
@@ -185,11 +195,20 @@ def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material
     if material.dataset is not None:
         learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
         (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
+    before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
+    write_trained_on(new, before | _learned_from(material))
     settings = replace(settings, earlier=earlier_domains(config, settings))
     launching.keep(settings, new)
     write_json(new / "config.json", config.json())
     write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
     new.rename(folder)
+
+
+def _learned_from(material: checks.Material) -> frozenset[str]:
+    """The questions of tasks to train on and to choose by, and what users said in rows."""
+    found = material.dataset.tasks if material.dataset else ()
+    asked = [task.question for task in found if task.split is not Split.HELD_OUT]
+    return fingerprints([*asked, *(text for row in material.rows for text in tasks.said_by_user(row))])
 
 
 def _digest(dataset: Dataset | None) -> str:
