@@ -11,16 +11,16 @@ from journeyman.candidate import Candidate, Kind
 from journeyman.config import Project
 from journeyman.embed.cache import Cached
 from journeyman.errors import InputError
+from journeyman.experiments.evaluator import existing
 from journeyman.learn.planner import checkpoints, files, reinforced
 from journeyman.learn.planner.predict import LearnedPlanner
 from journeyman.learn.planner.reinforced import ReinforcedPlanner
 from journeyman.release import Stage
-from journeyman.stores import MEMORY, Store, open_store
+from journeyman.stores import Store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.task import fingerprints, unpacked
 
 FORMAT = "journeyman-planner-policy-1"
-_FILE = "sqlite:///"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,8 @@ def find(where: str) -> Kept:
 
 
 def there(project: Project) -> Store:
-    """The project's store to look into; an empty one where there is none yet, as to look is no reason to make one."""
-    url = project.store_url
-    file = url.removeprefix(_FILE)
-    return open_store(url if file == url or Path(file.partition("?")[0]).exists() else MEMORY)
+    """The project's store to look into; an empty one where there is none yet."""
+    return existing(project.store_url)
 
 
 def in_production(store: Store) -> str | None:
