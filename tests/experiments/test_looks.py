@@ -29,7 +29,7 @@ SUBJECT = Subject(
 def test_what_is_no_better_passes_in_one_of_twenty_worlds_at_most(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Fewer resamples make the far tails of the interval coarse, and the test fast; the benchmark takes all of them.
     monkeypatch.setattr(stats, "_MOST_RESAMPLES", 10_000)
-    assert passing(kind, worlds=20, repeats=40) <= 1
+    assert passing(kind, worlds=20, repeats=40, seed=3) <= 1
 
 
 def looked(store: MemoryStore, subject: Subject = SUBJECT, *, id: str = "run", **more: Any) -> Report:

@@ -11,7 +11,7 @@ import numpy as np
 from journeyman.candidate import Candidate
 from journeyman.errors import InputError
 from journeyman.examination import Report
-from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, untrained
 from journeyman.experiments.loop import Finding, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
@@ -121,6 +121,9 @@ class Reinforcement:
                 f"the planner knows {len(workers)} models, and there is a choice to learn from two on: collect executions"
                 " with --models A,B, and train phase 1 on them"
             )
+        if self.config.evaluate:
+            known = self.known | fingerprints(self.arena.practised)
+            untrained([Task(id=id, question=text) for id, text in self.arena.held_out], known)
         run = Run.new("planner", kind="train planner", config=self.config.json(), store=store)
         optimizer = PlannerOptimizer(self, keep, heard, examined)
         with run.tracked():
@@ -143,6 +146,12 @@ class Reinforcement:
             run.end(made.json())
         return made
 
+    @property
+    def known(self) -> frozenset[str]:
+        """`task.fingerprint`s of what the planner that it begins from was trained on."""
+        _, said = checkpoints.load(checkpoints.resolve(self.start))
+        return trained_on(self.arena.planner, said)
+
     def learned(self, keep: Callable[[Path], Candidate], heard: Callable[[Update], None]) -> Reinforced:
         """Practise to the end, from where the folder is."""
         utility = Utility.of(
@@ -157,8 +166,8 @@ class Reinforcement:
         source = f"{checkpoints.digest(checkpoints.resolve(self.start))} {self.arena.source}"
         updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
         path = self.folder / f"phase2_best{checkpoints.SUFFIX}"
-        trained_on = packed(fingerprints(self.arena.practised))
-        about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": trained_on}
+        known = packed(self.known | fingerprints(self.arena.practised))
+        about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
         reinforced.save(path, self.start, selector, about)
         return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
 
@@ -210,7 +219,6 @@ class PlannerOptimizer:
         phase, made = self._phase, self.made
         if not phase.config.evaluate:
             return Unproven("not examined, so not proven")
-        _, said = checkpoints.load(checkpoints.resolve(made.path))
         subject = Subject(
             candidate=candidate.id,
             baseline=f"supervised, {', '.join(phase.arena.planner.model.models.names)}",
@@ -222,7 +230,7 @@ class PlannerOptimizer:
                 "gate": repr(phase.config.gate),
             },
             deterministic=phase.arena.deterministic,
-            trained_on=trained_on(phase.arena.planner, said),
+            trained_on=phase.known | fingerprints(phase.arena.practised),
         )
         self.made = await HeldOutEvaluator(store=run.store).evaluate(
             subject,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.experiments.evaluator import untrained
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.runs import fresh, newest_unfinished, spoken, write_json
+from journeyman.learn.playbook.runs import fresh, reopened, spoken, write_json
 from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
@@ -82,6 +83,9 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     """
     config = settled(config, settings)
     material = checks.gather(config, settings, rows)
+    if settings.evaluate and material.dataset:
+        before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
+        untrained(material.dataset.split(Split.HELD_OUT), before)
     if settings.workers == launching.HERE:
         checks.installed()
     # Whether it fits is known of this machine, and not of a cluster's.
@@ -100,9 +104,14 @@ def reopen(named: str | None, settings: RunSettings) -> Run:
     Raises:
         InputError: There is no such run, or it is over, or its data set has changed.
     """
-    folder = find(named, settings) if named else newest_unfinished(Path(settings.project) / "runs", "run.json")
-    if folder is None:
-        raise InputError(f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume")
+    if not named:
+        found = reopened(Path(settings.project) / "runs", lambda folder: opened(folder, settings), "run.json")
+        if found is None:
+            raise InputError(
+                f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume"
+            )
+        return found
+    folder = find(named, settings)
     if (folder / "result.json").exists():
         raise InputError(f"the run {folder.name} is over; what it learned is in {folder / 'adapter'}")
     return opened(folder, settings)
