@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from journeyman import DatasetLoader, OfflineTrainer, PlaybookStage, TrainingConfig, create_offline_trainer
-from journeyman.bench import candidate_of
 from journeyman.errors import InputError, JourneymanError, ModelRefused, TaskError
+from journeyman.experiments.agents import candidate_of
 from journeyman.learn.playbook import files
 from journeyman.playbook import Bullet, Playbook
 from journeyman.stores import open_store

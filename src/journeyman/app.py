@@ -121,6 +121,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         held_out=config.held_out_path,
         domain=config.domain,
         seed=config.seed,
+        least=config.least_tasks,
     )
 
 
@@ -132,7 +133,7 @@ def _programming(config: TrainingConfig) -> Dataset:
 
     if not config.input_path and not config.held_out_path:
         raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
-    found = code.load(config.input_path, config.held_out_path, seed=config.seed, domain=config.domain or "code")
+    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.least_tasks)
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 

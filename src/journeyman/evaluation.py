@@ -65,6 +65,8 @@ class Evaluation:
     only_baseline: tuple[str, ...] = field(default=())
     """Tasks that only the baseline attempted; they are among the unknown."""
     only_candidate: tuple[str, ...] = field(default=())
+    contaminated: tuple[str, ...] = field(default=())
+    """Held-out tasks that one of the two was trained on. They were left out, and stand nowhere else here."""
 
     @property
     def tasks(self) -> int:
@@ -114,6 +116,11 @@ class Decision:
     passed: bool
     reason: str
     """One sentence with its numbers, shown to people and kept with the release."""
+    low: float | None = None
+    """The interval that decided, with the looks that were taken before it paid for; `None` where it was not come to."""
+    high: float | None = None
+    level: float | None = None
+    """Of that interval: 0.95 at the first look."""
 
 
 def pair(baseline: Iterable[Result], candidate: Iterable[Result], *, looks: int = 0) -> Evaluation:

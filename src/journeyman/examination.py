@@ -6,7 +6,7 @@ print(report.reason, report.gain, report["gain"])
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import Any
 
 from journeyman import stats
 from journeyman.errors import InputError
-from journeyman.evaluation import Decision, Evaluation, Result, Totals, pair
+from journeyman.evaluation import Decision, Evaluation, Pair, Result, Totals, pair
 from journeyman.gate import BetterOnHeldOut, Gate
 from journeyman.rollout import Agent, Attempt, attempt_all
 from journeyman.task import Task
@@ -34,6 +34,8 @@ class EvaluateConfig:
     """Attempts at each task on each side. They sharpen a noisy agent's score; more tasks sharpen the verdict."""
     looks: int = 0
     """How often these held-out tasks were looked at before, by other candidates."""
+    contaminated: tuple[str, ...] = ()
+    """Held-out tasks that were left out, as one of the two was trained on them."""
     prefix: str = "evaluation"
     """What the trace ids begin with."""
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -49,6 +51,8 @@ class Report:
     decision: Decision
     baseline_attempts: tuple[Attempt, ...] = ()
     candidate_attempts: tuple[Attempt, ...] = ()
+    shown: frozenset[str] = frozenset()
+    """Ids of the bullets that stood in a prompt of the candidate's: what was examined of a playbook."""
 
     @property
     def tasks(self) -> int:
@@ -69,6 +73,12 @@ class Report:
     @property
     def gain(self) -> float | None:
         return self.evaluation.gain
+
+    @property
+    def gain_shrunk(self) -> float | None:
+        """The gain without what it owes to being chosen: of several candidates on the same tasks the luckiest is the best."""
+        found = self.evaluation
+        return stats.without_choice(found.differences, found.looks + 1) if found.pairs else None
 
     @property
     def low(self) -> float | None:
@@ -114,8 +124,36 @@ class Report:
             "looks": found.looks,
             "only_baseline": len(found.only_baseline),
             "only_candidate": len(found.only_candidate),
+            "decided_low": self.decision.low,
+            "decided_high": self.decision.high,
+            "level": self.decision.level,
+            "chosen_among": found.looks + 1,
+            "gain_shrunk": self.gain_shrunk,
+            "contaminated": list(found.contaminated),
             "spent": {"baseline": _json(found.spent_baseline), "candidate": _json(found.spent_candidate)},
         }
+
+    def record(self) -> dict[str, Any]:
+        """As it is kept: beyond the documented JSON also each task's scores, so that `restored` gives the same report again."""
+        pairs = [[pair.task_id, pair.baseline, pair.candidate] for pair in self.evaluation.pairs]
+        only = {name: list(getattr(self.evaluation, name)) for name in ("only_baseline", "only_candidate")}
+        return {**self.json(), "pairs": pairs, "only": only, "shown": sorted(self.shown)}
+
+    @classmethod
+    def restored(cls, record: Mapping[str, Any]) -> "Report":
+        """The report that `record` made, but for its attempts."""
+        evaluation = Evaluation(
+            pairs=tuple(Pair(task_id=id, baseline=was, candidate=now) for id, was, now in record["pairs"]),
+            unknown=record["unknown"],
+            looks=record["looks"],
+            spent_baseline=Totals(**record["spent"]["baseline"]),
+            spent_candidate=Totals(**record["spent"]["candidate"]),
+            contaminated=tuple(record["contaminated"]),
+            **{name: tuple(ids) for name, ids in record["only"].items()},
+        )
+        low, high, level = (record[name] for name in ("decided_low", "decided_high", "level"))
+        decision = Decision(record["passed"], record["reason"], low=low, high=high, level=level)
+        return cls(evaluation=evaluation, decision=decision, shown=frozenset(record["shown"]))
 
     def __getitem__(self, key: str) -> Any:
         return self.json()[key]
@@ -164,8 +202,15 @@ async def evaluate_agents(
         pair(results(before), results(after), looks=config.looks),
         spent_baseline=_totals(before),
         spent_candidate=_totals(after),
+        contaminated=config.contaminated,
     )
-    return Report(evaluation=evaluation, decision=gate.decide(evaluation), baseline_attempts=before, candidate_attempts=after)
+    return Report(
+        evaluation=evaluation,
+        decision=gate.decide(evaluation),
+        baseline_attempts=before,
+        candidate_attempts=after,
+        shown=frozenset(id for attempt in after for id in attempt.trace.shown),
+    )
 
 
 async def _trials(

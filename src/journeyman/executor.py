@@ -25,11 +25,11 @@ from journeyman import app, embed, sandbox
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.coder import Coder, tries
 from journeyman.agents.workshop import ScenarioWorkshop
-from journeyman.bench import candidate_of
 from journeyman.candidate import BASE
 from journeyman.embed.cache import Cached
 from journeyman.errors import InputError, JourneymanError
 from journeyman.execution import Execution, ExecutorConfig, ExecutorStats
+from journeyman.experiments.agents import candidate_of
 from journeyman.learn.playbook import edit, files
 from journeyman.learn.playbook.background import Learner, LearningStats, Lessons
 from journeyman.learn.playbook.choose import Chooser

@@ -7,7 +7,7 @@ from typing import Protocol
 from journeyman.evaluation import Decision, Evaluation
 
 _NAMED = 5
-"""Broken tasks that a refusal names; the rest are counted."""
+"""Tasks that a sentence names; the rest are counted."""
 
 
 class Gate(Protocol):
@@ -71,13 +71,15 @@ def _decide(
     from journeyman.stats import spent
 
     tasks, unknown, gain = evaluation.tasks, evaluation.unknown, evaluation.gain
+    left_out = _contaminated(evaluation)
     if unknown > gate.most_unknown * (tasks + unknown):
         return Decision(
             False,
-            f"{unknown} of {tasks + unknown} tasks could not be compared, and at most {gate.most_unknown:.0%} may be unknown",
+            f"{unknown} of {tasks + unknown} tasks could not be compared, and at most {gate.most_unknown:.0%} may be unknown"
+            + left_out,
         )
     if gain is None or tasks < gate.least_tasks:
-        return Decision(False, f"{tasks} held-out tasks were compared, and {gate.least_tasks} are needed")
+        return Decision(False, f"{tasks} held-out tasks were compared, and {gate.least_tasks} are needed{left_out}")
     alpha = spent(gate.alpha, evaluation.looks + 1)
     low, high = interval(evaluation.differences, alpha)
     kind = "any-time interval" if isinstance(gate, BetterAtAnyTime) else "interval"
@@ -85,8 +87,10 @@ def _decide(
         f"gain {gain:+.3f} on {tasks} tasks, {_percent(1 - alpha)} {kind} {low:+.3f} to {high:+.3f}{_look(evaluation.looks)}"
     )
     if low > gate.least_gain:
-        return Decision(True, f"{found}; {evaluation.wins} better, {evaluation.losses} worse")
-    return Decision(False, f"{found}, whose low end is not above {gate.least_gain:+.3f}{_broken(evaluation)}")
+        passed, reason = True, f"{found}; {evaluation.wins} better, {evaluation.losses} worse{_chosen(evaluation)}"
+    else:
+        passed, reason = False, f"{found}, whose low end is not above {gate.least_gain:+.3f}{_broken(evaluation)}"
+    return Decision(passed, f"{reason}{left_out}", low=low, high=high, level=1 - alpha)
 
 
 def _percent(level: float) -> str:
@@ -97,9 +101,27 @@ def _look(before: int) -> str:
     return f" at look number {before + 1} at these tasks" if before else ""
 
 
-def _broken(evaluation: Evaluation) -> str:
-    broken = evaluation.broken
-    if not broken:
+def _chosen(evaluation: Evaluation) -> str:
+    """What is left of the gain of the best of several that were tried on the same tasks."""
+    from journeyman.stats import without_choice
+
+    if not evaluation.looks:
         return ""
-    more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
-    return f"; it broke {', '.join(broken[:_NAMED])}{more}"
+    among = evaluation.looks + 1
+    left = without_choice(evaluation.differences, among)
+    return f"; {left:+.3f} of the gain is left when it is shrunk for the choice among {among}"
+
+
+def _broken(evaluation: Evaluation) -> str:
+    return f"; it broke {named(evaluation.broken)}" if evaluation.broken else ""
+
+
+def _contaminated(evaluation: Evaluation) -> str:
+    found = evaluation.contaminated
+    return f"; {len(found)} more held-out tasks were trained on and do not count: {named(found)}" if found else ""
+
+
+def named(ids: Sequence[str]) -> str:
+    """The first few by name, and how many more there are."""
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return f"{', '.join(ids[:_NAMED])}{more}"

@@ -11,7 +11,8 @@ import asyncio
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,13 +20,17 @@ from typing import Any
 
 from journeyman import app, embed, estimate
 from journeyman.agents.answer import Answer, MakeAgent
-from journeyman.bench import Bench
 from journeyman.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
-from journeyman.improve import Turn
+from journeyman.examination import Report
+from journeyman.experiments.agents import candidate_of
+from journeyman.experiments.evaluator import untrained
+from journeyman.experiments.loop import Iteration, improve
+from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.runs import Run, fresh, newest_unfinished, spoken, staged, write_json
+from journeyman.learn.playbook.runs import Run, fresh, reopened, spoken, write_json
 from journeyman.learn.playbook.trainer import Learned, Unwatched, Watcher
 from journeyman.playbook import Playbook
+from journeyman.playbook_optimizer import PlaybookOptimizer
 from journeyman.release import Stage
 from journeyman.stores import open_store
 from journeyman.task import Split, Task
@@ -55,6 +60,8 @@ class OfflineTrainer:
         """Training tasks to use instead of the data set's, as older programs set them."""
         self._dataset: Dataset | None = None
         self._agent: MakeAgent = Answer
+        self.examined = 0
+        """Held-out tasks of the final evaluation, once a run was begun: those that its start was not trained on."""
 
     def train(self, initial_playbook_path: str | Path | None = None) -> TrainingResult:
         """Train from the beginning, or from an existing playbook.
@@ -102,6 +109,7 @@ class OfflineTrainer:
         """
         initial = files.load(initial_playbook_path) if initial_playbook_path else Playbook()
         self._check()
+        self._check_examination(initial)
         config = {**self.config.json(), "tasks": self._digest(), "initial": files.digest(initial)}
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
@@ -109,15 +117,27 @@ class OfflineTrainer:
         return Run.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
 
     def reopen(self, run_id: str | None = None) -> Run:
-        """A run that was interrupted. The trainer takes over its settings, but for `store`, and `max_cost` where it has one.
+        """A run that was interrupted. The trainer takes over its settings, but for `store`, and for `max_cost` and the outputs
+        where it was given others. A `max_cost` of infinity takes the limit of the run off.
 
-        A `max_cost` of infinity takes the limit of the run off.
+        When none is named, it is the newest that can be gone on with.
         """
         if run_id and (Path(run_id).name != run_id or run_id == ".."):
             raise InputError(f"{run_id!r} is no name of a run; name a folder in {self._runs}")
-        folder = self._runs / run_id if run_id else newest_unfinished(self._runs)
-        if folder is None:
+        if run_id:
+            return self._reopened(self._runs / run_id)
+        given = self.config
+
+        def reopen(folder: Path) -> Run:
+            self.config = given
+            return self._reopened(folder)
+
+        found = reopened(self._runs, reopen)
+        if found is None:
             raise InputError(f"there is no unfinished run in {self._runs}; begin one without --resume")
+        return found
+
+    def _reopened(self, folder: Path) -> Run:
         if not (folder / "config.json").exists():
             names = ", ".join(sorted(path.parent.name for path in self._runs.glob("*/config.json"))) or "none"
             raise InputError(f"there is no run {folder.name!r} in {self._runs}; there are: {names}")
@@ -129,7 +149,17 @@ class OfflineTrainer:
         if self._digest() != saved.config["tasks"]:
             raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
         self._check()
+        self._check_examination(saved.initial)
         return Run(folder, checkpoint_interval=self._interval)
+
+    def _check_examination(self, initial: Playbook) -> None:
+        """Find out what can be examined, before anything is learned.
+
+        Raises:
+            InputError: The start was trained on all of the held-out tasks.
+        """
+        if self.config.evaluate:
+            self.examined = len(untrained(self.dataset.split(Split.HELD_OUT), initial.trained_on)[0])
 
     def _taken_over(self, run: Run) -> TrainingConfig:
         """The settings of a run that is gone on with."""
@@ -141,6 +171,8 @@ class OfflineTrainer:
         kept: dict[str, Any] = {"project": self.config.project, "store": self.config.store}
         if self._limit is not None:
             kept["max_cost"] = self.config.max_cost
+        usual = {field.name: field.default for field in fields(self.config)}
+        kept |= {name: getattr(self.config, name) for name in OUTPUTS if getattr(self.config, name) != usual[name]}
         try:
             return type(self.config)(**{**{key: value for key, value in saved.items() if key in known}, **kept})
         except InputError as error:
@@ -160,21 +192,43 @@ class OfflineTrainer:
             return asyncio.run(self._finish(run))
 
     async def _finish(self, run: Run) -> TrainingResult:
-        started = app.now()
         connected = tuple(
             app.connect(name, concurrency=self.config.concurrency, base_url=self.config.base_url, key_env=self.config.key_env)
             for name in self.config.models
         )
         try:
             with open_store(self.config.store) as store:
-                bench = Bench(self.config, run, self.dataset, connected, store, self.watcher)
-                bench.agent = self._agent
-                with bench.marked():
-                    learned, went = await bench.go_round()
-                    return self._write(run, learned, went, bench, started)
+                optimizer = PlaybookOptimizer(
+                    self.config, self.dataset, run, models=connected, store=store, watcher=self.watcher
+                )
+                optimizer.agent = self._agent
+                return await self._improved(run, optimizer)
         finally:
             for model in connected:
                 await model.close()
+
+    async def _improved(self, run: Run, optimizer: PlaybookOptimizer) -> TrainingResult:
+        """Go round the loop once, and write down what came of it."""
+        started, written = app.now(), list[TrainingResult]()
+
+        def settle(iteration: Iteration) -> None:
+            written.append(self._write(run, optimizer, iteration, started))
+
+        with optimizer.run.tracked():
+            await improve(
+                optimizer,
+                baseline=candidate_of(run.initial),
+                run=optimizer.run,
+                evaluate=optimizer.evaluate,
+                releases=ReleasePolicy(target=Stage(self.config.target_stage), force=self.config.force),
+                settle=settle,
+            )
+            (result,) = written
+            optimizer.run.end(result.json(), finished=result.finished)
+            if result.finished:
+                # Last: a run that is killed before is gone on with, and records what is not recorded yet.
+                run.finish(result.json())
+        return result
 
     def _check(self) -> None:
         """Find what is wrong with the settings while nothing is spent."""
@@ -196,39 +250,28 @@ class OfflineTrainer:
         # Last, as a file of SQLite is made by opening it.
         open_store(self.config.store).close()
 
-    def _write(self, run: Run, learned: Learned, went: Turn | None, bench: Bench, started: datetime) -> TrainingResult:
-        """The playbook with its stage, the metrics, and, when the run is over, its result."""
-        passed = bool(went and went.report and went.report.passed)
-        wanted = self.config.target_stage != Stage.SHADOW
-        forced = wanted and self.config.force and not passed and learned.finished
-        stage = Stage(self.config.target_stage) if passed or forced else Stage.SHADOW
-        if learned.finished:
-            settled = run.settle(stage, name=bench.name, at=bench.stamp)
-        else:
-            # The run goes on from what it learned, so this is not for its journal.
-            settled = learned.playbook.apply(staged(learned.playbook, stage, id=f"{bench.name}/stopped", at=bench.stamp))
-        playbook = replace(settled, created_at=bench.stamp, training_config=self._trained_with(forced=forced))
+    def _write(self, run: Run, optimizer: PlaybookOptimizer, iteration: Iteration, started: datetime) -> TrainingResult:
+        """The playbook with its stages, and the metrics."""
+        learned, report = optimizer.learned, optimizer.report
+        examined = _examined(learned.playbook, iteration) if learned.finished else frozenset()
+        settled = run.settle(iteration.stage, examined, name=optimizer.run_name, at=optimizer.stamp)
+        playbook = replace(settled, created_at=optimizer.stamp, training_config=self._trained_with(forced=iteration.forced))
         path = self._spared(playbook)
         files.save(playbook, path)
         metrics = TrainingMetrics(progress=learned.progress, playbook=playbook, started_at=started, ended_at=app.now())
         write_json(Path(self.config.output_metrics_path), metrics.json())
-        result = TrainingResult(
+        return TrainingResult(
             run_id=run.folder.name,
             playbook=playbook,
             metrics=metrics,
             finished=learned.finished,
-            stage=stage,
-            reason=self._reason(learned, went) + self._aside(path),
-            forced=forced,
-            evaluation=went.report if went else None,
+            stage=iteration.stage,
+            reason=self._reason(learned, iteration) + _unmoved(playbook, iteration) + self._aside(path),
+            forced=iteration.forced,
+            evaluation=report,
             playbook_path=path,
             metrics_path=self.config.output_metrics_path,
         )
-        bench.record(result)
-        if learned.finished:
-            # Last: a run that is killed before is gone on with, and records what is not recorded yet.
-            run.finish(result.json())
-        return result
 
     def _spared(self, playbook: Playbook) -> str:
         """Where to write: beside the output, when an empty playbook would take the place of something."""
@@ -245,7 +288,7 @@ class OfflineTrainer:
         wanted = self.config.output_playbook_path
         return "" if path == wanted else f"; nothing was learned, so {wanted} was left as it was"
 
-    def _reason(self, learned: Learned, went: Turn | None) -> str:
+    def _reason(self, learned: Learned, iteration: Iteration) -> str:
         limit = self.config.max_cost
         if not learned.finished and limit is not None:
             cost = learned.progress.cost
@@ -256,7 +299,7 @@ class OfflineTrainer:
                 )
             where = "at" if cost >= limit else "before the evaluation, which would probably go past"
             return f"stopped after ${cost:.4f}, {where} the limit of ${limit:g}; it can be resumed with a higher one"
-        return went.reason if went else "not evaluated, so not proven"
+        return iteration.reason
 
     def _trained_with(self, *, forced: bool) -> Mapping[str, object]:
         generator, reflector = self.config.models
@@ -275,11 +318,17 @@ class OfflineTrainer:
             return self._of_examples(self._custom_examples)
         found = app.load_dataset(self.config)
         wanted = Split(self.config.dataset_split)
-        train = [replace(task, split=Split.TRAIN) for task in found.split(wanted)][: self.config.num_examples]
+        train = [replace(task, split=Split.TRAIN) for task in self._in_order(found.split(wanted))][: self.config.num_examples]
         if not train:
             domain = f" of domain {self.config.domain!r}" if self.config.domain else ""
             raise InputError(f"the data set {self.config.dataset_name!r} has no {wanted.value} tasks{domain}")
         return replace(found, tasks=(*train, *found.split(Split.HELD_OUT)[: self.config.held_out]))
+
+    def _in_order(self, tasks: tuple[Task, ...]) -> Sequence[Task]:
+        """Another seed gives another order, but at the desk, where it gives other tasks."""
+        if not self.config.seed or self.config.dataset_name == "desk":
+            return tasks
+        return random.Random(self.config.seed).sample(tasks, len(tasks))
 
     def _of_examples(self, examples: Sequence[Task]) -> Dataset:
         """The program's own examples, and the data set's held-out tasks where it has a file of them."""
@@ -306,11 +355,26 @@ class OfflineTrainer:
         return self.config.checkpoint_interval if self.config.save_checkpoints else 0
 
 
-_PLACES = frozenset(
-    {"output_playbook_path", "output_metrics_path", "project", "sandbox", "max_cost", "save_checkpoints", "checkpoint_interval"}
-)
+OUTPUTS = ("output_playbook_path", "output_metrics_path")
+_PLACES = frozenset({*OUTPUTS, "project", "sandbox", "max_cost", "save_checkpoints", "checkpoint_interval"})
 """Settings that do not change what is learned: two runs that differ in these alone give the same bullets."""
 
 
 def _words(task: Task) -> str:
     return " ".join(task.question.casefold().split())
+
+
+def _examined(playbook: Playbook, iteration: Iteration) -> Collection[str]:
+    """The bullets that are decided on: those that stood in a prompt of the examination, or all where a person forced it."""
+    if iteration.forced:
+        return frozenset(bullet.id for bullet in playbook.active)
+    return iteration.finding.shown if isinstance(iteration.finding, Report) else frozenset()
+
+
+def _unmoved(playbook: Playbook, iteration: Iteration) -> str:
+    """What the examination says nothing of, although it was passed."""
+    stay = sum(bullet.stage is not iteration.stage for bullet in playbook.active) if iteration.passed else 0
+    if not stay:
+        return ""
+    which = "1 bullet that stood in no prompt of the examination stays where it was"
+    return f"; {which}" if stay == 1 else f"; {stay} bullets that stood in no prompt of the examination stay where they were"

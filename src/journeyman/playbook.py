@@ -204,6 +204,8 @@ class Batch:
     deltas: tuple[Delta, ...]
     at: str = ""
     """When, in ISO 8601; written on the bullets it changes."""
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of the questions that it was learned from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +218,8 @@ class Playbook:
     training_config: Mapping[str, object] = field(default_factory=dict)
     extra: Mapping[str, object] = field(default_factory=dict)
     """What an imported file said beyond this."""
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of all questions that it was ever learned from: on none of them can it be examined."""
 
     @property
     def active(self) -> tuple[Bullet, ...]:
@@ -234,14 +238,15 @@ class Playbook:
         retired one gains counts and nothing else. Bullets that no delta names are the same objects as before.
         """
         by_id = {bullet.id: bullet for bullet in self.bullets}
-        done = set(self.batches)
+        done, trained_on = set(self.batches), set(self.trained_on)
         for batch in batches:
             if batch.id not in done:
                 done.add(batch.id)
+                trained_on |= batch.trained_on
                 _merge(by_id, batch)
         if len(done) == len(self.batches):
             return self
-        return replace(self, bullets=tuple(by_id.values()), batches=frozenset(done))
+        return replace(self, bullets=tuple(by_id.values()), batches=frozenset(done), trained_on=frozenset(trained_on))
 
 
 MERGED = "merged into "

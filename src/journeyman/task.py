@@ -1,5 +1,7 @@
 """What is asked, and which split it belongs to."""
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,3 +27,28 @@ class Task:
     split: Split = Split.TRAIN
     instructions: str = ""
     """What a capable model must be told to do this kind of task at all; empty when the question says it."""
+
+
+def content(question: str) -> str:
+    """The question as it is compared: blanks and case make no other question."""
+    return " ".join(question.casefold().split())
+
+
+def fingerprint(question: str) -> str:
+    """16 hex digits made of the question's content alone: by them it is known again, in whatever file and under whatever id."""
+    return hashlib.sha256(content(question).encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def fingerprints(questions: Iterable[str]) -> frozenset[str]:
+    """Those of many questions: what something was trained on, in a compact form."""
+    return frozenset(map(fingerprint, questions))
+
+
+def packed(found: Iterable[str]) -> str:
+    """Fingerprints as one text, 16 characters each, in order."""
+    return "".join(sorted(found))
+
+
+def unpacked(text: str) -> frozenset[str]:
+    """The fingerprints of a text that `packed` made."""
+    return frozenset(text[at : at + 16] for at in range(0, len(text), 16))

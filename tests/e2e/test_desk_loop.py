@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from journeyman import app, embed
-from journeyman.bench import Examination
 from journeyman.examination import Report
+from journeyman.experiments.agents import AgentEvaluation
+from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.gate import BetterOnHeldOut
 from journeyman.models import load
 from journeyman.offline import OfflineTrainer
@@ -45,14 +46,14 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
 
 
 def examine(playbook: Playbook, against: Playbook | None = None, *, shop: str = "oslo") -> Report:
-    examination = Examination(
+    evaluation = AgentEvaluation(
+        evaluator=HeldOutEvaluator(store=MemoryStore()),
         model=load("embedded"),
         dataset=desk.load(shop, sizes={Split.HELD_OUT: HELD_OUT}),
-        store=open_store("memory:"),
         embedder=embed.load("hashing"),
         gate=BetterOnHeldOut(),
     )
-    return asyncio.run(examination.sit(playbook, against or Playbook(), id="test"))
+    return asyncio.run(evaluation.evaluate(playbook, against or Playbook(), id="test"))
 
 
 def told(shop: str, domain: str, *, places: Sequence[str] = (), locked: bool = False) -> tuple[Bullet, ...]:

@@ -65,7 +65,7 @@ def test_where_everybody_is_alike_nothing_passes_and_nothing_is_released(tmp_pat
 
 def test_force_releases_what_did_not_pass_and_says_so(tmp_path: Path) -> None:
     store = open_store("memory:")
-    made = reinforce(tmp_path, outcomes(same=True), store, force=True)
+    made = reinforce(tmp_path, outcomes(same=True), store, force=True, target_stage=Stage.PRODUCTION)
     assert (made.passed, made.forced) == (False, True)
     release = store.release(made.candidate.id)
     assert release is not None

@@ -77,27 +77,43 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
         custom(written(tmp_path / "mine.json"))
 
 
-@given(st.sets(st.text("abcdefgh ", min_size=1).filter(str.strip), min_size=1, max_size=30), st.integers(0, 3))
+@given(st.sets(st.text("abcdefgh ", min_size=1).filter(str.strip), min_size=1, max_size=30))
 def test_splits_are_disjoint_and_depend_on_the_question_alone(
-    tmp_path_factory: pytest.TempPathFactory, names: set[str], seed: int
+    tmp_path_factory: pytest.TempPathFactory, names: set[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("split")
-    whole = custom(written(folder / "a.jsonl", *questions(*sorted(names))), seed=seed)
+    whole = custom(written(folder / "a.jsonl", *questions(*sorted(names))))
     alone = {task.question: task.split for task in whole.tasks}
     by_words: dict[str, Split] = {}
     for question, split in alone.items():
         assert by_words.setdefault(" ".join(question.split()), split) is split
     one = min(alone)
-    assert custom(written(folder / "b.jsonl", *questions(one)), seed=seed).tasks[0].split is alone[one]
+    assert custom(written(folder / "b.jsonl", *questions(one))).tasks[0].split is alone[one]
 
 
-def test_shares_are_60_10_30_and_another_seed_splits_otherwise(tmp_path: Path) -> None:
+def test_shares_are_60_10_30(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", *questions(*(f"question {n}" for n in range(2000))))
     counts = Counter(task.split for task in custom(path).tasks)
     assert counts[Split.TRAIN] == pytest.approx(1200, abs=80)
     assert counts[Split.VALIDATION] == pytest.approx(200, abs=50)
     assert custom(path).tasks == custom(path).tasks
-    assert custom(path, seed=1).tasks != custom(path).tasks
+
+
+@pytest.mark.parametrize(
+    ("rows", "least", "held_out"), [(60, 30, 30), (80, 30, 30), (59, 30, 14), (20, 10, 10), (2000, 30, 600), (60, 5, 14)]
+)
+def test_as_many_are_held_out_as_the_gate_needs_where_there_are_twice_as_many(
+    tmp_path: Path, rows: int, least: int, held_out: int
+) -> None:
+    path = written(tmp_path / "a.jsonl", *questions(*(f"question {n}" for n in range(rows))))
+    found = custom(path, least=least)
+    assert len(found.split(Split.HELD_OUT)) == pytest.approx(held_out, rel=0.3 if held_out not in (10, 30) else 0)
+    assert found.tasks == custom(path, least=least).tasks
+    usual = {task.question: task.split for task in custom(path, least=1).tasks}
+    gone = [t for t in found.tasks if usual[t.question] is Split.HELD_OUT and t.split is not Split.HELD_OUT]
+    assert not gone, "what is held out in a longer file is in a shorter one too"
+    if held_out == 30:
+        assert found.split(Split.VALIDATION)
 
 
 def test_splits_that_are_given_are_kept_and_must_be_given_to_all(tmp_path: Path) -> None:

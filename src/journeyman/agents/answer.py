@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from journeyman.agents import prompts
 from journeyman.candidate import BASE
@@ -37,6 +37,9 @@ def nothing(_: Task) -> Sequence[Bullet]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Asks the model once. Implements `rollout.Agent`."""
+
+    deterministic: ClassVar[bool] = True
+    """It adds nothing of chance to what its model says."""
 
     model: Model
     choose: Choose = nothing

@@ -31,7 +31,7 @@ def planner(as_json: bool, **given: Any) -> int:
 
     With --data node-F1, edge-F1 and exact matches, against a copy of the nearest plan that it learned from. Without, held-out
     notes of the embedded desk are planned by both, carried out for real and judged; success, cost and time are one utility.
-    Exit code 0: it is better, 1: it is not. Every look at live instructions is counted.
+    Exit code 0: it is better, 1: it is not. Every look is counted.
 
     \b
     Examples:

@@ -10,18 +10,20 @@ from rich.console import Console
 from rich.table import Table
 
 from journeyman import app, embed
-from journeyman.bench import Examination
 from journeyman.cli._screen import Screen
 from journeyman.cli._shared import console
 from journeyman.cli._training import configured, warn_of_few
 from journeyman.errors import InputError
 from journeyman.examination import Report, result_lines, results
+from journeyman.experiments.agents import AgentEvaluation
+from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.learn.playbook import files
 from journeyman.playbook import Playbook
 from journeyman.stores import open_store
 from journeyman.task import Split
 from journeyman.tasks.base import Dataset
 from journeyman.training import TrainingConfig
+from journeyman.weights.keeping import read_trained_on
 
 NONE = "none"
 _FILES = ("baseline.jsonl", "candidate.jsonl")
@@ -60,28 +62,37 @@ async def _examine(
         raise InputError(
             f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
         )
-    warn_of_few(len(examined.tasks), config.least_tasks)
     name = config.models[0]
+    trained_on = frozenset[str]().union(*(_trained_on(each) for each in (name, rival)))
+    clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on | trained_on)
+    warn_of_few(len(clean), config.least_tasks)
     models = [
         app.connect(n, concurrency=config.concurrency, base_url=config.base_url, key_env=config.key_env)
         for n in ([name, rival] if rival else [name])
     ]
     try:
-        with open_store(config.store) as store, Screen(2 * config.trials * len(examined.tasks), quiet=quiet) as screen:
-            examination = Examination(
+        with open_store(config.store) as store, Screen(2 * config.trials * len(clean), quiet=quiet) as screen:
+            evaluation = AgentEvaluation(
+                evaluator=HeldOutEvaluator(store=store),
                 model=models[0],
                 rival=models[1] if rival else None,
                 dataset=examined,
-                store=store,
                 embedder=embed.load(config.embedder),
                 gate=config.gate,
                 trials=config.trials,
                 token_budget=config.token_budget,
+                trained_on=trained_on,
             )
-            return await examination.sit(playbook, against, id="evaluate", done=screen.evaluated)
+            return await evaluation.evaluate(playbook, against, id="evaluate", done=screen.evaluated)
     finally:
         for model in models:
             await model.close()
+
+
+def _trained_on(model: str) -> frozenset[str]:
+    """What the adapter was trained on that a model's name holds behind a plus."""
+    _, _, adapter = model.rpartition("+")
+    return read_trained_on(Path(adapter)) if adapter != model and adapter else frozenset()
 
 
 def _load(name: str) -> Playbook:

@@ -8,7 +8,9 @@ from journeyman.agents.orchestrator import Limits, Orchestrator
 from journeyman.cli import _planner_settings as settings
 from journeyman.cli._bar import bar
 from journeyman.cli._shared import console
+from journeyman.cli._training import warn_of_few
 from journeyman.errors import InputError, MissingExtra
+from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.gate import BetterOnHeldOut
 from journeyman.plan_result import ExecutionResult
 from journeyman.stores import open_store
@@ -34,29 +36,37 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
     from journeyman.learn.planner import data
-    from journeyman.planning import examining, policies
+    from journeyman.planning import policies
+    from journeyman.planning.examining import Contender, PlanExamination
 
     kept = policies.find(given["planner"])
     rival = policies.find(given["against"]) if given["against"] else None
     found = data.read(given["data"])
-    known = {example.plan.instruction for example in kept.learned.model.encoder.memory.examples}
-    examples = [example for example in found.examples if example.plan.instruction not in known]
-    if not examples:
-        raise InputError(f"the planner learned from every instruction in {given['data']}; examine it on others")
-    gate = BetterOnHeldOut(least_gain=given["least_gain"])
-    baseline = rival.planner.plan if rival else kept.learned.nearest
-    made = examining.on_plans(examples, kept.planner.plan, baseline, gate)
-    left_out = len(found.examples) - len(examples)
-    return {**made.json(), "planner": kept.id, "against": rival.id if rival else "nearest plan", "left_out": left_out}
+    examination = PlanExamination(examples=found.examples, gate=BetterOnHeldOut(least_gain=given["least_gain"]))
+    baseline = (
+        Contender(id=rival.id, make=rival.planner.plan, trained_on=rival.trained_on)
+        if rival
+        else Contender(id="nearest plan", make=kept.learned.nearest)
+    )
+    candidate = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
+    with open_store(config.load().store_url) as store:
+        made = examination.evaluate(candidate, baseline, HeldOutEvaluator(store=store), id=_command())
+    left_out = len(made.report.evaluation.contaminated)
+    return {**made.json(), "planner": kept.id, "against": baseline.id, "left_out": left_out}
+
+
+def _command() -> str:
+    return f"evaluate-planner-{app.now():%Y%m%d-%H%M%S-%f}"
 
 
 def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     from journeyman.planning import collecting, crews, policies
     from journeyman.planning.arenas import known_runs
-    from journeyman.planning.examining import LiveExamination
+    from journeyman.planning.examining import Contender, LiveExamination
     from journeyman.planning.live import scored
     from journeyman.rewards.utility import Utility
 
+    warn_of_few(given["held_out"], BetterOnHeldOut().least_tasks)
     kept = policies.find(given["planner"])
     rival = policies.find(given["against"]) if given["against"] else None
     models = [card.name for card in kept.learned.model.models.cards]
@@ -80,11 +90,15 @@ def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             heard=heard,
         )
         with open_store(config.load().store_url) as store:
-            made = examination.sit(
-                (kept.id, crews.planner_for(crew, kept).make),
-                (rival.id if rival else "expert", crews.planner_for(crew, rival).make),
-                store,
-                id=f"evaluate-planner-{app.now():%Y%m%d-%H%M%S-%f}",
+            made = examination.evaluate(
+                Contender(id=kept.id, make=crews.planner_for(crew, kept).make, trained_on=kept.trained_on),
+                Contender(
+                    id=rival.id if rival else "expert",
+                    make=crews.planner_for(crew, rival).make,
+                    trained_on=rival.trained_on if rival else frozenset(),
+                ),
+                HeldOutEvaluator(store=store),
+                id=_command(),
             )
     return {**made.json(), "planner": kept.id, "against": rival.id if rival else "expert"}
 

@@ -11,8 +11,10 @@ from journeyman import app, config, embed
 from journeyman.cli._shared import console
 from journeyman.cli._table import Column, fitted
 from journeyman.cli._table import console as stdout
+from journeyman.cli._training import warn_of_few
 from journeyman.embed.cache import Cached
 from journeyman.errors import InputError
+from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.playbook.files import check_writable
 from journeyman.learn.router import outcomes
@@ -48,10 +50,12 @@ def train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, 
     )
     check_writable(given["output"] / policies.POLICY)
     table = _table(_rows(given, quiet=quiet), given)
-    split = parts(table, held_out=settings.held_out, validation=settings.validation, seed=settings.seed)
+    split = parts(table, held_out=settings.held_out, validation=settings.validation, least=settings.least_tasks)
     training.learnable(table, split, wanted)
     if not quiet:
         _tell_table(table, split)
+    if settings.evaluate:
+        warn_of_few(len(split.held_out), settings.least_tasks)
     if dry_run:
         return {"dry_run": True, "rows": len(table), "workers": [_json(table, at) for at in range(len(table.workers))]}
     embedder = _cached(given["embedder"] or project.settings.models.embedder, project.folder)
@@ -70,18 +74,18 @@ def evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     project = config.load()
     table = _table(_rows(given, quiet=quiet), given, policy.fitted.workers)
     held_out, validation, seed = policy.split
-    split = parts(table, held_out=held_out, validation=validation, seed=seed)
+    split = parts(table, held_out=held_out, validation=validation, seed=seed, least=project.settings.gate.least_tasks)
     rows = table if given["everything"] else table.take(split.held_out)
     if not len(rows):
         raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
     embedder = _cached(policy.fitted.embedder, project.folder)
     vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
     embedder.save()
-    forecasts = policy.fitted.forecast(vectors, rows.requests, rows.types)
     least = project.settings.gate.least_gain if given["least_gain"] is None else given["least_gain"]
     gate = BetterOnHeldOut(least_gain=least, least_tasks=project.settings.gate.least_tasks, alpha=project.settings.gate.alpha)
     with open_store(project.store_url) as store:
-        proof = training.examine(policy, rows, forecasts, gate, store, f"evaluate-{app.now():%Y%m%d-%H%M%S-%f}")
+        name = f"evaluate-{app.now():%Y%m%d-%H%M%S-%f}"
+        proof = training.examine(policy, (rows, vectors), gate, HeldOutEvaluator(store=store), name)
     if not quiet:
         _tell_proof(proof, policy.objective)
     return {"policy": policy.id, "objective": str(policy.objective), "serves": verdict.serves, **proof.json()}

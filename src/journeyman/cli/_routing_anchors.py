@@ -17,7 +17,12 @@ from journeyman.routing.training import RouterConfig
 def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Requests go to the file or to stdout, words to stderr."""
     table = outcomes.table(reading.rows_of_files(given["outcomes"]))
-    split = parts(table, held_out=given["held_out_share"], validation=RouterConfig().validation, seed=given["seed"])
+    split = parts(
+        table,
+        held_out=given["held_out_share"],
+        validation=RouterConfig().validation,
+        least=RouterConfig().least_tasks,
+    )
     rows = newcomers.questions(table, split.train, given["count"])
     lines = [{"request": table.requests[row], "type": table.types[row]} for row in rows]
     text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

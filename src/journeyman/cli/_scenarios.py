@@ -13,6 +13,7 @@ from journeyman.cli import _interactive, _training
 from journeyman.cli._scenario_screen import ScenarioScreen, tell
 from journeyman.errors import InputError
 from journeyman.learn.playbook.runs import newest_unfinished
+from journeyman.offline import OUTPUTS
 from journeyman.scenarios import DATASET, SKILLBOOK, ScenarioConfig, ScenarioTrainer
 from journeyman.tasks.scenarios import read
 
@@ -43,9 +44,10 @@ def run(
     """Train on scenarios, resume, or only price it; the object that `--json` prints."""
     out = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
     if resume is not None:
-        if initial_playbook or dry_run or set(options) - {"max_cost"}:
+        if initial_playbook or dry_run or set(options) - {"max_cost", *OUTPUTS}:
             raise InputError(
-                "--resume goes on under the settings of its run; of the other options only --max-cost may be given"
+                "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be "
+                "given"
             )
         trainer = ScenarioTrainer(ScenarioConfig(**_training.settings_of({**_kept(options), "batch_merge_size": 1})))
         return _trained(trainer, trainer.reopen(resume or None), out, quiet=quiet)

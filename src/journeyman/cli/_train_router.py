@@ -49,7 +49,7 @@ OUTPUT = Path("routers/trained")
     metavar="DIR",
     help="Where the router is written.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the split and the training.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the training. The split hangs on the requests alone.")
 @click.option("--held-out-share", type=click.FloatRange(0, 0.9), default=0.2, show_default=True, help="To prove it on.")
 @click.option(
     "--min-gain", "least_gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]"

@@ -14,7 +14,7 @@ from journeyman.cli._shared import console
 from journeyman.errors import InputError
 from journeyman.examination import Report
 from journeyman.models import KEY
-from journeyman.offline import OfflineTrainer, TrainingConfig, TrainingResult
+from journeyman.offline import OUTPUTS, OfflineTrainer, TrainingConfig, TrainingResult
 from journeyman.release import Stage
 from journeyman.task import Split
 
@@ -25,14 +25,17 @@ def run(
     """Train, resume or only price; the object that `--json` prints."""
     walled = {name: value for name, value in options.items() if name not in ("ptc_url", "unsafe_local")}
     settings = configured({**walled, **walls(options)})
-    if resume is not None and (initial_playbook or set(options) - {"max_cost"}):
-        raise InputError("--resume goes on under the settings of its run; of the other options only --max-cost may be given")
+    if resume is not None and (initial_playbook or set(options) - {"max_cost", *OUTPUTS}):
+        raise InputError(
+            "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be given"
+        )
     if resume is not None and dry_run:
         raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
     trainer = OfflineTrainer(settings)
     run = None if dry_run else trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
     if trainer.config.evaluate:
-        warn_of_few(len(trainer.dataset.split(Split.HELD_OUT)), trainer.config.least_tasks)
+        held_out = trainer.examined if run else len(trainer.dataset.split(Split.HELD_OUT))
+        warn_of_few(held_out, trainer.config.least_tasks)
     if run is None:
         return priced(trainer, quiet=quiet)
     with Screen(trainer.examples, quiet=quiet) as screen:

@@ -10,8 +10,10 @@ from journeyman.agents.orchestrator import Limits, Orchestrator
 from journeyman.cli import _planner_settings as settings
 from journeyman.cli._bar import bar
 from journeyman.cli._shared import console
+from journeyman.cli._training import warn_of_few
 from journeyman.embed.cache import Cached
 from journeyman.errors import InputError, MissingExtra
+from journeyman.learn.playbook.files import check_writable
 from journeyman.plan_result import ExecutionResult
 from journeyman.planning import collecting, crews, desk, policies
 from journeyman.stores import open_store
@@ -56,6 +58,7 @@ def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         if not quiet:
             out.print(f"{len(found.examples)} examples can be read; with --dry-run nothing was trained")
         return {"examples": len(found.examples), "config": asdict(chosen), "dry_run": True}
+    check_writable(folder / "phase1_best")
     folder.mkdir(parents=True, exist_ok=True)
     _check_fresh("1", folder / "phase1_last.safetensors", told)
     watching = watchers(folder, wandb=told.get("tracker") == "wandb") if told.get("tracker") != "none" else []
@@ -108,6 +111,7 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     folder: Path = told["output_dir"]
     kept = policies.find(told.get("checkpoint") or str(folder / "phase1_best"))
     if not told.get("dry_run"):
+        check_writable(folder / "phase2_best")
         _check_fresh("2", folder / "phase2", told)
     if told.get("replay"):
         from journeyman.cli import _replaying
@@ -127,6 +131,8 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         return {"config": chosen.json(), "models": models, "dry_run": True}
     crew = crews.crew_of(models, replies=config.load().folder / "replies")
     seed, held_out = chosen.ppo.seed, told.get("held_out", HELD_OUT)
+    if chosen.evaluate:
+        warn_of_few(held_out, chosen.gate.least_tasks)
     total = episodes + ((2 + len(models)) * held_out if chosen.evaluate else 0)
     with bar("executions", total, quiet=quiet, pause=5) as done:
 

@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import Console
 
 from journeyman import config
+from journeyman.cli._training import warn_of_few
 from journeyman.cli._weights_screen import Screen
 from journeyman.errors import InputError
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.job import Ended
 from journeyman.release import Stage
+from journeyman.task import Split
 from journeyman.weights import checks, runs
 from journeyman.weights.prepared import Prepared, prepare
 from journeyman.weights.results import WeightsResult
@@ -65,6 +67,8 @@ def settings_of(options: Mapping[str, Any]) -> RunSettings:
 
 def _trained(trainer: RLTrainer, *, quiet: bool, resume: str | None = None) -> dict[str, Any]:
     opened = trainer.begin() if resume is None else runs.reopen(resume or None, trainer.settings)
+    if opened.settings.evaluate and opened.dataset is not None:
+        warn_of_few(len(opened.dataset.split(Split.HELD_OUT)), opened.settings.least_tasks)
     with Screen(quiet=quiet) as screen:
         trainer.watcher = Watcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined)
         screen.say(f"run {opened.id}: {opened.config.method} on {opened.config.base_model}")

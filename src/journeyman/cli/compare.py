@@ -39,19 +39,16 @@ def command(
     """Say whether B is really better than A, from anybody's results.
 
     Both files hold one JSON object a line, {"task_id": …, "score": 0 to 1 or null}, with "trial" where a task was attempted
-    several times. Tasks are paired; the attempts at one task count as one. Exit code 0: passed, 1: not passed, 2: the files
-    cannot be used.
+    several times. Tasks are paired; the attempts at one task count as one. Where the project here has a store, the look at
+    these tasks is counted in it. Exit code 0: passed, 1: not passed, 2: the files cannot be used.
 
     \b
     Example:
       journeyman compare baseline.jsonl candidate.jsonl
     """
-    from journeyman.cli import _verdict
-    from journeyman.examination import compare, read_results
-    from journeyman.gate import BetterAtAnyTime, BetterOnHeldOut
+    from journeyman.cli import _comparing, _verdict
 
-    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(**bounds)  # type: ignore[arg-type]
-    report = compare(read_results(baseline), read_results(candidate), gate=gate, looks=looks)
+    report = _comparing.run(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
     if not as_json:
         click.echo("\n".join(_verdict.lines(report)))
     emit(report.json(), as_json=as_json)

@@ -37,7 +37,7 @@ from journeyman.cli._shared import emit, json_option, options_named
 @click.option("--token-budget", type=int, help="Tokens of bullets in a prompt.  [default: 2000]")
 @click.option("--min-gain", "least_gain", type=float, help="The gain that the interval's low end must exceed.  [default: 0]")
 @click.option("--alpha", type=float, help="Chance of passing what is no better.  [default: 0.05]")
-@click.option("--seed", type=int, help="Of the desk's tasks and of splits by hash.  [default: 0]")
+@click.option("--seed", type=int, help="Of the desk's tasks. No split hangs on it.  [default: 0]")
 @click.option(
     "--output", type=click.Path(), metavar="DIR", help="Write baseline.jsonl and candidate.jsonl for `journeyman compare`."
 )

@@ -56,7 +56,7 @@ def command(as_json: bool, requests: tuple[str, ...], **given: Any) -> None:
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write them here, not to stdout."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the split, as for the training.")
+@click.option("--seed", type=int, default=0, show_default=True, help="No split hangs on it any more.")
 @click.option("--held-out-share", type=click.FloatRange(0, 0.9), default=0.2, show_default=True, help="As for the training.")
 @json_option
 def anchors(as_json: bool, **given: Any) -> None:

@@ -1,5 +1,7 @@
 """Requests, workers, and what became of asking each: the rows as arrays."""
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -77,6 +79,13 @@ class Table:
     def answered(self) -> "Table":
         """The table with a success of 0 where the provider failed: who asked was not helped."""
         return replace(self, success=np.where(self.errors, 0.0, self.success))
+
+    @property
+    def digest(self) -> str:
+        """Of everything that is on record."""
+        arrays = [each.tolist() for each in (self.success, self.cost, self.seconds, self.errors)]
+        content = json.dumps([self.ids, self.requests, self.types, self.workers, *arrays])
+        return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:32]
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> "Table":
         """Some of the rows, in that order."""

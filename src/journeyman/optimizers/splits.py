@@ -1,6 +1,7 @@
 """Which rows are learned from, which are chosen by, and which are only for the examination."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 from journeyman.errors import InputError
@@ -19,13 +20,14 @@ class Parts:
     """Rows that a file wants learned from although their requests are held out."""
 
 
-def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed: int = 0) -> Parts:
+def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed: int = 0, least: int = 0) -> Parts:
     """As the file says; rows of which it says nothing by a hash of the request, so that a request never changes sides.
 
     Args:
         held_out: The share of the requests that is set apart, where the file sets none apart itself.
         validation: The same for those to choose by.
-        seed: Another one gives other parts.
+        seed: Of routers of before, which split by one; now the request alone decides.
+        least: So many requests are set apart where a share of them is fewer and there are twice as many: what a gate needs.
 
     Raises:
         InputError: A share is not between 0 and 1, or both together leave nothing to learn from.
@@ -39,6 +41,12 @@ def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed:
         Split.HELD_OUT: 0.0 if Split.HELD_OUT in told else held_out,
         Split.VALIDATION: 0.0 if Split.VALIDATION in told else validation,
     }
+    if shares[Split.HELD_OUT] > 0:
+        places = sorted({_place(key(request), seed) for request, said in zip(table.requests, told, strict=True) if not said})
+        if 2 * least <= len(places) and (wanted := places[least - 1] if least else 0.0) >= held_out:
+            # The next place after it, so that it is within; what is left is shared as before.
+            shares[Split.VALIDATION] *= (1 - wanted) / (1 - held_out)
+            shares[Split.HELD_OUT] = math.nextafter(wanted, 1.0)
     # What the file holds out stays held out under every name.
     said_of = list(zip((key(request) for request in table.requests), told, strict=True))
     # What the file says of a request holds for all its rows; what it holds out anywhere is held out everywhere.
@@ -63,11 +71,14 @@ def key(request: str) -> str:
     return " ".join(request.casefold().split())
 
 
+def _place(own: str, seed: int) -> float:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{own}".encode(errors="surrogatepass")).digest()[:8]) / 2**64
+
+
 def _drawn(own: str, seed: int, shares: dict[Split, float], said: str) -> Split:
     if said in (Split.VALIDATION, Split.HELD_OUT):
         return Split(said)
-    digest = hashlib.sha256(f"{seed}/{own}".encode(errors="surrogatepass")).digest()
-    place = int.from_bytes(digest[:8]) / 2**64
+    place = _place(own, seed)
     # What is said to be for learning is never held out; a part of it may be to choose by.
     held_out = 0.0 if said == Split.TRAIN else shares[Split.HELD_OUT]
     if place < held_out:

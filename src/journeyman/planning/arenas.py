@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -63,6 +63,21 @@ class Arena(Protocol):
     def held_out(self) -> tuple[tuple[str, str], ...]:
         """Ids and texts of the instructions to be examined on."""
 
+    @property
+    def practised(self) -> tuple[str, ...]:
+        """Texts of the instructions to practise on."""
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What can change the outcome of an examination, beside the instructions and who chooses."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether an examination gives the same again."""
+
+    def among(self, ids: Collection[str]) -> Self:
+        """The same with some of the instructions to be examined on."""
+
     def practice(self, reward: RunReward) -> PlanEnvironment: ...
 
     def examine(self, choose: Choose, utility: Utility) -> Side:
@@ -101,6 +116,22 @@ class Live:
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
         return tuple((each.id, each.text) for each in self.to_examine)
+
+    @property
+    def practised(self) -> tuple[str, ...]:
+        return tuple(each.text for each in self.to_practise)
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        return {"workers": sorted(self.orchestrator.crew), "source": self.source, "timed": self.timed}
+
+    @property
+    def deterministic(self) -> bool:
+        """Nobody knows of workers at work."""
+        return False
+
+    def among(self, ids: Collection[str]) -> Self:
+        return replace(self, to_examine=[each for each in self.to_examine if each.id in ids])
 
     def practice(self, reward: RunReward) -> LiveEnvironment:
         return self._environment(self.to_practise, reward)
@@ -141,16 +172,19 @@ class Replay:
     examined: Table
 
     @classmethod
-    def of(cls, planner: LearnedPlanner, table: Table, seed: int = 0) -> "Replay":
+    def of(cls, planner: LearnedPlanner, table: Table, least: int = 0) -> "Replay":
         """The rows as the file splits them, else by a hash of the request; those of unknown outcome are left out. A call that
         failed is no success: without it a worker that is often down would look as good as its answers.
+
+        Args:
+            least: Held-out requests that the gate needs.
 
         Raises:
             InputError: A row is of a kind of work that the planner does not know, or there are too few.
         """
         table = table.answered
         complete = table.take(np.flatnonzero(np.isfinite(table.success).all(axis=1)))
-        split = parts(complete, validation=0.0, seed=seed)
+        split = parts(complete, validation=0.0, least=least)
         if len(split.train) < 1 or len(split.held_out) < 1:
             raise InputError(
                 f"of {len(table)} requests {len(complete)} have an outcome with each worker, which leaves {len(split.train)} to"
@@ -174,6 +208,21 @@ class Replay:
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
         return tuple(zip(self.examined.ids, self.examined.requests, strict=True))
+
+    @property
+    def practised(self) -> tuple[str, ...]:
+        return self.train.requests
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        return {"outcomes": self.examined.digest}
+
+    @property
+    def deterministic(self) -> bool:
+        return True
+
+    def among(self, ids: Collection[str]) -> Self:
+        return replace(self, examined=self.examined.take([row for row, id in enumerate(self.examined.ids) if id in ids]))
 
     def practice(self, reward: RunReward) -> TableReplay:
         return self._replay(self.train, reward)

@@ -1,8 +1,10 @@
 """Planners as files and as candidates, and back."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from journeyman import config, embed
 from journeyman.candidate import Candidate, Kind
@@ -13,6 +15,7 @@ from journeyman.learn.planner.reinforced import ReinforcedPlanner
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.policies import find_policy
+from journeyman.task import fingerprints, unpacked
 
 FORMAT = "journeyman-planner-policy-1"
 
@@ -28,11 +31,20 @@ class SavedPlanner:
     """The file, or the candidate's id, as people are told it."""
     path: Path
     """The file."""
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of the instructions that it learned from and was chosen by."""
 
     @property
     def learned(self) -> LearnedPlanner:
         """What it learned in phase 1."""
         return self.planner.planner if isinstance(self.planner, ReinforcedPlanner) else self.planner
+
+
+def trained_on(planner: LearnedPlanner, said: Mapping[str, Any]) -> frozenset[str]:
+    """`task.fingerprint`s of what a planner learned from: the plans that it remembers, and what its file says beyond them."""
+    remembered = fingerprints(example.plan.instruction for example in planner.model.encoder.memory.examples)
+    further = (said.get("validated_on", ""), said.get("reinforced", {}).get("trained_on", ""))
+    return remembered.union(*map(unpacked, further))
 
 
 def keep(path: Path, artifacts: Artifacts) -> Candidate:
@@ -63,6 +75,6 @@ def _opened(path: Path, digest: str, where: str) -> SavedPlanner:
     tensors, metadata = checkpoints.load(path)
     embedder = Cached(embed.load(files.embedder_in(metadata)))
     policy = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
-    return SavedPlanner(
-        planner=reinforced.restore(tensors, metadata, embedder, str(path)), id=policy.id, where=where, path=path
-    )
+    planner = reinforced.restore(tensors, metadata, embedder, str(path))
+    saved = SavedPlanner(planner=planner, id=policy.id, where=where, path=path)
+    return replace(saved, trained_on=trained_on(saved.learned, metadata))

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from journeyman import app
-from journeyman.bench import landmarks
 from journeyman.candidate import Candidate
 from journeyman.errors import InputError
 from journeyman.examination import Report
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, untrained
+from journeyman.experiments.loop import Finding, Unproven, improve
+from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run, blocking
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.planner import checkpoints, ppo, reinforced
 from journeyman.learn.planner.ppo import PPOConfig, PPOUpdate
@@ -20,11 +23,11 @@ from journeyman.learn.planner.replay import Choose, Chosen
 from journeyman.learn.planner.selector import ModelSelector
 from journeyman.planning.arenas import Arena, Side
 from journeyman.planning.live import compared, greedy, scored
-from journeyman.release import Release, Stage
+from journeyman.planning.policies import trained_on
+from journeyman.release import Stage
 from journeyman.rewards.utility import RunReward, Utility
-from journeyman.stores import EvaluationRecord, RunRecord, RunState, Store
-from journeyman.task import Task
-from journeyman.tasks.base import digest
+from journeyman.stores import Store
+from journeyman.task import Task, fingerprints, packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,21 +121,39 @@ class Reinforcement:
                 f"the planner knows {len(workers)} models, and there is a choice to learn from two on: collect executions"
                 " with --models A,B, and train phase 1 on them"
             )
-        run_id = f"planner-{app.now():%Y%m%d-%H%M%S-%f}"
-        store.add_run(RunRecord(id=run_id, kind="train planner", config=self.config.json(), started_at=app.now()))
-        store.mark_run(run_id, RunState.RUNNING, app.now())
-        try:
-            made = self._learned(keep, heard)
-            store.add_candidate(made.candidate)
-            made = self._proven(made, store, run_id, examined) if self.config.evaluate else made
-        except BaseException:
-            store.mark_run(run_id, RunState.STOPPED, app.now())
-            raise
-        self._release(made, store, run_id)
-        store.mark_run(run_id, RunState.FINISHED, app.now(), made.json())
+        if self.config.evaluate:
+            known = self.known | fingerprints(self.arena.practised)
+            untrained([Task(id=id, question=text) for id, text in self.arena.held_out], known)
+        run = Run.new("planner", kind="train planner", config=self.config.json(), store=store)
+        optimizer = PlannerOptimizer(self, keep, heard, examined)
+        with run.tracked():
+            iteration = blocking(
+                improve(
+                    optimizer,
+                    baseline=None,
+                    run=run,
+                    evaluate=partial(optimizer.evaluate, run=run),
+                    releases=ReleasePolicy(target=self.config.target_stage, force=self.config.force),
+                )
+            )
+            made = replace(
+                optimizer.made,
+                passed=iteration.passed,
+                forced=iteration.forced,
+                reason=iteration.reason,
+                stage=iteration.stage,
+            )
+            run.end(made.json())
         return made
 
-    def _learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
+    @property
+    def known(self) -> frozenset[str]:
+        """`task.fingerprint`s of what the planner that it begins from was trained on."""
+        _, said = checkpoints.load(checkpoints.resolve(self.start))
+        return trained_on(self.arena.planner, said)
+
+    def learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
+        """Practise to the end, from where the folder is."""
         utility = Utility.of(
             self.arena.runs,
             dollars_per_success=self.config.dollars_per_success,
@@ -145,15 +166,15 @@ class Reinforcement:
         source = f"{checkpoints.digest(checkpoints.resolve(self.start))} {self.arena.source}"
         updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
         path = self.folder / f"phase2_best{checkpoints.SUFFIX}"
-        reinforced.save(path, self.start, selector, {"episodes": updates[-1].episodes, "config": self.config.json()})
+        known = packed(self.known | fingerprints(self.arena.practised))
+        about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
+        reinforced.save(path, self.start, selector, about)
         return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
 
-    def _proven(self, made: Reinforced, store: Store, run_id: str, examined: Callable[[str], None]) -> Reinforced:
+    def proven(self, made: Reinforced, look: Look, examined: Callable[[str], None]) -> Reinforced:
         """Everybody does the held-out instructions; the gate compares with phase 1, and with whom it finds best alone."""
-        tasks = [Task(id=id, question=text) for id, text in self.arena.held_out]
-        ids, at = digest(tasks), app.now()
-        look = max((store.record_look(mark, made.candidate.id, at, ids) for mark in landmarks(tasks)), default=1)
-        models = self.arena.planner.model.models.names
+        ids = [task.id for task in look.tasks]
+        arena, models = self.arena.among(frozenset(ids)), self.arena.planner.model.models.names
         ways = {
             "reinforced": greedy(lambda state: made.selector.probabilities([state])[0]),
             "supervised": greedy(lambda state: state.prior.astype(np.float64)),
@@ -162,40 +183,82 @@ class Reinforcement:
         sides: dict[str, Side] = {}
         for name, choose in ways.items():
             examined(name)
-            sides[name] = self.arena.examine(choose, made.utility)
+            sides[name] = arena.examine(choose, made.utility)
         best = max(models, key=lambda name: sides[name].utility)
         reports = {}
         for rival in ("supervised", best):
-            pairs = compared([task.id for task in tasks], sides[rival].utilities, sides["reinforced"].utilities, made.utility)
-            evaluation = replace(pairs, looks=look - 1)
+            pairs = compared(ids, sides[rival].utilities, sides["reinforced"].utilities, made.utility)
+            evaluation = look.at(pairs)
             reports[rival] = Report(evaluation=evaluation, decision=scored(self.config.gate, made.utility).decide(evaluation))
-        for rival, report in reports.items():
-            store.add_evaluation(
-                EvaluationRecord(
-                    id=f"{run_id}/{made.candidate.id}/{rival}/{ids}/{look}",
-                    candidate_id=made.candidate.id,
-                    baseline_id=rival,
-                    held_out_id=ids,
-                    passed=report.passed,
-                    reason=report.reason,
-                    report={**report.json(), "pairs": report.evaluation.pairs_json()},
-                    at=at,
-                )
-            )
-        return self._decided(replace(made, sides=sides, reports=reports))
+        return replace(made, sides=sides, reports=reports)
 
-    def _decided(self, made: Reinforced) -> Reinforced:
+
+class PlannerOptimizer:
+    """Learns who does what. Implements `experiments.loop.Optimizer`; none of its steps waits."""
+
+    name = "planner"
+
+    def __init__(
+        self,
+        phase: Reinforcement,
+        keep: Callable[[Path], Candidate],
+        heard: Callable[[Update], None],
+        examined: Callable[[str], None],
+    ) -> None:
+        self._phase, self._keep, self._heard, self._examined = phase, keep, heard, examined
+        self.made: Reinforced
+        """What came of it so far."""
+
+    async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
+        self.made = self._phase.learned(self._keep, self._heard)
+        run.store.add_candidate(self.made.candidate)
+        return self.made.candidate
+
+    async def evaluate(self, candidate: Candidate, baseline: Candidate | None, *, run: Run) -> Finding:
         """It passes when it is better than all of its rivals."""
-        refused = {rival: report for rival, report in made.reports.items() if not report.passed}
-        reason = "; ".join(f"against {rival}: {report.reason}" for rival, report in (refused or made.reports).items())
-        forced = self.config.force and bool(refused)
-        stage = Stage.SHADOW if refused and not forced else self.config.target_stage
-        return replace(made, passed=not refused, forced=forced, reason=reason, stage=stage)
+        phase, made = self._phase, self.made
+        if not phase.config.evaluate:
+            return Unproven("not examined, so not proven")
+        subject = Subject(
+            candidate=candidate.id,
+            baseline=f"supervised, {', '.join(phase.arena.planner.model.models.names)}",
+            tasks=[Task(id=id, question=text) for id, text in phase.arena.held_out],
+            settings={
+                **phase.arena.settings,
+                "phase 1": checkpoints.digest(checkpoints.resolve(phase.start)),
+                "utility": repr(made.utility),
+                "gate": repr(phase.config.gate),
+            },
+            deterministic=phase.arena.deterministic,
+            trained_on=phase.known | fingerprints(phase.arena.practised),
+        )
+        self.made = await HeldOutEvaluator(store=run.store).evaluate(
+            subject,
+            lambda look: phase.proven(made, look, self._examined),
+            id=run.id,
+            records=lambda found: found.reports.items(),
+        )
+        return _Against(self.made.reports)
 
-    def _release(self, made: Reinforced, store: Store, run_id: str) -> None:
-        if (made.passed or made.forced) and store.release(made.candidate.id) is None:
-            reason = f"{made.reason} ({run_id})"
-            store.add_release(Release.begin(made.candidate.id, made.stage, reason, app.now(), forced=made.forced))
+
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """The findings against all rivals."""
+
+    reports: Mapping[str, Report]
+
+    @property
+    def passed(self) -> bool:
+        return all(report.passed for report in self.reports.values())
+
+    @property
+    def reason(self) -> str:
+        """Those that refused it, else all."""
+        refused = {rival: report for rival, report in self.reports.items() if not report.passed}
+        return "; ".join(f"against {rival}: {report.reason}" for rival, report in (refused or self.reports).items())
+
+    def json(self) -> dict[str, Any]:
+        return {rival: report.json() for rival, report in self.reports.items()}
 
 
 def _always(place: int) -> Choose:

@@ -23,6 +23,7 @@ from journeyman.release import Stage
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
 from journeyman.stores.policies import find_policy
+from journeyman.task import packed, unpacked
 
 FORMAT = "journeyman-router-1"
 POLICY, PREDICTOR, VERDICT, ONLINE = "policy.json", "predictor.safetensors", "verdict.json", "online.json"
@@ -47,6 +48,8 @@ class Policy:
     """The largest penalty, in successes, among the answers that were learned from: scores are measured by it."""
     split: tuple[float, float, int] = (0.2, 0.15, 0)
     """Shares held out and for validation, and the seed, by which `parts` finds again what was never learned from."""
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of the requests that it learned from and was chosen by; routers of before do not say it."""
 
     @property
     def manifest(self) -> str:
@@ -62,6 +65,7 @@ class Policy:
             "unfamiliar": self.unfamiliar,
             "most": self.most,
             "split": self.split,
+            **({"trained_on": packed(self.trained_on)} if self.trained_on else {}),
         }
         return json.dumps(payload, indent=1, ensure_ascii=False)
 
@@ -148,6 +152,7 @@ def _read(text: str, where: str, predictor: Path) -> Policy:
             unfamiliar=float(payload["unfamiliar"]),
             most=float(payload["most"]),
             split=(float(payload["split"][0]), float(payload["split"][1]), int(payload["split"][2])),
+            trained_on=unpacked(str(payload.get("trained_on", ""))),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is no router's policy ({error}); train one with `journeyman train router`") from None

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from journeyman.errors import InputError
 from journeyman.evaluation import Decision, Result, pair
 from journeyman.examination import Report
+from journeyman.experiments.evaluator import FIRST, Look
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.router import decide, metrics
 from journeyman.learn.router.objective import Objective
@@ -118,6 +119,18 @@ class Proof:
     """Share that goes wrong of the most confident fifth of the router's choices, of two fifths, and so on to all."""
 
     @property
+    def passed(self) -> bool:
+        return self.report.passed
+
+    @property
+    def reason(self) -> str:
+        return self.report.reason
+
+    def record(self) -> dict[str, Any]:
+        """As it is kept: with each request's scores."""
+        return {**self.json(), "report": self.report.record()}
+
+    @property
     def gain(self) -> float | None:
         """Mean gain in utility, in successes."""
         return None if self.report.gain is None else self.report.gain * self.span
@@ -149,7 +162,7 @@ class Proof:
 
 
 def prove(
-    table: Table, made: decide.BatchDecision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, looks: int = 0
+    table: Table, made: decide.BatchDecision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, look: Look = FIRST
 ) -> Proof:
     """What choices bring on the rows of a table, and whether they may take the best single worker's place.
 
@@ -159,7 +172,7 @@ def prove(
         best: The single worker that is to be beaten.
         most: The largest penalty that counts, from the rows that were learned from.
         gate: Its `least_gain` is in successes.
-        looks: How often these requests were looked at before.
+        look: At these requests: how often they were looked at before, and which were left out.
     """
     chosen, objective = made.chosen, made.objective
     utilities = Utilities.of(table, objective, most)
@@ -168,17 +181,19 @@ def prove(
     scored = [
         (id, utilities.score(float(a)), utilities.score(float(b))) for id, a, b in zip(table.ids, mine, other, strict=True)
     ]
-    evaluation = pair(
-        (Result(task_id=id, score=was) for id, _, was in scored),
-        (Result(task_id=id, score=now) for id, now, _ in scored),
-        looks=looks,
+    evaluation = look.at(
+        pair(
+            (Result(task_id=id, score=was) for id, _, was in scored),
+            (Result(task_id=id, score=now) for id, now, _ in scored),
+        )
     )
     strict = BetterOnHeldOut(
         least_gain=gate.least_gain / utilities.span, least_tasks=gate.least_tasks, alpha=gate.alpha, seed=gate.seed
     )
     decision = strict.decide(evaluation)
     if decision.passed and objective.min_quality is not None:
-        decision = _quality_kept(table, utilities, chosen, single, strict, looks) or decision
+        lost = _quality_kept(table, utilities, chosen, single, strict, look)
+        decision = replace(decision, passed=False, reason=lost.reason) if lost else decision
     confidence = made.forecasts.success
     coverage, risks = _risks(_taken(confidence, chosen), _taken(table.success, chosen))
     return Proof(
@@ -195,13 +210,13 @@ def prove(
 
 
 def _quality_kept(
-    table: Table, utilities: Utilities, chosen: NDArray[np.int64], single: int, gate: BetterOnHeldOut, looks: int
+    table: Table, utilities: Utilities, chosen: NDArray[np.int64], single: int, gate: BetterOnHeldOut, look: Look
 ) -> Decision | None:
     """The refusal, where success falls by more than the margin; `None` where it does not."""
     mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
     sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
     margin = BetterOnHeldOut(least_gain=-MARGIN, least_tasks=gate.least_tasks, alpha=gate.alpha, seed=gate.seed)
-    decision = margin.decide(pair(sides[0], sides[1], looks=looks))
+    decision = margin.decide(look.at(pair(sides[0], sides[1])))
     return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
 
 

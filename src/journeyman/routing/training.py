@@ -1,6 +1,5 @@
 """A router is trained: outcomes are split, predictors fitted, and what was learned is proven on requests that it never saw."""
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -9,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from journeyman import app
-from journeyman.bench import landmarks
+from journeyman.candidate import Candidate
 from journeyman.embed.base import Embedder, Vectors
 from journeyman.errors import InputError
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
+from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run, blocking
 from journeyman.gate import BetterOnHeldOut
 from journeyman.io.files import sha256
 from journeyman.learn.playbook.files import write_text
@@ -23,13 +25,13 @@ from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.predict import Fitted
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.splits import Parts, key, parts
-from journeyman.release import Release, Stage
+from journeyman.release import Stage
 from journeyman.routing import policies as kept
 from journeyman.routing.newcomers import placed
 from journeyman.routing.proving import Proof, Utilities, prove, singles
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.base import EvaluationRecord, RunRecord, RunState, Store
-from journeyman.task import Task
+from journeyman.stores.base import Store
+from journeyman.task import Task, fingerprints
 
 _BLOCK = 256
 """Requests that are embedded between two words about the progress."""
@@ -118,21 +120,27 @@ def train(table: Table, embedder: Embedder, config: RouterConfig, places: Places
     Raises:
         InputError: There is too little to learn from, or the objective cannot be met by any worker.
     """
-    split = parts(table, held_out=config.held_out, validation=config.validation, seed=config.seed)
+    split = parts(table, held_out=config.held_out, validation=config.validation, least=config.least_tasks)
     table = learnable(table, split, config.objective)
     if config.newcomers:
         table = placed(table, split.train, config.newcomers)
     vectors = embedded(embedder, table.requests, said)
-    run_id = f"router-{app.now():%Y%m%d-%H%M%S-%f}"
-    places.store.add_run(RunRecord(id=run_id, kind="train router", config=config.json(), started_at=app.now()))
-    places.store.mark_run(run_id, RunState.RUNNING, app.now())
-    try:
-        trained = _trained(table, vectors, split, config, _Bench(places, embedder, run_id, said))
-    except BaseException:
-        places.store.mark_run(run_id, RunState.STOPPED, app.now())
-        raise
-    places.store.mark_run(run_id, RunState.FINISHED, app.now(), trained.json())
-    return trained
+    run = Run.new("router", kind="train router", config=config.json(), store=places.store)
+    optimizer = RouterOptimizer(table, vectors, split, config, _Tools(places, embedder.name, run, said))
+    with run.tracked():
+        blocking(
+            improve(
+                optimizer,
+                baseline=None,
+                run=run,
+                evaluate=optimizer.evaluate,
+                releases=ReleasePolicy(target=config.target_stage, force=config.force),
+                settle=optimizer.settle,
+            )
+        )
+        assert optimizer.trained is not None
+        run.end(optimizer.trained.json())
+    return optimizer.trained
 
 
 def learnable(table: Table, split: Parts, objective: Objective) -> Table:
@@ -178,50 +186,68 @@ def choices(policy: kept.Policy, forecasts: Forecasts) -> BatchDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
+class _Tools:
     places: Places
-    embedder: Embedder
-    run_id: str
+    embedder: str
+    run: Run
     said: Said
 
 
-def _trained(table: Table, vectors: Vectors, split: Parts, config: RouterConfig, bench: _Bench) -> Trained:
-    train_rows, validation = table.take(split.train), table.take(split.validation)
-    bench.said("fitting", 0, 1)
-    fitted = fit.fit(train_rows, vectors[list(split.train)], seed=config.seed, embedder=bench.embedder.name)
-    bench.said("fitting", 1, 1)
-    forecasts = fitted.forecast(vectors[list(split.validation)], validation.requests, validation.types)
-    policy = _policy(fitted, train_rows, forecasts, config, bench.places.folder)
-    used = _used(train_rows, validation, forecasts, config.objective)
-    result = Trained(
-        policy=policy,
-        sizes={
-            "train": len(split.train),
-            "validation": len(split.validation),
-            "held_out": len(split.held_out),
-            "left_out": len(split.left_out),
-        },
-        used=used.reason if used else "no validation row tells of both, so nothing was compared on them",
-        proof=None,
-        passed=False,
-        forced=config.force and config.target_stage is not Stage.SHADOW,
-        reason="not evaluated, so not proven",
-        stage=Stage.SHADOW,
-    )
-    if config.evaluate and used is not None and used.best != policies.LEARNED:
-        result = replace(result, reason=f"not examined on held-out requests: {used.reason}")
-    elif config.evaluate:
-        bench.said("examining", 0, 1)
-        held_out = table.take(split.held_out)
-        forecasts = fitted.forecast(vectors[list(split.held_out)], held_out.requests, held_out.types)
-        proof = examine(policy, held_out, forecasts, config.gate, bench.places.store, bench.run_id)
-        bench.said("examining", 1, 1)
-        forced = result.forced and not proof.report.passed
-        result = replace(result, proof=proof, passed=proof.report.passed, reason=proof.report.reason, forced=forced)
-    if result.passed or result.forced:
-        result = replace(result, stage=config.target_stage)
-    _keep(result, bench)
-    return result
+class RouterOptimizer:
+    """Fits predictors on outcomes, and chooses by them. Implements `experiments.loop.Optimizer`; none of its steps waits."""
+
+    name = "router"
+
+    def __init__(self, table: Table, vectors: Vectors, split: Parts, config: RouterConfig, tools: _Tools) -> None:
+        self._table, self._vectors, self._split, self._config, self._tools = table, vectors, split, config, tools
+        self._proof: Proof | None = None
+        self._policy: kept.Policy
+        self._used: policies.Policies | None = None
+        self.trained: Trained | None = None
+        """Once it is settled what becomes of it."""
+
+    async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
+        """A policy; whether it, or the best single worker, is used, is told by the validation rows."""
+        table, vectors, split, config = self._table, self._vectors, self._split, self._config
+        train_rows, validation = table.take(split.train), table.take(split.validation)
+        self._tools.said("fitting", 0, 1)
+        fitted = fit.fit(train_rows, vectors[list(split.train)], seed=config.seed, embedder=self._tools.embedder)
+        self._tools.said("fitting", 1, 1)
+        forecasts = fitted.forecast(vectors[list(split.validation)], validation.requests, validation.types)
+        policy = _policy(fitted, train_rows, forecasts, config, self._tools.places.folder)
+        self._policy = replace(policy, trained_on=fingerprints((*train_rows.requests, *validation.requests)))
+        self._used = _used(train_rows, validation, forecasts, config.objective)
+        return self._policy.candidate
+
+    async def evaluate(self, candidate: Candidate, baseline: Candidate | None) -> Finding:
+        """Let the gate look at it, where validation lets it be used at all."""
+        used = self._used
+        if not self._config.evaluate:
+            return Unproven("not evaluated, so not proven")
+        if used is not None and used.best != policies.LEARNED:
+            return Unproven(f"not examined on held-out requests: {used.reason}")
+        self._tools.said("examining", 0, 1)
+        rows = list(self._split.held_out)
+        held_out, store = (self._table.take(rows), self._vectors[rows]), self._tools.places.store
+        self._proof = examine(self._policy, held_out, self._config.gate, HeldOutEvaluator(store=store), self._tools.run.id)
+        self._tools.said("examining", 1, 1)
+        return self._proof
+
+    def settle(self, iteration: Iteration) -> None:
+        """Files, artifact and candidate."""
+        used = self._used.reason if self._used else "no validation row tells of both, so nothing was compared on them"
+        names = ("train", "validation", "held_out", "left_out")
+        self.trained = Trained(
+            policy=self._policy,
+            sizes={name: len(getattr(self._split, name)) for name in names},
+            used=used,
+            proof=self._proof,
+            passed=iteration.passed,
+            forced=iteration.forced,
+            reason=iteration.reason,
+            stage=iteration.stage,
+        )
+        _keep(self.trained, self._tools)
 
 
 def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterConfig, folder: Path) -> kept.Policy:
@@ -236,7 +262,7 @@ def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterCon
         dual=tuned_dual(forecasts, objective) if objective.max_cost is not None else 0.0,
         unfamiliar=float((forecasts.familiar < fitted.strange).mean()),
         most=Utilities.of(rows, objective).most,
-        split=(config.held_out, config.validation, config.seed),
+        split=(config.held_out, config.validation, 0),
     )
 
 
@@ -249,43 +275,46 @@ def _used(rows: Table, validation: Table, forecasts: Forecasts, objective: Objec
 
 
 def examine(
-    policy: kept.Policy, held_out: Table, forecasts: Forecasts, gate: BetterOnHeldOut, store: Store, run_id: str
+    policy: kept.Policy, held_out: tuple[Table, Vectors], gate: BetterOnHeldOut, evaluator: HeldOutEvaluator, name: str
 ) -> Proof:
-    """Let the gate look at a policy's choices for held-out requests; the look is counted before it is made."""
-    tasks = [Task(id=id, question=key(request)) for id, request in zip(held_out.ids, held_out.requests, strict=True)]
-    marks = landmarks(tasks)
-    examined = hashlib.sha256("\n".join(sorted(task.question for task in tasks)).encode(errors="surrogatepass")).hexdigest()[
-        :16
-    ]
-    at = app.now()
-    look = max((store.record_look(mark, policy.id, at, f"{policy.best}/{examined}") for mark in marks), default=1)
-    proof = prove(held_out, choices(policy, forecasts), best=policy.best, most=policy.most, gate=gate, looks=look - 1)
-    store.add_candidate(policy.candidate)
-    store.add_evaluation(
-        EvaluationRecord(
-            id=f"{run_id}/{policy.id}/{policy.best}/{examined}/{look}",
-            candidate_id=policy.id,
-            baseline_id=f"single:{policy.best}",
-            held_out_id=examined,
-            passed=proof.report.passed,
-            reason=proof.report.reason,
-            report={**proof.json(), "pairs": proof.report.evaluation.pairs_json()},
-            at=at,
-        )
+    """Let the gate look at a policy's choices for held-out requests.
+
+    Args:
+        held_out: The requests with what became of them, and their vectors. Those that were learned from are left out.
+        name: Of the run or command; part of the evaluation's id.
+
+    Raises:
+        InputError: All of the requests were learned from.
+    """
+    table, vectors = held_out
+    tasks = [Task(id=each, question=key(request)) for each, request in zip(table.ids, table.requests, strict=True)]
+    places = {id(task): row for row, task in enumerate(tasks)}
+
+    def measure(look: Look) -> Proof:
+        rows = [places[id(task)] for task in look.tasks]
+        some = table.take(rows)
+        forecasts = policy.fitted.forecast(vectors[rows], some.requests, some.types)
+        return prove(some, choices(policy, forecasts), best=policy.best, most=policy.most, gate=gate, look=look)
+
+    subject = Subject(
+        candidate=policy.id,
+        baseline=f"single:{policy.best}",
+        tasks=tasks,
+        settings={"outcomes": table.digest, "objective": str(policy.objective), "gate": repr(gate)},
+        deterministic=True,
+        trained_on=policy.trained_on,
+        learned=policy.candidate,
     )
-    return proof
+    return blocking(evaluator.evaluate(subject, measure, id=name, records=lambda proof: [(subject.baseline, proof)]))
 
 
-def _keep(result: Trained, bench: _Bench) -> None:
-    """Files, artifact, candidate and, of what passed or was forced, the release."""
-    policy, places = result.policy, bench.places
+def _keep(result: Trained, tools: _Tools) -> None:
+    """Files, artifact and candidate."""
+    policy, places = result.policy, tools.places
     kept.save(policy, places.folder)
     told = {"policy": policy.id, "passed": result.passed, "forced": result.forced, "reason": result.reason}
     write_text(
-        places.folder / kept.VERDICT, json.dumps({**told, "stage": result.stage.value, "run": bench.run_id}, indent=1) + "\n"
+        places.folder / kept.VERDICT, json.dumps({**told, "stage": result.stage.value, "run": tools.run.id}, indent=1) + "\n"
     )
     kept.keep(policy, places.folder, places.artifacts)
     places.store.add_candidate(policy.candidate)
-    if (result.passed or result.forced) and places.store.release(policy.id) is None:
-        reason = f"{result.reason} ({bench.run_id})"
-        places.store.add_release(Release.begin(policy.id, result.stage, reason, app.now(), forced=result.forced))

@@ -4,7 +4,9 @@ What is about differences takes one number for each task, candidate minus baseli
 sample from the work that matters; nothing is assumed of the numbers' distribution. All functions are deterministic.
 """
 
+import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +104,20 @@ def spent(alpha: float, look: int) -> float:
     through more often than `alpha`.
     """
     return alpha / look**2
+
+
+def without_choice(differences: Sequence[float], chosen_among: int) -> float:
+    """The mean gain of the best of so many candidates, less what being the best adds if all of them are alike.
+
+    That is E[max of k standard normals] standard errors, by Blom's approximation of normal order statistics ("Statistical
+    Estimates and Transformed Beta-Variables", 1958). A gain never becomes a loss by it, and a loss stays as it is.
+    """
+    found = np.asarray(differences, dtype=np.float64)
+    gain = float(found.mean())
+    if chosen_among < 2 or len(found) < 2 or gain <= 0:
+        return gain
+    largest = NormalDist().inv_cdf((chosen_among - 0.375) / (chosen_among + 0.25))
+    return max(0.0, gain - largest * float(found.std(ddof=1)) / math.sqrt(len(found)))
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:

@@ -15,14 +15,15 @@ from journeyman.tasks.base import Dataset
 NAMES = ("custom", "desk", "gsm8k", "humaneval", "mbpp")
 
 
-def load(name: str, *, input: str = "", held_out: str = "", domain: str = "", seed: int = 0) -> Dataset:
+def load(name: str, *, input: str = "", held_out: str = "", domain: str = "", seed: int = 0, least: int = 30) -> Dataset:
     """The data set called `name`, in its splits.
 
     Args:
         input: Its file; for gsm8k also the folder of its files, or nothing for a download. The desk has none.
         held_out: A file of held-out questions. Without one they are set apart from `input` by a hash of the question.
         domain: Only tasks of this domain. The desk needs one.
-        seed: Another split by hash, or other tasks at the desk.
+        seed: Other tasks at the desk. No split hangs on it.
+        least: Held-out tasks that a gate needs: so many are set apart where the file has twice as many questions.
 
     Raises:
         InputError: There is no such data set or domain, or its file cannot be used.
@@ -35,7 +36,7 @@ def load(name: str, *, input: str = "", held_out: str = "", domain: str = "", se
         raise InputError(f"the tests of {name} need a sandbox to run in: load it by app.load_dataset")
     from journeyman.tasks import questions
 
-    dataset = (questions.gsm8k if name == "gsm8k" else questions.custom)(input, held_out, seed=seed)
+    dataset = (questions.gsm8k if name == "gsm8k" else questions.custom)(input, held_out, domain=domain, least=least)
     tasks = tuple(task for task in dataset.tasks if domain in ("", task.domain))
     if not tasks:
         known = ", ".join(sorted({task.domain for task in dataset.tasks}))

@@ -101,12 +101,16 @@ def same_number(a: Decimal, b: Decimal) -> bool:
 class Number:
     """Verifies that the final number is the right one, as GSM8K's own graders do."""
 
+    deterministic = True
+
     async def verify(self, task: Task, trace: Trace) -> Reward:
         return judge_number(task.answer, trace.reply)
 
 
 class Exact:
     """Verifies the final answer: as a number where the truth is one, else as a text, by `normalised`."""
+
+    deterministic = True
 
     async def verify(self, task: Task, trace: Trace) -> Reward:
         if whole_number(truth(task.answer)) is not None:

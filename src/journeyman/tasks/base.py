@@ -12,7 +12,11 @@ from journeyman.trace import Trace
 
 
 class Verifier(Protocol):
-    """Compares what an attempt gave with what is right. A verdict it cannot reach is a reward of `None`, not an exception."""
+    """Compares what an attempt gave with what is right. A verdict it cannot reach is a reward of `None`, not an exception.
+
+    One whose verdict on the same answer is always the same may say so by an attribute `deterministic = True`: an evaluation is
+    repeated for nothing only then.
+    """
 
     async def verify(self, task: Task, trace: Trace) -> Reward: ...
 

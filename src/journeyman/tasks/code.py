@@ -22,7 +22,7 @@ from journeyman.errors import InputError, TaskError
 from journeyman.fences import fences
 from journeyman.task import Split, Task
 from journeyman.tasks import rows
-from journeyman.tasks.questions import SHARES, share
+from journeyman.tasks.questions import LEAST, SHARES, enough, share
 
 MODULE = "solution"
 """What the module of the answer is called, where tests import from it."""
@@ -145,7 +145,7 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
     return _of_one_kind(found, {task.id: code_tests(task) for task in tasks})
 
 
-def load(input: str, held_out: str = "", *, seed: int = 0, domain: str = "code") -> tuple[Task, ...]:
+def load(input: str, held_out: str = "", *, domain: str = "code", least: int = LEAST) -> tuple[Task, ...]:
     """Tasks in their splits: those of `held_out` are held out, others are shared out by a hash of the question.
 
     Raises:
@@ -157,7 +157,8 @@ def load(input: str, held_out: str = "", *, seed: int = 0, domain: str = "code")
     seen = {task.id for task in inside} | {_asked(task) for task in inside}
     if both := {task.id for task in outside if task.id in seen or _asked(task) in seen}:
         raise InputError(f"{', '.join(sorted(both)[:5])} are both in {input} and held out in {held_out}; a task must be in one")
-    shared = [replace(task, split=share(task.question, shares, seed)) for task in inside]
+    more = {} if held_out else enough({task.question for task in inside}, least)
+    shared = [replace(task, split=more.get(task.question) or share(task.question, shares)) for task in inside]
     return (*shared, *(replace(task, split=Split.HELD_OUT) for task in outside))
 
 

@@ -6,13 +6,13 @@ A row is `{"question": …, "answer": …}`, in JSON lines or one JSON list, gzi
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError, MissingExtra
-from journeyman.task import Split, Task
+from journeyman.task import Split, Task, content
 from journeyman.tasks import rows
 from journeyman.tasks.answers import Exact, Number, first_number
 from journeyman.tasks.base import Dataset, Verifier
@@ -33,6 +33,9 @@ SPLITS: Mapping[str, Split] = {
 SHARES: Mapping[Split, int] = {Split.TRAIN: 60, Split.VALIDATION: 10, Split.HELD_OUT: 30}
 """Percent of the questions of a file that says nothing of splits."""
 
+LEAST = 30
+"""Held-out questions that a gate needs, unless it is told otherwise."""
+
 _DOWNLOADED = "openai/gsm8k"
 
 
@@ -46,10 +49,10 @@ class _Question:
 
     @property
     def content(self) -> str:
-        return " ".join(self.task.question.casefold().split())
+        return content(self.task.question)
 
 
-def gsm8k(input: str = "", held_out: str = "", *, seed: int = 0) -> Dataset:
+def gsm8k(input: str = "", held_out: str = "", *, domain: str = "", least: int = LEAST) -> Dataset:
     """GSM8K from its files: the training questions and the held-out ones.
 
     `input` may also be the folder that holds both; a file that is called test is held out whole. Without either it is
@@ -58,19 +61,27 @@ def gsm8k(input: str = "", held_out: str = "", *, seed: int = 0) -> Dataset:
     paths = [Path(path) for path in (input, held_out) if path]
     if len(paths) == 1 and paths[0].is_dir():
         found = (_in_folder(paths[0], "train"), _in_folder(paths[0], "test"))
-        return _dataset("gsm8k", *found, verifier=Number(), seed=seed)
+        return _dataset("gsm8k", *found, verifier=Number())
     if not paths:
-        return _dataset("gsm8k", _download("train"), _download("test"), verifier=Number(), seed=seed)
+        return _dataset("gsm8k", _download("train"), _download("test"), verifier=Number())
     if not held_out and "test" in paths[0].name.casefold():
         input, held_out = "", input
-    return _dataset("gsm8k", _file(input, number=True), _file(held_out, number=True), verifier=Number(), seed=seed)
+    known = _known(_file(input, number=True), domain, least)
+    return _dataset("gsm8k", known, _file(held_out, number=True), verifier=Number())
 
 
-def custom(input: str = "", held_out: str = "", *, seed: int = 0) -> Dataset:
-    """Anybody's questions. Answers that are numbers are compared as numbers, others as texts."""
+def custom(input: str = "", held_out: str = "", *, domain: str = "", least: int = LEAST) -> Dataset:
+    """Anybody's questions. Answers that are numbers are compared as numbers, others as texts.
+
+    Args:
+        domain: The one that will be used: of its questions at least so many are held out, where there are twice as many.
+        least: What a gate needs.
+    """
     if not input and not held_out:
         raise InputError("the data set 'custom' needs a file of questions: --input FILE")
-    return _dataset("custom", _file(input), _file(held_out), verifier=Exact(), seed=seed)
+    outside = _file(held_out)
+    inside = _file(input) if outside else _known(_file(input), domain, least)
+    return _dataset("custom", inside, outside, verifier=Exact())
 
 
 class DatasetLoader:
@@ -101,10 +112,10 @@ def split_named(name: str) -> Split:
     return SPLITS[name.casefold()]
 
 
-def _dataset(name: str, open_: Sequence[_Question], held_out: Sequence[_Question], *, verifier: Verifier, seed: int) -> Dataset:
+def _dataset(name: str, open_: Sequence[_Question], held_out: Sequence[_Question], *, verifier: Verifier) -> Dataset:
     """Put every question into its split. Equal questions are one, and none is on both sides of the fence."""
     shares = {**SHARES, Split.HELD_OUT: 0} if held_out else SHARES
-    placed = [replace(question, split=question.split or share(question.content, shares, seed)) for question in _unique(open_)]
+    placed = [replace(question, split=question.split or share(question.content, shares)) for question in _unique(open_)]
     placed += [replace(question, split=Split.HELD_OUT) for question in _unique(held_out)]
     _refuse_leaks(placed)
     tasks = [replace(question.task, split=question.split or Split.TRAIN) for question in placed]
@@ -112,10 +123,36 @@ def _dataset(name: str, open_: Sequence[_Question], held_out: Sequence[_Question
     return Dataset(name=name, tasks=tuple(tasks), verifier=verifier)
 
 
-def share(content: str, shares: Mapping[Split, int], seed: int) -> Split:
-    """By the content's hash: the same question is in the same split, whatever else the file holds."""
-    digest = hashlib.sha256(f"{seed}\n{content}".encode()).digest()
-    at = int.from_bytes(digest[:8]) % sum(shares.values())
+def _known(found: list[_Question], domain: str, least: int) -> list[_Question]:
+    """With a split for those that name none, where it takes more than a share to come to what a gate needs."""
+    own = {question.content for question in found if domain in ("", question.task.domain) and question.split is None}
+    splits = enough(own, least)
+    return [replace(question, split=question.split or splits.get(question.content)) for question in found]
+
+
+def enough(contents: Collection[str], least: int = LEAST) -> Mapping[str, Split]:
+    """A split for each, of which so many are held out; nothing where the usual shares hold out as many, or half are fewer.
+
+    As in `share` the hash decides: the questions that it puts nearest to being held out are held out too.
+    """
+    usual = [share(text, SHARES) for text in contents]
+    if usual.count(Split.HELD_OUT) >= least or len(usual) < 2 * least:
+        return {}
+    ordered = sorted(contents, key=lambda text: (_place(text) % sum(SHARES.values()), _place(text)), reverse=True)
+    rest = len(ordered) - least
+    validation = least + rest * SHARES[Split.VALIDATION] // (SHARES[Split.TRAIN] + SHARES[Split.VALIDATION])
+    of = (*[Split.HELD_OUT] * least, *[Split.VALIDATION] * (validation - least), *[Split.TRAIN] * (len(ordered) - validation))
+    return dict(zip(ordered, of, strict=True))
+
+
+def _place(text: str) -> int:
+    # The "0" was a seed once; without it every file would be split anew.
+    return int.from_bytes(hashlib.sha256(f"0\n{text}".encode()).digest()[:8])
+
+
+def share(text: str, shares: Mapping[Split, int]) -> Split:
+    """By the content's hash alone: the same question is in the same split, whatever else the file holds."""
+    at = _place(text) % sum(shares.values())
     for split, share in shares.items():
         if at < share:
             return split
@@ -192,8 +229,8 @@ def _question(row: rows.Row, number: bool, bad: rows.Complaints) -> _Question | 
     if wrong:
         bad.add(row.where, ", ".join(wrong))
         return None
-    content = hashlib.sha256(f"{domain}\n{question}".encode()).hexdigest()[:12]
-    task = Task(id=str(name) if name is not None else content, question=str(question), answer=str(answer), domain=str(domain))
+    made = hashlib.sha256(f"{domain}\n{question}".encode()).hexdigest()[:12]
+    task = Task(id=str(name) if name is not None else made, question=str(question), answer=str(answer), domain=str(domain))
     return _Question(row.where, task, None if split is None else SPLITS[str(split).casefold()])
 
 

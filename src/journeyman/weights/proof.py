@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from journeyman import app, embed
-from journeyman.bench import Examination
 from journeyman.candidate import Candidate
 from journeyman.embed.cache import Cached
 from journeyman.examination import Report
+from journeyman.experiments.agents import AgentEvaluation
+from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.learn.playbook import files
 from journeyman.models.base import Model
 from journeyman.playbook import Playbook
@@ -40,6 +41,8 @@ class Proof:
     bare_baseline: bool = False
     """Leave the playbook out on the other side: it is examined together with the weights."""
     settings: RunSettings
+    trained_on: frozenset[str] = frozenset()
+    """`task.fingerprint`s of what the adapter was trained on."""
 
     async def examine(
         self, dataset: Dataset, store: Store, *, id: str, done: Callable[[int, int], None] = lambda _, __: None
@@ -53,18 +56,20 @@ class Proof:
         before = app.connect(model_name(self.base_model, self.start_adapter))
         after = app.connect(model_name(self.base_model, self.adapter))
         playbook = files.load(self.context) if self.context else Playbook()
-        examination = Examination(
+        evaluation = AgentEvaluation(
+            evaluator=HeldOutEvaluator(store=store),
             model=after,
             rival=before,
             weights=self.candidate,
             dataset=dataset,
-            store=store,
             embedder=Cached(embed.load("hashing")),
             gate=self.settings.gate,
             trials=self.settings.trials,
+            trained_on=self.trained_on,
         )
         try:
-            return await examination.sit(playbook, Playbook() if self.bare_baseline else playbook, id=id, done=done)
+            against = Playbook() if self.bare_baseline else playbook
+            return await evaluation.evaluate(playbook, against, id=id, done=done, resumed=True)
         finally:
             await _closed((before, after))
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.errors import InputError
+from journeyman.experiments.evaluator import untrained
 from journeyman.learn.playbook import files
-from journeyman.learn.playbook.runs import fresh, newest_unfinished, spoken, write_json
+from journeyman.learn.playbook.runs import fresh, reopened, spoken, write_json
 from journeyman.learn.weights.adapters import read_object
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import write
@@ -21,9 +22,10 @@ from journeyman.learn.weights.job import TrainingJob as Job
 from journeyman.learn.weights.job import task_lines
 from journeyman.learn.weights.rows import Row
 from journeyman.release import Stage
-from journeyman.task import Split
+from journeyman.task import Split, fingerprints
 from journeyman.tasks.base import Dataset, digest
 from journeyman.weights import checks, launching, tasks
+from journeyman.weights.keeping import read_trained_on, write_trained_on
 from journeyman.weights.prepared import prepare
 from journeyman.weights.settings import RunSettings
 
@@ -56,6 +58,15 @@ class Run:
         """Write that the run is over, and how it ended."""
         write_json(self.result, result)
 
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """`task.fingerprint`s of what the adapter learns from and is chosen by, and of what it goes on from."""
+        return read_trained_on(self.folder)
+
+    def note_trained_on(self) -> None:
+        """Put them beside the adapter too, which may be taken elsewhere."""
+        write_trained_on(self.job.adapter, self.trained_on)
+
     def forget(self) -> None:
         """Take the folder away, where nothing was learned in it yet: what was refused is nothing to go on with."""
         if not self.job.checkpoints.exists():
@@ -73,6 +84,9 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     """
     config = settled(config, settings)
     material = checks.gather(config, settings, rows)
+    if settings.evaluate and material.dataset:
+        before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
+        untrained(material.dataset.split(Split.HELD_OUT), before)
     if settings.workers == launching.HERE:
         checks.installed()
     # Whether it fits is known of this machine, and not of a cluster's.
@@ -91,9 +105,14 @@ def reopen(named: str | None, settings: RunSettings) -> Run:
     Raises:
         InputError: There is no such run, or it is over, or its data set has changed.
     """
-    folder = find(named, settings) if named else newest_unfinished(Path(settings.project) / "runs", "run.json")
-    if folder is None:
-        raise InputError(f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume")
+    if not named:
+        found = reopened(Path(settings.project) / "runs", lambda folder: opened(folder, settings), "run.json")
+        if found is None:
+            raise InputError(
+                f"there is no unfinished training of weights in {settings.project}/runs; begin one without --resume"
+            )
+        return found
+    folder = find(named, settings)
     if (folder / "result.json").exists():
         raise InputError(f"the run {folder.name} is over; what it learned is in {folder / 'adapter'}")
     return opened(folder, settings)
@@ -186,11 +205,20 @@ def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material
     if material.dataset is not None:
         learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
         (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
+    before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
+    write_trained_on(new, before | _learned_from(material))
     settings = replace(settings, earlier=earlier_domains(config, settings))
     launching.keep(settings, new)
     write_json(new / "config.json", config.json())
     write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
     new.rename(folder)
+
+
+def _learned_from(material: checks.Material) -> frozenset[str]:
+    """The questions of tasks to train on and to choose by, and what users said in rows."""
+    found = material.dataset.tasks if material.dataset else ()
+    asked = [task.question for task in found if task.split is not Split.HELD_OUT]
+    return fingerprints([*asked, *(text for row in material.rows for text in tasks.said_by_user(row))])
 
 
 def _digest(dataset: Dataset | None) -> str:

@@ -2,17 +2,20 @@
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from journeyman import app, training
 from journeyman.errors import InputError
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.rows import Row
-from journeyman.task import Split, Task
+from journeyman.task import Split, Task, content
 from journeyman.tasks.base import Dataset, Verifier
 
 log = logging.getLogger(__name__)
+
+_LONG = 24
+"""Characters of a question that stands nowhere by chance."""
 
 
 def load(config: TrainingConfig, held_out: int) -> Dataset:
@@ -48,12 +51,31 @@ def learnable(rows: Sequence[Row], dataset: Dataset) -> list[Row]:
         raise InputError(
             f"row {found.index(Split.HELD_OUT) + 1} is of the task {task}, which is held out: nobody may learn from it"
         )
+    asked = {content(task.question): task.id for task in dataset.split(Split.HELD_OUT)}
+    for number, row in enumerate(rows, start=1):
+        if task := _held_out(row, asked):
+            raise InputError(f"row {number} asks what the task {task} asks, which is held out: nobody may learn from it")
     kept = [row for row, split in zip(rows, found, strict=True) if split is not Split.VALIDATION]
     if rows and not kept:
         raise InputError("all rows are of tasks by which the best checkpoint is chosen: set validation to 0")
     if len(kept) < len(rows):
         log.warning("%d of %d rows are left out: they are of tasks to choose by", len(rows) - len(kept), len(rows))
     return kept
+
+
+def _held_out(row: Row, asked: Mapping[str, str]) -> str:
+    """The id of the held-out task whose question a row holds: as it is, or in the words around it where it is long enough."""
+    texts = [content(text) for text in said_by_user(row)]
+    found = (asked[text] for text in texts if text in asked)
+    long = (id for question, id in asked.items() if len(question) >= _LONG and any(question in text for text in texts))
+    return next(found, "") or next(long, "")
+
+
+def said_by_user(row: Row) -> list[str]:
+    """What a row asks: the messages of the user, or its whole prompt where that is plain text."""
+    if isinstance(row.prompt, str):
+        return [row.prompt]
+    return [str(message.get("content") or "") for message in row.prompt if message.get("role") == "user"]
 
 
 def verifier(config: TrainingConfig) -> Verifier:

@@ -10,13 +10,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from journeyman import app
 from journeyman.candidate import Candidate
 from journeyman.errors import InputError
 from journeyman.examination import Report as Examined
+from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
+from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run as TrackedRun
+from journeyman.experiments.run import blocking
 from journeyman.learn.weights.config import TrainingConfig
 from journeyman.learn.weights.data import read
 from journeyman.learn.weights.data.forms import row_of
@@ -24,8 +28,7 @@ from journeyman.learn.weights.job import Ended
 from journeyman.learn.weights.job import TrainingReport as Report
 from journeyman.learn.weights.program import launch
 from journeyman.learn.weights.rows import Row
-from journeyman.release import Release, Stage
-from journeyman.stores import RunRecord, RunState, Store, open_store
+from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.weights import launching, runs, tasks
 from journeyman.weights.keeping import keep
@@ -126,56 +129,86 @@ class RLTrainer:
         """Train from where the run is to its end, evaluate, decide, and write everything down."""
         self.run, self.config = run, run.config
         with open_store(self.settings.store) as store:
-            store.add_run(RunRecord(id=run.id, kind="train weights", config=run.config.json(), started_at=app.now()))
-            store.mark_run(run.id, RunState.RUNNING, app.now())
-            try:
-                result = self._finish(run, store)
-            except BaseException:
-                store.mark_run(run.id, RunState.STOPPED, app.now())
-                raise
-            store.mark_run(run.id, RunState.FINISHED, app.now(), result.json())
+            tracked = TrackedRun(id=run.id, kind="train weights", config=run.config.json(), store=store)
+            optimizer = WeightsOptimizer(run, self.watcher)
+            with tracked.tracked():
+                iteration = blocking(
+                    improve(
+                        optimizer,
+                        baseline=None,
+                        run=tracked,
+                        evaluate=partial(optimizer.evaluate, store=store),
+                        releases=ReleasePolicy(target=run.settings.target_stage, force=run.settings.force),
+                    )
+                )
+                result = optimizer.result(iteration)
+                tracked.end(result.json())
         # Last: a run that is killed before is gone on with, and records what is not recorded yet.
         run.finish(result.json())
         return result
 
-    def _finish(self, run: Run, store: Store) -> WeightsResult:
-        report = run.job.report or self._launched(run)
-        self.watcher.trained(report)
-        if not report.kept_step:
-            return _result(run, report, reason=f"nothing was learned: {_why_nothing(report)}")
-        candidate = keep(run.job.adapter, Artifacts(Path(run.settings.artifacts)))
-        if run.config.environment:
-            why = f"not proven: the gate's agent does not act in {run.config.environment}; examine it with an agent that does"
-            return _result(run, report, reason=why, candidate=candidate)
-        if not run.settings.evaluate or run.dataset is None or not provable(run.dataset):
-            why = "not evaluated, so not proven" if run.dataset is not None else "not proven: no tasks were named (--tasks)"
-            return _result(run, report, reason=why, candidate=candidate)
-        return self._judged(run, report, candidate, store)
 
-    def _launched(self, run: Run) -> Report:
-        command = launching.command(run.settings, run.folder)
+class WeightsOptimizer:
+    """Trains an adapter in a process of its own. Implements `experiments.loop.Optimizer`; none of its steps waits."""
+
+    name = "weights"
+
+    def __init__(self, run: Run, watcher: Watcher) -> None:
+        self._run, self._watcher = run, watcher
+        self._trained: Report
+        self._examined: dict[str, Examined] = {}
+        """By domain."""
+
+    async def optimize(self, baseline: Candidate | None, run: TrackedRun) -> Candidate | None:
+        """Train from where the run is to its end."""
+        self._trained = self._run.job.report or self._launched()
+        self._watcher.trained(self._trained)
+        if not self._trained.kept_step:
+            return None
+        self._run.note_trained_on()
+        return keep(self._run.job.adapter, Artifacts(Path(self._run.settings.artifacts)))
+
+    async def evaluate(self, candidate: Candidate, baseline: Candidate | None, *, store: Store) -> Finding:
+        """The examination, and by domain those on what was learned before."""
+        run = self._run
+        if run.config.environment:
+            return Unproven(
+                f"not proven: the gate's agent does not act in {run.config.environment}; examine it with an agent that does"
+            )
+        if run.dataset is None:
+            return Unproven("not proven: no tasks were named (--tasks)")
+        if not run.settings.evaluate or not provable(run.dataset):
+            return Unproven("not evaluated, so not proven")
+        self._examined = asyncio.run(self._prove(candidate, store))
+        return self._examined[run.config.domain]
+
+    def result(self, iteration: Iteration) -> WeightsResult:
+        """All of what came of it."""
+        run, trained, learned = self._run, self._trained, iteration.candidate
+        earlier = {domain: report for domain, report in self._examined.items() if domain != run.config.domain}
+        return WeightsResult(
+            run_id=run.id,
+            folder=run.folder,
+            adapter=run.job.adapter if learned else None,
+            candidate_id=learned.id if learned else None,
+            trained=trained,
+            evaluation=self._examined.get(run.config.domain),
+            earlier=earlier,
+            stage=iteration.stage,
+            forced=iteration.forced,
+            reason=iteration.reason if learned else f"{iteration.reason}: {_why_nothing(trained)}",
+        )
+
+    def _launched(self) -> Report:
+        command = launching.command(self._run.settings, self._run.folder)
         try:
-            return launch(run.job, command=command, on_metrics=self.watcher.metrics)
+            return launch(self._run.job, command=command, on_metrics=self._watcher.metrics)
         except InputError:
-            run.forget()
+            self._run.forget()
             raise
 
-    def _judged(self, run: Run, report: Report, candidate: Candidate, store: Store) -> WeightsResult:
-        examined = asyncio.run(self._prove(run, candidate, store))
-        now = examined.pop(run.config.domain)
-        forced = run.settings.force and not now.passed and run.settings.target_stage is not Stage.SHADOW
-        stage = run.settings.target_stage if now.passed or forced else Stage.SHADOW
-        result = _result(run, report, reason=now.reason, candidate=candidate)
-        result = replace(result, evaluation=now, earlier=examined, stage=stage, forced=forced)
-        if now.passed or forced:
-            store.add_candidate(candidate)
-            if store.release(candidate.id) is None:
-                reason = f"{result.reason} ({run.id})"
-                store.add_release(Release.begin(candidate.id, stage, reason, app.now(), forced=forced))
-        return result
-
-    async def _prove(self, run: Run, candidate: Candidate, store: Store) -> dict[str, Examined]:
-        """The examination, and by domain those on what was learned before."""
+    async def _prove(self, candidate: Candidate, store: Store) -> dict[str, Examined]:
+        run = self._run
         proof = Proof(
             base_model=run.config.base_model,
             adapter=str(run.job.adapter),
@@ -183,11 +216,12 @@ class RLTrainer:
             candidate=candidate,
             context=run.config.context,
             settings=run.settings,
+            trained_on=run.trained_on,
         )
         found = {}
         for domain in (run.config.domain, *runs.earlier_domains(run.config, run.settings)):
             dataset = tasks.load(replace(run.config, domain=domain), run.settings.held_out)
-            found[domain] = await proof.examine(dataset, store, id=run.id, done=self.watcher.examined)
+            found[domain] = await proof.examine(dataset, store, id=run.id, done=self._watcher.examined)
         return found
 
 
@@ -197,20 +231,6 @@ def _why_nothing(report: Report) -> str:
     return (
         f"in {report.steps} updates no checkpoint did better on the validation tasks than the model as it was "
         f"({report.validation_before:.3f}); more updates, or another learning rate, may"
-    )
-
-
-def _result(run: Run, report: Report, *, reason: str, candidate: Candidate | None = None) -> WeightsResult:
-    return WeightsResult(
-        run_id=run.id,
-        folder=run.folder,
-        adapter=run.job.adapter if candidate else None,
-        candidate_id=candidate.id if candidate else None,
-        trained=report,
-        evaluation=None,
-        stage=Stage.SHADOW,
-        forced=False,
-        reason=reason,
     )
 
 

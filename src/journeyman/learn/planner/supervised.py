@@ -28,6 +28,7 @@ from journeyman.learn.planner.memory import ancestors, group_of, succeeded
 from journeyman.learn.planner.metrics import PlanAgreement, mean_agreement
 from journeyman.learn.planner.network import NetworkConfig, PlanBatch, PlannerModel
 from journeyman.learn.planner.predict import assemble
+from journeyman.task import fingerprints, packed
 
 log = logging.getLogger(__name__)
 
@@ -241,6 +242,7 @@ class _Run:
             tensors |= checkpoints.optimizer_tensors(self.model, self.optimizer)
             metadata |= {"scheduler": _plain(self.scheduler.state_dict())}
         metadata |= {"epochs": [asdict(epoch) for epoch in self.epochs], "config": self._config()}
+        metadata |= {"validated_on": packed(fingerprints(example.plan.instruction for example in self.validate_on.examples))}
         checkpoints.save(path, tensors, metadata)
 
     def _config(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from journeyman.playbook import (
     bullet_id,
     normalised,
 )
+from journeyman.task import fingerprints
 
 __all__ = [
     "CurateReport",
@@ -106,7 +107,9 @@ class _Work:
             rejected=tuple(self.rejected),
             conflicts=tuple(self.conflicts),
         )
-        return Batch(id=self.origin.batch_id, deltas=(*adds, *supports), at=self.origin.at), report
+        origin = self.origin
+        trained_on = fingerprints(origin.questions)
+        return Batch(id=origin.batch_id, deltas=(*adds, *supports), at=origin.at, trained_on=trained_on), report
 
 
 class Curator:

@@ -238,9 +238,10 @@ def _fields(change: Change) -> dict[str, Any]:
     match change:
         case Playbook():
             fields = _PLAYBOOK.dump_python(change, mode="json")
-            return {"playbook": {**fields, "batches": sorted(change.batches)}}
+            return {"playbook": {**fields, "batches": sorted(change.batches), "trained_on": sorted(change.trained_on)}}
         case Batch():
-            return {"batch": {"id": change.id, "at": change.at, "deltas": [delta_to_json(delta) for delta in change.deltas]}}
+            said = {"id": change.id, "at": change.at, "deltas": [delta_to_json(delta) for delta in change.deltas]}
+            return {"batch": {**said, "trained_on": sorted(change.trained_on)} if change.trained_on else said}
         case Restore():
             return {"restore": change.revision, "at": change.at}
 
@@ -248,7 +249,9 @@ def _fields(change: Change) -> dict[str, Any]:
 def _change(fields: dict[str, Any]) -> Change:
     if "batch" in fields:
         batch = fields["batch"]
-        return Batch(id=batch["id"], at=batch["at"], deltas=tuple(delta_from_json(delta) for delta in batch["deltas"]))
+        deltas = tuple(delta_from_json(delta) for delta in batch["deltas"])
+        # Journals of before do not say what a batch was learned from.
+        return Batch(id=batch["id"], at=batch["at"], deltas=deltas, trained_on=frozenset(batch.get("trained_on", ())))
     if "restore" in fields:
         return Restore(fields["restore"], fields["at"])
     return _PLAYBOOK.validate_python(fields["playbook"])

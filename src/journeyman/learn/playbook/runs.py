@@ -9,16 +9,17 @@ runs/<id>/
 """
 
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from journeyman.errors import PlaybookError, boundary
+from journeyman.errors import InputError, JourneymanError, PlaybookError, boundary
 from journeyman.io.locks import locked
 from journeyman.learn.playbook import files
 from journeyman.learn.playbook.journal import Entry, Journal, read, replay
@@ -26,6 +27,7 @@ from journeyman.learn.playbook.progress import Progress
 from journeyman.playbook import Batch, MoveTo, Playbook
 from journeyman.release import Stage
 
+log = logging.getLogger(__name__)
 _PROGRESS = TypeAdapter(Progress)
 
 
@@ -103,12 +105,14 @@ class Run:
         if self._interval and tasks // self._interval > before // self._interval:
             self._checkpoint(tasks)
 
-    def settle(self, stage: Stage, *, name: str, at: str) -> Playbook:
+    def settle(self, stage: Stage, examined: Collection[str] | None = None, *, name: str, at: str) -> Playbook:
         """Write what the gate decided of what was learned, and give the playbook with it. Once more changes nothing.
 
-        `name` is of the run, as in the ids of its batches.
+        Args:
+            examined: Ids of the bullets that it decided on, all when they are not named; the others stay where they were.
+            name: Of the run, as in the ids of its batches.
         """
-        batch = staged(self._journal.playbook, stage, id=f"{name}/gate.{self._journal.revision + 1}", at=at)
+        batch = staged(self._journal.playbook, stage, examined, id=f"{name}/gate.{self._journal.revision + 1}", at=at)
         return self._journal.append(batch) if batch.deltas else self._journal.playbook
 
     @contextmanager
@@ -150,9 +154,10 @@ class Run:
         return self.folder / "batches" / f"{number:05d}.json"
 
 
-def staged(playbook: Playbook, stage: Stage, *, id: str, at: str) -> Batch:
-    """The gate's word on everything that is active, as far as it stands at another stage."""
-    moves = (MoveTo(bullet_id=b.id, stage=stage, by_gate=True) for b in playbook.active if b.stage is not stage)
+def staged(playbook: Playbook, stage: Stage, examined: Collection[str] | None = None, *, id: str, at: str) -> Batch:
+    """The gate's word on what is active and was examined, as far as it stands at another stage."""
+    decided = [bullet for bullet in playbook.active if examined is None or bullet.id in examined]
+    moves = (MoveTo(bullet_id=b.id, stage=stage, by_gate=True) for b in decided if b.stage is not stage)
     return Batch(id=id, deltas=tuple(moves), at=at)
 
 
@@ -167,9 +172,35 @@ def newest_unfinished(runs: Path, mark: str = "journal.jsonl") -> Path | None:
 
     `mark` is a file that runs of the kind have and others do not: all kinds lie side by side.
     """
+    return next(iter(unfinished(runs, mark)), None)
+
+
+def unfinished(runs: Path, mark: str = "journal.jsonl") -> list[Path]:
+    """The folders of all runs that are not over, the one that began last first."""
     folders = [path.parent for path in runs.glob("*/config.json") if (path.parent / mark).exists()]
     open_runs = [folder for folder in folders if not (folder / "result.json").exists()]
-    return max(open_runs, key=lambda folder: (folder / "config.json").stat().st_mtime_ns, default=None)
+    return sorted(open_runs, key=lambda folder: (folder / "config.json").stat().st_mtime_ns, reverse=True)
+
+
+_Opened = TypeVar("_Opened")
+
+
+def reopened(runs: Path, reopen: Callable[[Path], _Opened], mark: str = "journal.jsonl") -> _Opened | None:
+    """The newest run that is not over and can be gone on with; `None` when all are over. One that cannot end blocks no other.
+
+    Raises:
+        InputError: None of them can be gone on with: what is wrong with the newest.
+    """
+    refused: list[JourneymanError] = []
+    for folder in unfinished(runs, mark):
+        try:
+            return reopen(folder)
+        except (InputError, PlaybookError) as error:
+            log.warning("the run %s is passed over: %s", folder.name, error)
+            refused.append(error)
+    if refused:
+        raise refused[0]
+    return None
 
 
 def fresh(runs: Path, *parts: str) -> Path:

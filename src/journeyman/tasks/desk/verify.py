@@ -14,6 +14,8 @@ ADDRESS_FIELDS = frozenset(value.write(None) for value in ADDRESS.values)  # typ
 class Desk:
     """Verifies a tool call field by field."""
 
+    deterministic = True
+
     async def verify(self, task: Task, trace: Trace) -> Reward:
         wrong = faults(trace.reply, json.loads(task.answer))
         return Reward(name="desk", value=0.0 if wrong else 1.0, evidence="\n".join(wrong))

@@ -1,7 +1,7 @@
 """The documented JSON of a playbook.
 
     {"version", "created_at", "training_config", "bullets": [{"id", "content", "domain_id", "section", "stage",
-     "activation_count", "confidence", ...}], "batches"}
+     "activation_count", "confidence", ...}], "batches", "trained_on"}
 
 What is as it was at birth is left out of a bullet. Keys without a meaning here are kept in `extra` and written again. Read are
 also a checkpoint, which holds the bullets under "playbook", and a bare list of bullets.
@@ -37,7 +37,7 @@ def of(data: Any, text: str, where: str) -> Playbook:
 
 def dumps(playbook: Playbook) -> str:
     """The documented JSON: stable order, indented, so that the difference of two versions reads like a change to a text."""
-    known = {"version", "created_at", "training_config", "bullets", "batches"}
+    known = {"version", "created_at", "training_config", "bullets", "batches", "trained_on"}
     version = playbook.extra.get("version", VERSION)
     kept = dict(playbook.extra)
     if _newer(version):
@@ -52,6 +52,8 @@ def dumps(playbook: Playbook) -> str:
     }
     if playbook.batches:
         data["batches"] = sorted(playbook.batches)
+    if playbook.trained_on:
+        data["trained_on"] = sorted(playbook.trained_on)
     _put_extra(data, kept, known)
     try:
         # Several times faster than json.dumps, which indents in Python.
@@ -153,7 +155,7 @@ def _native(data: Any, source: _Source) -> Playbook:
             return _native(inner, source)
         config, timestamp = data.get("config"), data.get("timestamp")
         data = {"created_at": timestamp or "", "training_config": config or {}, "bullets": inner}
-    known = ("version", "created_at", "training_config", "bullets", "batches", "extra")
+    known = ("version", "created_at", "training_config", "bullets", "batches", "trained_on", "extra")
     if not isinstance(data.get("bullets"), list):
         raise source.refuse('"bullets" is not a list; a playbook file holds a list of bullets there', '"bullets"')
     extra = {key: value for key, value in data.items() if key not in known} | _hidden(data, source)
@@ -166,6 +168,7 @@ def _native(data: Any, source: _Source) -> Playbook:
         created_at=_expect(str, data.get("created_at") or "", '"created_at"', source),
         training_config=_expect(dict, data.get("training_config") or {}, '"training_config"', source),
         extra=extra if version == VERSION else {"version": version, **extra},
+        trained_on=frozenset(map(str, _expect(list, data.get("trained_on", []), '"trained_on"', source))),
     )
 
 

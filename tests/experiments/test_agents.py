@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from journeyman.app import now
-from journeyman.bench import Examination, candidate_of, held_out_id, keep
 from journeyman.embed import load as embedder
 from journeyman.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.examination import Report
+from journeyman.experiments.agents import AgentEvaluation, candidate_of
+from journeyman.experiments.evaluator import HeldOutEvaluator, held_out_id
+from journeyman.experiments.run import Run
 from journeyman.gate import BetterOnHeldOut
 from journeyman.playbook import Batch, Bullet, MoveTo, Playbook, Vote
 from journeyman.release import Stage
-from journeyman.stores import RunRecord, Store, open_store
+from journeyman.stores import Store, open_store
 from journeyman.task import Split
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Dataset
@@ -25,14 +26,16 @@ BLANK = Playbook(bullets=(Bullet(id="b-2", content="Be brief.", domain="fruit"),
 DATA = Dataset(name="sums", tasks=(*sums(5), *sums(40, start=100, split=Split.HELD_OUT)), verifier=Exact())
 
 
-def examination(pupil: Pupil, store: Store, **more: Any) -> Examination:
+def examination(pupil: Pupil, store: Store, **more: Any) -> AgentEvaluation:
     tools: dict[str, Any] = {"dataset": DATA, "embedder": embedder("hashing"), "gate": BetterOnHeldOut()}
-    return Examination(model=pupil, store=store, **{**tools, **more})
+    return AgentEvaluation(model=pupil, evaluator=HeldOutEvaluator(store=store), **{**tools, **more})
 
 
-def sat(playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any) -> Report:
+def sat(
+    playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any
+) -> Report:
     exam = examination(pupil or Pupil(), store or open_store("memory:"), **more)
-    return asyncio.run(exam.sit(playbook, against, id="run-1"))
+    return asyncio.run(exam.evaluate(playbook, against, id="run-1"))
 
 
 def test_only_held_out_tasks_are_examined() -> None:
@@ -49,7 +52,11 @@ def test_both_sides_are_told_apart_in_the_store() -> None:
     new, old = candidate_of(TAUGHT), candidate_of(BLANK)
     assert new is not None
     assert old is not None
-    assert (found.candidate_id, found.baseline_id, found.held_out_id) == (new.id, old.id, held_out_id(DATA))
+    assert (found.candidate_id, found.baseline_id, found.held_out_id) == (
+        new.id,
+        old.id,
+        held_out_id(DATA.split(Split.HELD_OUT)),
+    )
     assert found.passed
     assert store.candidate(new.id) == new
 
@@ -110,7 +117,7 @@ def test_another_model_may_stand_on_the_other_side() -> None:
 def test_several_trials_are_told_to_whoever_watches() -> None:
     seen: list[tuple[int, int]] = []
     exam = examination(Pupil(), open_store("memory:"), trials=2)
-    asyncio.run(exam.sit(TAUGHT, Playbook(), id="run-1", done=lambda done, of: seen.append((done, of))))
+    asyncio.run(exam.evaluate(TAUGHT, Playbook(), id="run-1", done=lambda done, of: seen.append((done, of))))
     assert seen == [(number, 160) for number in range(1, 161)]
 
 
@@ -130,15 +137,15 @@ def test_a_playbook_stays_the_same_candidate_when_it_is_released() -> None:
 
 def test_held_out_tasks_are_known_by_what_they_are() -> None:
     turned = Dataset(name="other", tasks=tuple(reversed(DATA.tasks)), verifier=Exact())
-    assert held_out_id(turned) == held_out_id(DATA)
+    assert held_out_id(turned.split(Split.HELD_OUT)) == held_out_id(DATA.split(Split.HELD_OUT))
     more = Dataset(name="sums", tasks=(*DATA.tasks, *sums(1, start=900, split=Split.HELD_OUT)), verifier=Exact())
-    assert held_out_id(more) != held_out_id(DATA)
+    assert held_out_id(more.split(Split.HELD_OUT)) != held_out_id(DATA.split(Split.HELD_OUT))
 
 
 def test_attempts_are_kept_once() -> None:
     store = open_store("memory:")
-    store.add_run(RunRecord(id="run-1", kind="evaluate", config={}, started_at=now()))
     report = sat(TAUGHT, Playbook())
-    for _ in range(2):
-        keep(store, "run-1", (*report.baseline_attempts, *report.candidate_attempts))
+    with Run(id="run-1", kind="evaluate", config={}, store=store).tracked() as run:
+        for _ in range(2):
+            run.keep((*report.baseline_attempts, *report.candidate_attempts))
     assert len(list(store.attempts(run_id="run-1", split=Split.HELD_OUT))) == 80

@@ -1,0 +1,44 @@
+"""The work behind `journeyman compare`, apart from its options."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from journeyman import app, config
+from journeyman.evaluation import Result
+from journeyman.examination import Report, compare, read_results, result_lines
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, existing
+from journeyman.experiments.run import blocking
+from journeyman.gate import BetterAtAnyTime, BetterOnHeldOut
+from journeyman.task import Task
+
+
+def run(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bounds: Mapping[str, Any]) -> Report:
+    """Compare two files of results; the look is counted in the project's store, where it has one."""
+    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(**bounds)
+    before, after = read_results(baseline), read_results(candidate)
+    ids = sorted({result.task_id for result in (*before, *after)})
+    # Who looks after every batch looks at one candidate, in one file that grows.
+    names = [str(path.resolve()) for path in (baseline, candidate)] if any_time else [_digest(before), _digest(after)]
+    subject = Subject(
+        candidate=names[1],
+        baseline=names[0],
+        # The questions are not known, and what has the same names is taken for the same.
+        tasks=[Task(id=id, question=f"compared {id}") for id in ids] if not any_time else [Task(id="", question=names[0])],
+        settings={"gate": repr(gate)},
+        deterministic=True,
+    )
+
+    def measure(look: Look) -> Report:
+        return compare(before, after, gate=gate, looks=max(looks, look.before))
+
+    with existing(config.load().store_url) as store:
+        work = HeldOutEvaluator(store=store).evaluate(
+            subject, measure, id=f"compare-{app.now():%Y%m%d-%H%M%S-%f}", records=lambda report: [(names[0], report)]
+        )
+        return blocking(work)
+
+
+def _digest(found: Sequence[Result]) -> str:
+    return hashlib.sha256("\n".join(sorted(result_lines(found))).encode()).hexdigest()[:16]

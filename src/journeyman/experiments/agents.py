@@ -1,0 +1,164 @@
+"""Two agents on the held-out tasks of a data set: with a playbook or another, on a model or another."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from journeyman.agents.answer import Answer, MakeAgent
+from journeyman.candidate import BASE, Candidate, Kind
+from journeyman.embed.base import Embedder
+from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.examination import EvaluateConfig, Report, evaluate_agents
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.gate import Gate
+from journeyman.learn.playbook import files
+from journeyman.learn.playbook.choose import chooser
+from journeyman.models.base import Model
+from journeyman.playbook import Playbook
+from journeyman.release import Stage
+from journeyman.rollout import Agent, Attempt, refusal
+from journeyman.task import Split
+from journeyman.tasks.base import Dataset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvaluation:
+    """Two playbooks, or two models, on the held-out tasks of a data set."""
+
+    evaluator: HeldOutEvaluator
+    model: Model
+    dataset: Dataset
+    embedder: Embedder
+    gate: Gate
+    trials: int = 1
+    token_budget: int = 2000
+    rival: Model | None = None
+    """The baseline's model, where it is another one."""
+    agent: MakeAgent = Answer
+    """Who attempts the tasks, on both sides."""
+    weights: Candidate | None = None
+    """What was learned in the weights of `model` and not in the rival's, where that is examined and not the playbook."""
+    trained_on: frozenset[str] = field(default_factory=frozenset)
+    """`task.fingerprint`s of what the models were trained on, as far as it is known. Playbooks say it themselves."""
+
+    async def evaluate(
+        self,
+        playbook: Playbook,
+        against: Playbook,
+        *,
+        id: str,
+        done: Callable[[int, int], None] = lambda _, __: None,
+        resumed: bool = False,
+    ) -> Report:
+        """Let both attempt the tasks, ask the gate, and keep what was found.
+
+        Args:
+            id: Of the run or command; part of the evaluation's.
+            done: Is told after each attempt how many are done, and of how many.
+            resumed: Whether the evaluation of a run of this id may be kept already, and is then taken again.
+
+        Raises:
+            ModelRefused: A model said no for good to every attempt of a side.
+            InputError: All held-out tasks were trained on.
+        """
+        new, old = self.weights or candidate_of(playbook), candidate_of(against)
+
+        async def measure(look: Look) -> Report:
+            return await self._measured(playbook, against, look, id, done)
+
+        subject = Subject(
+            candidate=(new.id if new else BASE) + (f"@{self.model.name}" if self.rival and not self.weights else ""),
+            baseline=old.id if old else BASE,
+            tasks=self.dataset.split(Split.HELD_OUT),
+            settings=self._settings(playbook),
+            deterministic=self._deterministic,
+            trained_on=self.trained_on | playbook.trained_on | against.trained_on,
+            learned=new,
+        )
+        return await self.evaluator.evaluate(
+            subject,
+            measure,
+            id=id,
+            records=lambda report: [(subject.baseline, report)],
+            restore=Report.restored if resumed else None,
+        )
+
+    def _settings(self, playbook: Playbook) -> dict[str, object]:
+        """What can change the answer beside the tasks and the candidate.
+
+        Learned weights are known by their content, wherever the folder lies that the model's name tells.
+        """
+        models = [self.rival] if self.weights else [self.model, self.rival]
+        shown = candidate_of(playbook) if self.weights else None
+        return {
+            "models": [model.name for model in models if model],
+            "playbook": shown.id if shown else "",
+            "gate": repr(self.gate),
+            "trials": self.trials,
+            "token_budget": self.token_budget,
+            "embedder": self.embedder.name,
+            "agent": _named(self.agent),
+            "verifier": _named(type(self.dataset.verifier)),
+        }
+
+    @property
+    def _deterministic(self) -> bool:
+        parts: list[Any] = [self.model, self.rival or self.model, self.agent, self.dataset.verifier]
+        return all(getattr(part, "deterministic", False) for part in parts)
+
+    async def _measured(
+        self, playbook: Playbook, against: Playbook, look: Look, id: str, done: Callable[[int, int], None]
+    ) -> Report:
+        finished: list[Attempt] = []
+
+        def count(attempt: Attempt) -> None:
+            finished.append(attempt)
+            done(len(finished), 2 * self.trials * len(look.tasks))
+
+        config = EvaluateConfig(
+            trials=self.trials,
+            looks=look.before,
+            contaminated=look.contaminated,
+            prefix=f"{id}/evaluation",
+            clock=self.evaluator.clock,
+            done=count,
+        )
+        report = await evaluate_agents(
+            self._agent(self.model, playbook, self.weights or candidate_of(playbook)),
+            self._agent(self.rival or self.model, against, candidate_of(against)),
+            look.tasks,
+            self.dataset.verifier,
+            gate=self.gate,
+            config=config,
+        )
+        for attempts in (report.baseline_attempts, report.candidate_attempts):
+            if reason := refusal(attempts):
+                raise ModelRefused(f"{reason}. Nothing could be examined: every attempt met with this")
+            if attempts and all((attempt.trace.error or "").startswith(f"{ModelBusy.__name__}: ") for attempt in attempts):
+                raise ModelError(f"no attempt at the held-out tasks was answered: {attempts[0].trace.error}")
+        return report
+
+    def _agent(self, model: Model, playbook: Playbook, candidate: Candidate | None) -> Agent:
+        if candidate is None:
+            return self.agent(model=model)
+        if not playbook.active:
+            return self.agent(model=model, candidate_id=candidate.id)
+        choose = chooser(playbook, self.embedder, budget=self.token_budget)
+        return self.agent(model=model, choose=choose, candidate_id=candidate.id)
+
+
+def candidate_of(playbook: Playbook) -> Candidate | None:
+    """A playbook as something that can be evaluated and released; `None` when it has no bullets, for that is no candidate.
+
+    How far it was released, when, by which run and from which questions are left out: what the gate let pass is the candidate
+    that the gate saw.
+    """
+    if not playbook.active:
+        return None
+    bullets = tuple(replace(bullet, stage=Stage.SHADOW, updated_at="") for bullet in playbook.bullets)
+    content = replace(playbook, bullets=bullets, batches=frozenset(), created_at="", training_config={}, trained_on=frozenset())
+    return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(content))
+
+
+def _named(kind: Any) -> str:
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', repr(kind))}"

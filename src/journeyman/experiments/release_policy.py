@@ -1,0 +1,35 @@
+"""How far what was learned is released, and how it begins."""
+
+from dataclasses import dataclass
+
+from journeyman.candidate import Candidate
+from journeyman.experiments.run import Run
+from journeyman.release import Release, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasePolicy:
+    """The one rule of stage and force, for whatever was learned."""
+
+    target: Stage = Stage.SHADOW
+    """Where it goes if it passes."""
+    force: bool = False
+    """Go there even if it does not pass. What would stay in shadow needs no force, and is not said to be forced."""
+
+    def decide(self, *, passed: bool) -> tuple[Stage, bool]:
+        """The stage that it comes to, and whether it is a person who brought it there."""
+        forced = self.force and not passed and self.target is not Stage.SHADOW
+        return (self.target if passed or forced else Stage.SHADOW), forced
+
+    def begin(self, candidate: Candidate, run: Run, *, passed: bool, reason: str) -> Release | None:
+        """Release what passed or was forced; `None` where it was neither. Once more changes nothing."""
+        stage, forced = self.decide(passed=passed)
+        if not passed and not forced:
+            return None
+        run.store.add_candidate(candidate)
+        known = run.store.release(candidate.id)
+        if known is not None:
+            return known
+        release = Release.begin(candidate.id, stage, f"{reason} ({run.id})", run.clock(), forced=forced)
+        run.store.add_release(release)
+        return release

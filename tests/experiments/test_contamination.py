@@ -1,0 +1,148 @@
+"""What routers, planners and adapters were trained on is known with them, and never counts as held-out."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from journeyman.embed.hashing import HashingEmbedder
+from journeyman.errors import InputError
+from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.gate import BetterOnHeldOut
+from journeyman.learn.router import outcomes
+from journeyman.learn.router.parts import parts
+from journeyman.learn.router.table import Table
+from journeyman.learn.weights.rows import Labelled
+from journeyman.planning import policies as planners
+from journeyman.planning.arenas import Replay
+from journeyman.planning.examining import Contender, PlanExamination
+from journeyman.planning.reinforcing import ReinforceConfig, Reinforcement
+from journeyman.release import Stage
+from journeyman.routing import policies, reading, training
+from journeyman.routing.training import Places, RouterConfig
+from journeyman.stores import MemoryStore
+from journeyman.stores.artifacts import Artifacts
+from journeyman.task import Split, Task, fingerprint
+from journeyman.tasks.answers import Exact
+from journeyman.tasks.base import Dataset
+from journeyman.weights.keeping import read_trained_on, write_trained_on
+from journeyman.weights.tasks import learnable
+from tests.support.planners import bakery, opened, written
+from tests.support.planners import outcomes as letters
+from tests.support.routing import write
+
+EMBEDDER = HashingEmbedder(32)
+
+
+def routed(folder: Path, **settings: Any) -> tuple[training.Trained, Table, MemoryStore]:
+    table = outcomes.table(reading.rows_of_files([write(folder / "rows.jsonl", 120)]))
+    store = MemoryStore()
+    places = Places(folder=folder / "router", store=store, artifacts=Artifacts(folder / "artifacts"))
+    return training.train(table, EMBEDDER, RouterConfig(**settings), places), table, store
+
+
+def test_a_router_says_what_it_learned_from_and_is_not_examined_on_it(tmp_path: Path) -> None:
+    trained, table, store = routed(tmp_path)
+    split = parts(table, held_out=0.2, validation=0.15, least=30)
+    known = {fingerprint(table.requests[row]) for row in (*split.train, *split.validation)}
+    policy, _ = policies.read(tmp_path / "router")
+    assert policy.trained_on == trained.policy.trained_on == known
+    assert policy.id == trained.policy.id
+
+    def examined(some: Table) -> Any:
+        vectors = EMBEDDER.embed(some.requests)
+        return training.examine(policy, (some, vectors), BetterOnHeldOut(), HeldOutEvaluator(store=store), "again")
+
+    proof = examined(table)
+    assert proof.requests == len(split.held_out) == 30
+    assert len(proof.report.evaluation.contaminated) == len(split.train) + len(split.validation)
+    with pytest.raises(InputError, match="held-out tasks were trained on"):
+        examined(table.take(split.train))
+
+
+def test_no_seed_moves_a_request_to_another_side(tmp_path: Path) -> None:
+    plain, table, _ = routed(tmp_path)
+    other, _, _ = routed(tmp_path, seed=7)
+    assert plain.policy.trained_on == other.policy.trained_on
+    assert plain.sizes["held_out"] == 30, "a fifth of 120 requests would be too few for the gate"
+    few = parts(table.take(range(50)), held_out=0.2, least=30)
+    assert len(few.held_out) < 25, "where half are too few, nothing is gained by more"
+
+
+def test_the_same_outcomes_are_one_look_and_other_outcomes_another(tmp_path: Path) -> None:
+    trained, table, store = routed(tmp_path)
+    rows = list(parts(table, held_out=0.2, validation=0.15, least=30).held_out)
+    some = table.take(rows)
+    looks = []
+    for success in (some.success, some.success, 1 - some.success, some.success):
+        seen = replace(some, success=success)
+        vectors, evaluator = EMBEDDER.embed(some.requests), HeldOutEvaluator(store=store)
+        gate = BetterOnHeldOut(alpha=0.049)
+        looks.append(training.examine(trained.policy, (seen, vectors), gate, evaluator, "e").report.evaluation.looks)
+    first = looks[0]
+    assert looks == [first, first, first + 1, first]
+
+
+def test_a_planner_says_what_it_learned_from_in_both_phases(tmp_path: Path) -> None:
+    start, store = written(tmp_path), MemoryStore()
+    arena = Replay.of(opened(start), letters())
+    config = ReinforceConfig(target_stage=Stage.PRODUCTION)
+    config = replace(config, ppo=replace(config.ppo, episodes=64))
+    phase = Reinforcement(start=start, arena=arena, folder=tmp_path, config=config)
+    made = phase.run(store, lambda path: planners.keep(path, Artifacts(tmp_path / "artifacts")))
+    kept = planners.find(str(made.path))
+    first = {fingerprint(example.plan.instruction) for example in bakery().examples}
+    assert kept.trained_on == first | {fingerprint(text) for text in arena.train.requests}
+    assert not kept.trained_on & {fingerprint(text) for _, text in arena.held_out}
+
+    known = replace(phase, arena=replace(arena, examined=arena.train), folder=tmp_path / "again")
+    with pytest.raises(InputError, match="held-out tasks were trained on"):
+        known.run(store, lambda path: planners.keep(path, Artifacts(tmp_path / "artifacts")))
+    assert not (tmp_path / "again").exists(), "it is said before anything is learned"
+
+
+def test_plans_of_the_data_are_looks_too_and_those_that_are_remembered_do_not_count(tmp_path: Path) -> None:
+    kept, store = planners.find(str(written(tmp_path))), MemoryStore()
+    fresh = [replace(each, plan=replace(each.plan, instruction=f"new {n}")) for n, each in enumerate(bakery(40).examples)]
+    one = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
+    nearest = Contender(id="nearest plan", make=kept.learned.nearest)
+
+    def looks(**gate: Any) -> int:
+        examination = PlanExamination(examples=[*bakery().examples, *fresh], gate=BetterOnHeldOut(**gate))
+        found = examination.evaluate(one, nearest, HeldOutEvaluator(store=store), id="e").report
+        assert (found.tasks, len(found.evaluation.contaminated)) == (40, 24)
+        return found.evaluation.looks
+
+    assert [looks(), looks(least_gain=0.1), looks(), looks(least_gain=0.2)] == [0, 1, 0, 2]
+
+
+def test_an_adapter_says_what_it_was_trained_on_wherever_it_is_taken(tmp_path: Path) -> None:
+    known = frozenset({fingerprint("one"), fingerprint("two")})
+    adapter = tmp_path / "run" / "adapter"
+    adapter.mkdir(parents=True)
+    assert read_trained_on(adapter) == frozenset()
+    write_trained_on(tmp_path / "run", known)
+    assert read_trained_on(adapter) == known
+    write_trained_on(adapter, known)
+    taken = adapter.rename(tmp_path / "elsewhere")
+    assert read_trained_on(taken) == known
+
+
+def test_a_row_that_asks_a_held_out_question_under_another_id_is_refused() -> None:
+    question = "How many pieces of fruit are in the crate?"
+    dataset = Dataset(name="d", tasks=(Task(id="t1", question=question, split=Split.HELD_OUT),), verifier=Exact())
+    asks = ({"role": "user", "content": f"Answer this.\n{question.upper()}"},)
+    row = Labelled(prompt=asks, completion="four", label=True, source={"task": "other"})
+    with pytest.raises(InputError, match="row 1 asks what the task t1 asks, which is held out"):
+        learnable([row], dataset)
+    other = replace(row, prompt="How many boxes?")
+    assert learnable([other], dataset) == [other]
+
+
+def test_chance_has_no_part_in_a_table() -> None:
+    one, other = letters(), letters()
+    assert one.digest == other.digest
+    other.success[0, 0] = np.nan
+    assert one.digest != other.digest

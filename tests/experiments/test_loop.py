@@ -1,0 +1,148 @@
+"""The one loop: learn, evaluate, decide, release; and what a run leaves in the store however it ends."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from journeyman.candidate import Candidate, Kind
+from journeyman.evaluation import Result
+from journeyman.examination import Report, compare
+from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
+from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run, blocking
+from journeyman.release import Stage
+from journeyman.stores import MemoryStore, RunState
+
+OLD, NEW = (Candidate(kind=Kind.PLAYBOOK, body=body) for body in ("old", "new"))
+SHADOW = ReleasePolicy()
+
+
+def verdict(gain: int) -> Report:
+    baseline = [Result(task_id=f"t{n}", score=0.0) for n in range(40)]
+    return compare(baseline, [Result(task_id=f"t{n}", score=float(n < gain)) for n in range(40)])
+
+
+@dataclass
+class Learner:
+    """Has learned already."""
+
+    learned: Candidate | None
+    done: list[str] = field(default_factory=list)
+    name: str = "playbook"
+
+    async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
+        self.done.append("learn")
+        return self.learned
+
+
+def run_in(store: MemoryStore) -> Run:
+    return Run(id="run-1", kind="train playbook", config={"seed": 1}, store=store)
+
+
+async def gone_round(
+    baseline: Candidate | None,
+    learned: Candidate | None,
+    finding: Finding,
+    releases: ReleasePolicy = SHADOW,
+    store: MemoryStore | None = None,
+) -> tuple[Iteration, list[str]]:
+    learner = Learner(learned)
+
+    async def evaluate(candidate: Candidate, against: Candidate | None) -> Finding:
+        learner.done.append(f"evaluate {candidate.body} against {against.body if against else 'nothing'}")
+        return finding
+
+    with run_in(store or MemoryStore()).tracked() as run:
+        found = await improve(
+            learner,
+            baseline=baseline,
+            run=run,
+            evaluate=evaluate,
+            releases=releases,
+            settle=lambda each: learner.done.append(f"settle {each.stage}"),
+        )
+    return found, learner.done
+
+
+async def test_what_passes_is_released_into_shadow() -> None:
+    found, done = await gone_round(OLD, NEW, verdict(40))
+    assert done == ["learn", "evaluate new against old", "settle shadow"]
+    assert found.release is not None
+    assert (found.release.stage, found.release.candidate_id) == (Stage.SHADOW, NEW.id)
+    assert found.release.moves[0].reason == f"{found.reason} (run-1)"
+    assert "gain +1.000" in found.reason
+
+
+async def test_what_fails_is_not_released_and_says_why() -> None:
+    found, _ = await gone_round(None, NEW, verdict(1))
+    assert (found.release, found.candidate) == (None, NEW)
+    assert "whose low end is not above" in found.reason
+
+
+async def test_nothing_learned_is_not_evaluated() -> None:
+    for baseline, learned in ((None, None), (OLD, None), (OLD, OLD)):
+        found, done = await gone_round(baseline, learned, verdict(40))
+        assert done == ["learn", "settle shadow"]
+        assert (found.reason, found.candidate, found.finding, found.release) == ("nothing was learned", None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "force", "gain", "stage", "forced", "moves"),
+    [
+        (Stage.PRODUCTION, False, 40, Stage.PRODUCTION, False, 3),
+        (Stage.PRODUCTION, True, 40, Stage.PRODUCTION, False, 3),
+        (Stage.PRODUCTION, False, 0, Stage.SHADOW, False, 0),
+        (Stage.PRODUCTION, True, 0, Stage.PRODUCTION, True, 3),
+        (Stage.SHADOW, True, 0, Stage.SHADOW, False, 0),
+        (Stage.SHADOW, False, 40, Stage.SHADOW, False, 1),
+    ],
+)
+async def test_there_is_one_rule_of_stage_and_force(
+    target: Stage, force: bool, gain: int, stage: Stage, forced: bool, moves: int
+) -> None:
+    store = MemoryStore()
+    found, _ = await gone_round(None, NEW, verdict(gain), ReleasePolicy(target=target, force=force), store)
+    assert (found.stage, found.forced) == (stage, forced)
+    release = store.release(NEW.id)
+    assert len(release.moves if release else ()) == moves
+    assert all(move.forced == forced for move in (release.moves if release else ()))
+
+
+async def test_who_was_not_asked_lets_nothing_pass_but_a_person_may() -> None:
+    store, unproven = MemoryStore(), Unproven("not evaluated, so not proven")
+    found, _ = await gone_round(None, NEW, unproven, ReleasePolicy(target=Stage.PRODUCTION), store)
+    assert (found.passed, found.release, found.reason) == (False, None, "not evaluated, so not proven")
+    found, _ = await gone_round(None, NEW, unproven, ReleasePolicy(target=Stage.PRODUCTION, force=True), store)
+    assert found.release is not None
+    assert (found.forced, found.release.stage) == (True, Stage.PRODUCTION)
+
+
+@pytest.mark.parametrize("broken", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_a_run_that_breaks_off_is_stopped_and_can_run_again(broken: type[BaseException]) -> None:
+    store = MemoryStore()
+    run = run_in(store)
+    with pytest.raises(broken), run.tracked():
+        raise broken
+    found = store.run("run-1")
+    assert found is not None
+    assert found.state is RunState.STOPPED
+    with run.tracked():
+        again = store.run("run-1")
+        assert again is not None
+        assert again.state is RunState.RUNNING
+        run.end({"passed": True})
+    ended = store.run("run-1")
+    assert ended is not None
+    assert (ended.state, ended.result, ended.config) == (RunState.FINISHED, {"passed": True}, {"seed": 1})
+
+
+def test_what_never_waits_needs_no_event_loop() -> None:
+    async def waits() -> None:
+        import asyncio
+
+        await asyncio.sleep(0)
+
+    found, _ = blocking(gone_round(OLD, NEW, verdict(40)))
+    assert found.passed
+    with pytest.raises(RuntimeError, match="waits for something"):
+        blocking(waits())
