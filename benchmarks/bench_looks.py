@@ -27,21 +27,21 @@ from journeyman.embed.hashing import HashingEmbedder
 from journeyman.experiments.agents import AgentEvaluation
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.gate import BetterOnHeldOut
-from journeyman.learn.planner.utility import Runs, Utility
 from journeyman.learn.router import fit, outcomes
 from journeyman.learn.router.objective import Objective
 from journeyman.learn.router.predict import Fitted
-from journeyman.learn.router.table import Row, Table
 from journeyman.models.scripted import Scripted
+from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.planning.arenas import Side
-from journeyman.planning.collecting import Asked
+from journeyman.planning.collecting import Instruction
 from journeyman.planning.examining import Contender, LiveExamination
 from journeyman.playbook import Bullet, Playbook
 from journeyman.policy import Ending, Outcome
+from journeyman.rewards.utility import Runs, Utility
 from journeyman.rollout import Agent
 from journeyman.routing.policies import Policy
 from journeyman.routing.training import examine
-from journeyman.stores import MemoryStore
+from journeyman.stores import open_store
 from journeyman.task import Split, Task
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Dataset
@@ -80,7 +80,7 @@ def agents(world: int, chance: random.Random, weights: Candidate | None) -> Call
     )
     model = Scripted("")
     evaluation = AgentEvaluation(
-        evaluator=HeldOutEvaluator(store=MemoryStore()),
+        evaluator=HeldOutEvaluator(store=open_store("memory:")),
         model=model,
         rival=model if weights else None,
         dataset=Dataset(name="guesses", tasks=tasks, verifier=Exact()),
@@ -114,7 +114,7 @@ def drawn(said: str, rows: int, chance: random.Random) -> Table:
 
     requests = [f"{said} {n}" for n in range(rows)]
     return outcomes.table(
-        [Row(id=each, request=each, outcomes={name: outcome() for name in ("one", "other")}) for each in requests]
+        [OutcomeRow(id=each, request=each, outcomes={name: outcome() for name in ("one", "other")}) for each in requests]
     )
 
 
@@ -127,7 +127,7 @@ def fitted() -> Fitted:
 def router(world: int, chance: random.Random) -> Callable[[], bool]:
     """A policy over two workers, on recorded outcomes that are drawn anew each time."""
     policy = Policy(fitted=fitted(), predictor=f"{world}", objective=Objective(), singles=("one", "other"))
-    evaluator = HeldOutEvaluator(store=MemoryStore())
+    evaluator = HeldOutEvaluator(store=open_store("memory:"))
 
     def again() -> bool:
         table = drawn(f"world {world}, request", TASKS, chance)
@@ -150,10 +150,10 @@ class Guessed(LiveExamination):
 def planner(world: int, chance: random.Random) -> Callable[[], bool]:
     """Two planners whose plans are carried out."""
     utility = Utility.of(Runs.one(success=1.0, cost=0.001))
-    asked: Any = [Asked(id=str(n), text=f"world {world}, instruction {n}") for n in range(TASKS)]
+    asked: Any = [Instruction(id=str(n), text=f"world {world}, instruction {n}") for n in range(TASKS)]
     orchestrator: Any = None
     examination = Guessed(asked=asked, orchestrator=orchestrator, utility=utility, gate=GATE, chance=chance)
-    evaluator, nothing = HeldOutEvaluator(store=MemoryStore()), Contender(id="", make=lambda _: None)  # type: ignore[arg-type,return-value]
+    evaluator, nothing = HeldOutEvaluator(store=open_store("memory:")), Contender(id="", make=lambda _: None)  # type: ignore[arg-type,return-value]
     one, other = replace(nothing, id="candidate"), replace(nothing, id="baseline")
     return lambda: examination.evaluate(one, other, evaluator, id="looks").passed
 

@@ -135,15 +135,14 @@ class Report:
 
     def record(self) -> dict[str, Any]:
         """As it is kept: beyond the documented JSON also each task's scores, so that `restored` gives the same report again."""
-        pairs = [[pair.task_id, pair.baseline, pair.candidate] for pair in self.evaluation.pairs]
         only = {name: list(getattr(self.evaluation, name)) for name in ("only_baseline", "only_candidate")}
-        return {**self.json(), "pairs": pairs, "only": only, "shown": sorted(self.shown)}
+        return {**self.json(), "pairs": self.evaluation.pairs_json(), "only": only, "shown": sorted(self.shown)}
 
     @classmethod
     def restored(cls, record: Mapping[str, Any]) -> "Report":
         """The report that `record` made, but for its attempts."""
         evaluation = Evaluation(
-            pairs=tuple(Pair(task_id=id, baseline=was, candidate=now) for id, was, now in record["pairs"]),
+            pairs=tuple(Pair(**pair) for pair in record["pairs"]),
             unknown=record["unknown"],
             looks=record["looks"],
             spent_baseline=Totals(**record["spent"]["baseline"]),

@@ -47,7 +47,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
 
 def examine(playbook: Playbook, against: Playbook | None = None, *, shop: str = "oslo") -> Report:
     evaluation = AgentEvaluation(
-        evaluator=HeldOutEvaluator(store=MemoryStore()),
+        evaluator=HeldOutEvaluator(store=open_store("memory:")),
         model=load("embedded"),
         dataset=desk.load(shop, sizes={Split.HELD_OUT: HELD_OUT}),
         embedder=embed.load("hashing"),

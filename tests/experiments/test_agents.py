@@ -31,9 +31,7 @@ def examination(pupil: Pupil, store: Store, **more: Any) -> AgentEvaluation:
     return AgentEvaluation(model=pupil, evaluator=HeldOutEvaluator(store=store), **{**tools, **more})
 
 
-def sat(
-    playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any
-) -> Report:
+def sat(playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any) -> Report:
     exam = examination(pupil or Pupil(), store or open_store("memory:"), **more)
     return asyncio.run(exam.evaluate(playbook, against, id="run-1"))
 

@@ -12,9 +12,9 @@ from journeyman.errors import InputError
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.gate import BetterOnHeldOut
 from journeyman.learn.router import outcomes
-from journeyman.learn.router.parts import parts
-from journeyman.learn.router.table import Table
-from journeyman.learn.weights.rows import Labelled
+from journeyman.learn.weights.rows import LabelledCompletion
+from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.splits import parts
 from journeyman.planning import policies as planners
 from journeyman.planning.arenas import Replay
 from journeyman.planning.examining import Contender, PlanExamination
@@ -22,7 +22,7 @@ from journeyman.planning.reinforcing import ReinforceConfig, Reinforcement
 from journeyman.release import Stage
 from journeyman.routing import policies, reading, training
 from journeyman.routing.training import Places, RouterConfig
-from journeyman.stores import MemoryStore
+from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.task import Split, Task, fingerprint
 from journeyman.tasks.answers import Exact
@@ -36,9 +36,9 @@ from tests.support.routing import write
 EMBEDDER = HashingEmbedder(32)
 
 
-def routed(folder: Path, **settings: Any) -> tuple[training.Trained, Table, MemoryStore]:
+def routed(folder: Path, **settings: Any) -> tuple[training.Trained, Table, Store]:
     table = outcomes.table(reading.rows_of_files([write(folder / "rows.jsonl", 120)]))
-    store = MemoryStore()
+    store = open_store("memory:")
     places = Places(folder=folder / "router", store=store, artifacts=Artifacts(folder / "artifacts"))
     return training.train(table, EMBEDDER, RouterConfig(**settings), places), table, store
 
@@ -86,7 +86,7 @@ def test_the_same_outcomes_are_one_look_and_other_outcomes_another(tmp_path: Pat
 
 
 def test_a_planner_says_what_it_learned_from_in_both_phases(tmp_path: Path) -> None:
-    start, store = written(tmp_path), MemoryStore()
+    start, store = written(tmp_path), open_store("memory:")
     arena = Replay.of(opened(start), letters())
     config = ReinforceConfig(target_stage=Stage.PRODUCTION)
     config = replace(config, ppo=replace(config.ppo, episodes=64))
@@ -104,7 +104,7 @@ def test_a_planner_says_what_it_learned_from_in_both_phases(tmp_path: Path) -> N
 
 
 def test_plans_of_the_data_are_looks_too_and_those_that_are_remembered_do_not_count(tmp_path: Path) -> None:
-    kept, store = planners.find(str(written(tmp_path))), MemoryStore()
+    kept, store = planners.find(str(written(tmp_path))), open_store("memory:")
     fresh = [replace(each, plan=replace(each.plan, instruction=f"new {n}")) for n, each in enumerate(bakery(40).examples)]
     one = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
     nearest = Contender(id="nearest plan", make=kept.learned.nearest)
@@ -134,7 +134,7 @@ def test_a_row_that_asks_a_held_out_question_under_another_id_is_refused() -> No
     question = "How many pieces of fruit are in the crate?"
     dataset = Dataset(name="d", tasks=(Task(id="t1", question=question, split=Split.HELD_OUT),), verifier=Exact())
     asks = ({"role": "user", "content": f"Answer this.\n{question.upper()}"},)
-    row = Labelled(prompt=asks, completion="four", label=True, source={"task": "other"})
+    row = LabelledCompletion(prompt=asks, completion="four", label=True, source={"task": "other"})
     with pytest.raises(InputError, match="row 1 asks what the task t1 asks, which is held out"):
         learnable([row], dataset)
     other = replace(row, prompt="How many boxes?")

@@ -15,7 +15,7 @@ from journeyman.evaluation import Result
 from journeyman.examination import Report, compare
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import blocking
-from journeyman.stores import MemoryStore, open_store
+from journeyman.stores import Store, open_store
 from journeyman.task import Split, Task, fingerprint, fingerprints, packed, unpacked
 
 TASKS = [Task(id=str(n), question=f"question {n}", split=Split.HELD_OUT) for n in range(40)]
@@ -32,7 +32,7 @@ def test_what_is_no_better_passes_in_one_of_twenty_worlds_at_most(kind: str, mon
     assert passing(kind, worlds=20, repeats=40, seed=3) <= 1
 
 
-def looked(store: MemoryStore, subject: Subject = SUBJECT, *, id: str = "run", **more: Any) -> Report:
+def looked(store: Store, subject: Subject = SUBJECT, *, id: str = "run", **more: Any) -> Report:
     def measure(look: Look) -> Report:
         before = [Result(task_id=task.id, score=0.0) for task in look.tasks]
         found = compare(before, [Result(task_id=task.id, score=1.0) for task in look.tasks], looks=look.before)
@@ -57,20 +57,20 @@ def looked(store: MemoryStore, subject: Subject = SUBJECT, *, id: str = "run", *
     ],
 )
 def test_whatever_can_change_the_answer_makes_another_look(other: Subject) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     looked(store)
     assert looked(store, other).evaluation.looks == 1
     assert looked(store).evaluation.looks == 0, "the very same is the same look"
 
 
 def test_what_is_not_known_to_be_deterministic_looks_anew_each_time() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     assert [looked(store, replace(SUBJECT, deterministic=False)).evaluation.looks for _ in range(4)] == [0, 1, 2, 3]
     assert len(list(store.evaluations())) == 4
 
 
 def test_a_run_that_is_gone_on_with_takes_its_kept_evaluation_and_another_run_does_not() -> None:
-    store, chance = MemoryStore(), replace(SUBJECT, deterministic=False)
+    store, chance = open_store("memory:"), replace(SUBJECT, deterministic=False)
     first = looked(store, chance)
     again = looked(store, chance, restore=Report.restored)
     assert again.json() == first.json()
@@ -80,7 +80,7 @@ def test_a_run_that_is_gone_on_with_takes_its_kept_evaluation_and_another_run_do
 
 
 def test_held_out_tasks_that_were_trained_on_are_left_out_and_all_of_them_are_refused() -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     some = replace(SUBJECT, trained_on=fingerprints(f"Question  {n}" for n in range(5)))
     found = looked(store, some)
     assert (found.tasks, found.evaluation.contaminated, found["contaminated"]) == (35, tuple("01234"), list("01234"))

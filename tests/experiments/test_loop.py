@@ -11,7 +11,7 @@ from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
 from journeyman.release import Stage
-from journeyman.stores import MemoryStore, RunState
+from journeyman.stores import RunState, Store, open_store
 
 OLD, NEW = (Candidate(kind=Kind.PLAYBOOK, body=body) for body in ("old", "new"))
 SHADOW = ReleasePolicy()
@@ -35,7 +35,7 @@ class Learner:
         return self.learned
 
 
-def run_in(store: MemoryStore) -> Run:
+def run_in(store: Store) -> Run:
     return Run(id="run-1", kind="train playbook", config={"seed": 1}, store=store)
 
 
@@ -44,7 +44,7 @@ async def gone_round(
     learned: Candidate | None,
     finding: Finding,
     releases: ReleasePolicy = SHADOW,
-    store: MemoryStore | None = None,
+    store: Store | None = None,
 ) -> tuple[Iteration, list[str]]:
     learner = Learner(learned)
 
@@ -52,7 +52,7 @@ async def gone_round(
         learner.done.append(f"evaluate {candidate.body} against {against.body if against else 'nothing'}")
         return finding
 
-    with run_in(store or MemoryStore()).tracked() as run:
+    with run_in(store or open_store("memory:")).tracked() as run:
         found = await improve(
             learner,
             baseline=baseline,
@@ -100,7 +100,7 @@ async def test_nothing_learned_is_not_evaluated() -> None:
 async def test_there_is_one_rule_of_stage_and_force(
     target: Stage, force: bool, gain: int, stage: Stage, forced: bool, moves: int
 ) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     found, _ = await gone_round(None, NEW, verdict(gain), ReleasePolicy(target=target, force=force), store)
     assert (found.stage, found.forced) == (stage, forced)
     release = store.release(NEW.id)
@@ -109,7 +109,7 @@ async def test_there_is_one_rule_of_stage_and_force(
 
 
 async def test_who_was_not_asked_lets_nothing_pass_but_a_person_may() -> None:
-    store, unproven = MemoryStore(), Unproven("not evaluated, so not proven")
+    store, unproven = open_store("memory:"), Unproven("not evaluated, so not proven")
     found, _ = await gone_round(None, NEW, unproven, ReleasePolicy(target=Stage.PRODUCTION), store)
     assert (found.passed, found.release, found.reason) == (False, None, "not evaluated, so not proven")
     found, _ = await gone_round(None, NEW, unproven, ReleasePolicy(target=Stage.PRODUCTION, force=True), store)
@@ -119,7 +119,7 @@ async def test_who_was_not_asked_lets_nothing_pass_but_a_person_may() -> None:
 
 @pytest.mark.parametrize("broken", [KeyboardInterrupt, RuntimeError, SystemExit])
 def test_a_run_that_breaks_off_is_stopped_and_can_run_again(broken: type[BaseException]) -> None:
-    store = MemoryStore()
+    store = open_store("memory:")
     run = run_in(store)
     with pytest.raises(broken), run.tracked():
         raise broken

@@ -8,9 +8,10 @@ from typing import Any
 from journeyman import app, config
 from journeyman.evaluation import Result
 from journeyman.examination import Report, compare, read_results, result_lines
-from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, existing
+from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import blocking
 from journeyman.gate import BetterAtAnyTime, BetterOnHeldOut
+from journeyman.stores import open_store
 from journeyman.task import Task
 
 
@@ -33,7 +34,7 @@ def run(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bounds: 
     def measure(look: Look) -> Report:
         return compare(before, after, gate=gate, looks=max(looks, look.before))
 
-    with existing(config.load().store_url) as store:
+    with open_store(config.load().store_url, make=False) as store:
         work = HeldOutEvaluator(store=store).evaluate(
             subject, measure, id=f"compare-{app.now():%Y%m%d-%H%M%S-%f}", records=lambda report: [(names[0], report)]
         )

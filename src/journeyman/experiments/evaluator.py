@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from inspect import isawaitable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from journeyman import app
@@ -19,11 +18,10 @@ from journeyman.candidate import Candidate
 from journeyman.errors import InputError
 from journeyman.evaluation import Evaluation
 from journeyman.gate import named
-from journeyman.stores import MEMORY, EvaluationRecord, Store, open_store
+from journeyman.stores import EvaluationRecord, Store
 from journeyman.task import Task, fingerprint
 
 LANDMARKS = 8
-_FILE = "sqlite:///"
 
 
 class Recorded(Protocol):
@@ -167,12 +165,6 @@ class HeldOutEvaluator:
     def _known(self, subject: Subject, examined: str, key: str, prefix: str) -> EvaluationRecord | None:
         found = self.store.evaluations(candidate_id=subject.candidate, held_out_id=examined)
         return next((each for each in found if each.id.startswith(prefix) and each.report.get("key") == key), None)
-
-
-def existing(url: str) -> Store:
-    """The store to count in; one in memory where there is none yet, as to look is no reason to make one."""
-    file = url.removeprefix(_FILE)
-    return open_store(url if file == url or Path(file.partition("?")[0]).exists() else MEMORY)
 
 
 def untrained(held_out: Sequence[Task], trained_on: Collection[str]) -> tuple[tuple[Task, ...], tuple[str, ...]]:

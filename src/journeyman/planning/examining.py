@@ -160,7 +160,7 @@ class LiveExamination:
         settings = {"by": "outcomes", "utility": repr(self.utility), "gate": repr(self.gate), "crew": crew}
         return _counted((candidate, baseline), tasks, settings, measure, evaluator, id)
 
-    def _side(self, make: Make, asked: Sequence[Asked]) -> tuple[Side, int]:
+    def _side(self, make: Make, asked: Sequence[Instruction]) -> tuple[Side, int]:
         results = asyncio.run(self._results(make, asked))
         done = [result for result in results if result is not None]
         # Nothing was spent, and nothing done.

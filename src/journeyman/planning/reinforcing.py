@@ -202,7 +202,7 @@ class PlannerOptimizer:
         self,
         phase: Reinforcement,
         keep: Callable[[Path], Candidate],
-        heard: Callable[[Update], None],
+        heard: Callable[[PPOUpdate], None],
         examined: Callable[[str], None],
     ) -> None:
         self._phase, self._keep, self._heard, self._examined = phase, keep, heard, examined

@@ -10,7 +10,7 @@ so there the utility is what was saved, and quality has a gate of its own.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np

@@ -8,6 +8,16 @@ from journeyman.stats.intervals import (
     e_value,
     pass_at_k,
     spent,
+    without_choice,
 )
 
-__all__ = ["Floats", "anytime_interval", "bootstrap_interval", "cohens_kappa", "e_value", "pass_at_k", "spent"]
+__all__ = [
+    "Floats",
+    "anytime_interval",
+    "bootstrap_interval",
+    "cohens_kappa",
+    "e_value",
+    "pass_at_k",
+    "spent",
+    "without_choice",
+]
