@@ -26,19 +26,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman import embed
-from journeyman.embed.base import Vectors
-from journeyman.embed.cache import Cached
-from journeyman.learn.router import metrics
-from journeyman.learn.router.agreement import learn
-from journeyman.learn.router.cascade import Ladder, RecordedAnswers, by_agreement, search
-from journeyman.learn.router.decide import decide
-from journeyman.learn.router.fit import fit
-from journeyman.learn.router.objective import Objective
-from journeyman.models.base import Message, Request
-from journeyman.models.recorded import Recorded as Replay
+from journeyman.core.policy import Ending
+from journeyman.experiments.router import evaluation
+from journeyman.models import embedders
+from journeyman.models.base import ModelRequest, PromptMessage
+from journeyman.models.embedders import Vectors
+from journeyman.models.embedders.cache import Cached
+from journeyman.models.recorded import RecordedModel as Replay
 from journeyman.optimizers.outcome_table import Table
-from journeyman.policy import Ending
+from journeyman.optimizers.router.cascade import Ladder, RecordedAnswers, by_agreement, learn, search
+from journeyman.optimizers.router.decide import decide
+from journeyman.optimizers.router.fit import fit
+from journeyman.optimizers.router.objective import Objective
 from journeyman.stats import Floats, bootstrap_interval
 from journeyman.tasks.answers import final_number, first_number, same_number, truth
 
@@ -95,7 +94,7 @@ class Pool:
         )
 
 
-def read(data: Path, embedder: embed.Embedder) -> Pool:
+def read(data: Path, embedder: embedders.Embedder) -> Pool:
     """Outputs of all models, judged as the library judges numbers."""
     with gzip.open(data / "gsm8k" / "test.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
@@ -120,7 +119,7 @@ def read(data: Path, embedder: embed.Embedder) -> Pool:
 
 async def replies(model: Replay, questions: Sequence[str]) -> list[str]:
     """What a model said to each question."""
-    requests = [Request(messages=(Message(role="user", content=question),)) for question in questions]
+    requests = [ModelRequest(messages=(PromptMessage(role="user", content=question),)) for question in questions]
     return [(await model.complete(request)).text for request in requests]
 
 
@@ -218,8 +217,8 @@ def curve(found: dict[str, Outcomes], kind: Callable[[str], bool]) -> dict[str, 
     singles = [float(found[name][1].mean()) for name in PRICES]
     single, cost = (float(part.mean()) for part in found["best single"])
     return {
-        "aiq": metrics.aiq(costs, right, (min(singles), max(singles))),
-        "saving": metrics.saving(costs, right, cost, single),
+        "aiq": evaluation.aiq(costs, right, (min(singles), max(singles))),
+        "saving": evaluation.saving(costs, right, cost, single),
     }
 
 
@@ -231,7 +230,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, help="file in which the questions' vectors are kept")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    embedder = Cached(embed.load(options.embedder), options.cache)
+    embedder = Cached(embedders.load(options.embedder), options.cache)
     pool = read(Path(options.data), embedder)
     if options.cache:
         embedder.save()

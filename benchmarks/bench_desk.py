@@ -14,17 +14,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from journeyman import app, embed
 from journeyman.agents.answer import Answer, Choose, nothing
-from journeyman.learn.playbook.choose import chooser
-from journeyman.learn.playbook.curate import Curator
-from journeyman.learn.playbook.runs import Run
-from journeyman.learn.playbook.trainer import LearnConfig, Tools, learn
+from journeyman.agents.attempt import attempt_all
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.task import Split, Task
+from journeyman.experiments import wiring
+from journeyman.models import embedders
 from journeyman.models import load as load_model
 from journeyman.models.base import Model
-from journeyman.playbook import Bullet, Playbook
-from journeyman.rollout import attempt_all
-from journeyman.task import Split, Task
+from journeyman.optimizers.playbook.curator import Curator
+from journeyman.optimizers.playbook.retrieval import chooser
+from journeyman.optimizers.playbook.run import PlaybookRun
+from journeyman.optimizers.playbook.trainer import LearnConfig, TrainerTools, learn
 from journeyman.tasks.base import Dataset
 from journeyman.tasks.desk import load
 from journeyman.tasks.desk.world import SHOPS, rules
@@ -35,7 +36,7 @@ BOUNDS = {"nothing": (0.0, 0.40), "told": (0.90, 1.0), "learned": (0.85, 1.0)}
 async def share(model: Model, dataset: Dataset, tasks: Sequence[Task], choose: Choose) -> float:
     """Of the tasks, how many succeed at the first attempt."""
     agent = Answer(model=model, choose=choose)
-    attempts = await attempt_all(agent, tasks, dataset.verifier, prefix="bench", clock=app.now)
+    attempts = await attempt_all(agent, tasks, dataset.verifier, prefix="bench", clock=wiring.now)
     return sum(attempt.score.total == 1.0 for attempt in attempts) / len(tasks)
 
 
@@ -45,19 +46,19 @@ async def shop(model: Model, domain: str, train: int, held_out: int) -> dict[str
     dataset = load(domain, sizes={Split.TRAIN: train, Split.HELD_OUT: held_out})
     examined = dataset.split(Split.HELD_OUT)
     told = tuple(Bullet(id=f"b-{i}", content=rule, domain=domain) for i, rule in enumerate(rules(SHOPS[domain])))
-    embedder = embed.load("hashing")
+    embedder = embedders.load("hashing")
     with tempfile.TemporaryDirectory() as folder:
-        tools = Tools(
+        tools = TrainerTools(
             generator=model,
             reflector=model,
             verifier=dataset.verifier,
             curator=Curator(embedder),
             embedder=embedder,
-            clock=app.now,
-            stamp=lambda: app.REPEATABLE,
+            clock=wiring.now,
+            stamp=lambda: wiring.REPEATABLE,
             name=domain,
         )
-        run = Run.begin(Path(folder), {"name": domain}, Playbook())
+        run = PlaybookRun.begin(Path(folder), {"name": domain}, Playbook())
         learned = await learn(dataset.split(Split.TRAIN), run, tools, LearnConfig())
     return {
         "shop": domain,

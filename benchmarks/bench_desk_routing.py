@@ -30,33 +30,32 @@ from typing import Any
 
 import numpy as np
 
-from journeyman import embed
-from journeyman.agents.crew.base import Job
-from journeyman.agents.orchestrator import Limits, Orchestrator
-from journeyman.embed.base import Embedder
-from journeyman.embed.cache import Cached
-from journeyman.gate import BetterOnHeldOut
-from journeyman.learn.planner import supervised
-from journeyman.learn.planner.ppo import PPOConfig, train
-from journeyman.learn.planner.reinforced import selector_for
-from journeyman.learn.planner.selector import DecisionState
-from journeyman.learn.router import decide as decisions
-from journeyman.learn.router import outcomes
-from journeyman.learn.router.fit import fit
-from journeyman.learn.router.objective import Objective
-from journeyman.learn.router.predict import Fitted
+from journeyman.agents.orchestrator import Orchestrator
+from journeyman.agents.subtask import PlanLimits
+from journeyman.agents.workers import SubtaskJob
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.plan import ExecutionResult, Plan
+from journeyman.core.policy import Choice
+from journeyman.core.task import Split
+from journeyman.experiments.planner import desk, desk_outcomes
+from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
+from journeyman.experiments.planner.environment import LiveEnvironment, compared, courses, greedy
+from journeyman.models import embedders
+from journeyman.models.embedders import Embedder
+from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.outcome_table import Table
-from journeyman.plan import Plan
-from journeyman.plan_result import ExecutionResult
-from journeyman.planning import desk, desk_outcomes
-from journeyman.planning.collecting import CollectConfig, Instruction, at_the_desk, collect
-from journeyman.planning.courses import courses
-from journeyman.planning.live import LiveEnvironment, compared, greedy
-from journeyman.planning.preparing import prepare
-from journeyman.policy import Choice
+from journeyman.optimizers.planner import supervised
+from journeyman.optimizers.planner.data import prepare
+from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.reinforced import selector_for
+from journeyman.optimizers.planner.selector import DecisionState
+from journeyman.optimizers.router import decide as decisions
+from journeyman.optimizers.router import outcomes
+from journeyman.optimizers.router.fit import fit
+from journeyman.optimizers.router.objective import Objective
+from journeyman.optimizers.router.predict import Fitted
 from journeyman.rewards.utility import Runs, Utility
 from journeyman.stats import bootstrap_interval
-from journeyman.task import Split
 from journeyman.tasks.desk.notes import Note, notes
 
 SMALL, LARGE = desk.MODELS
@@ -158,10 +157,10 @@ def by(name: str, found: Sequence[Note], orchestrator: Orchestrator, model: str 
     )
 
 
-def chooser(router: Router) -> Callable[[Job], Choice]:
+def chooser(router: Router) -> Callable[[SubtaskJob], Choice]:
     """Chooses when a call can begin: what an earlier step says is known then."""
 
-    def choose(job: Job) -> Choice:
+    def choose(job: SubtaskJob) -> Choice:
         worker = router.choose([desk.sentence(job)], [job.subtask.type])[0]
         return Choice(worker=worker, propensity=1.0, candidates=desk.MODELS, policy="router")
 
@@ -184,7 +183,7 @@ def routing(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
     sizes = {Split.TRAIN: given.sentences, Split.HELD_OUT: given.sentences}
     table = told(desk_outcomes.measure(sizes=sizes, seed=seed, replies=given.replies))
     crew = desk.workers(replies=given.replies)
-    plain = Orchestrator(crew=crew, limits=Limits(together=16))
+    plain = Orchestrator(crew=crew, limits=PlanLimits(together=16))
     routers = Router.of(of_split(table, Split.TRAIN), embedder, seed)
     router = tuned(routers, notes(Split.VALIDATION, given.notes, seed), plain)
     held = of_split(table, Split.HELD_OUT)
@@ -231,7 +230,7 @@ def supervised_planner(seed: int, given: argparse.Namespace, embedder: Embedder,
 def utility(folder: Path) -> Utility:
     """Successes, less a tenth for each median cost of the logs. Without the wait: the models share two cores with whatever else
     runs there, and what is decoded together has one time."""
-    from journeyman.capture.execution_log import LoggedExecution, read_executions
+    from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions
 
     logged = [each for each in read_executions(folder) if isinstance(each, LoggedExecution)]
     nothing = np.full(len(logged), np.nan)
@@ -241,13 +240,13 @@ def utility(folder: Path) -> Utility:
 
 
 def world(asked: Sequence[Instruction], model: Any, given: argparse.Namespace, reward: Utility) -> LiveEnvironment:
-    orchestrator = Orchestrator(crew=desk.workers(replies=given.replies), limits=Limits(together=16))
+    orchestrator = Orchestrator(crew=desk.workers(replies=given.replies), limits=PlanLimits(together=16))
     plans = [desk.expert(each.text) for each in asked]
     return LiveEnvironment(courses=courses(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)
 
 
 def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
-    from journeyman.learn.planner import files
+    from journeyman.optimizers.planner import files
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -295,7 +294,7 @@ def main() -> int:
     parser.add_argument("--part", choices=("routing", "reinforcement"))
     parser.add_argument("--replies", type=Path, help="keep what the models reply here")
     given = parser.parse_args()
-    embedder = Cached(embed.load("hashing"))
+    embedder = Cached(embedders.load("hashing"))
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as kept:
         given.replies = given.replies or Path(kept)

@@ -29,11 +29,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from journeyman import embed
-from journeyman.embed.cache import Cached
-from journeyman.learn.planner.edge_features import Draft
-from journeyman.learn.planner.edge_fit import CHAIN, Linked, fit
-from journeyman.learn.planner.edges import Parents, link
+from journeyman.models import embedders
+from journeyman.models.embedders.cache import Cached
+from journeyman.optimizers.planner.edges import CHAIN, Draft, Linked, Parents, fit, link
 
 FOLDS = 3
 ALIKE = 0.95
@@ -207,7 +205,7 @@ def missed(ours: Scores, chains: Scores, parts: dict[str, NDArray[np.bool_]]) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--embedder", default="sentence", help="as `journeyman.embed.load` names them; the targets are for sentence"
+        "--embedder", default="sentence", help="as `journeyman.models.embedders.load` names them; the targets are for sentence"
     )
     parser.add_argument("--cache", type=Path, help="folder in which embeddings are kept for the next time")
     parser.add_argument("--seeds", type=int, default=3)
@@ -217,7 +215,7 @@ def main() -> int:
         return 0
     data, name = Path(folder), options.embedder
     embedder = Cached(
-        embed.load(name), options.cache / f"edges-{name.replace(':', '-').replace('/', '-')}.npz" if options.cache else None
+        embedders.load(name), options.cache / f"edges-{name.replace(':', '-').replace('/', '-')}.npz" if options.cache else None
     )
     found = golds(worfbench(data), embedder)
     embedder.save()

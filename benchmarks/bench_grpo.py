@@ -34,7 +34,7 @@ def put(task: Any) -> tuple[dict[str, str], ...]:
 
 
 def tasks() -> Any:
-    from journeyman.task import Split
+    from journeyman.core.task import Split
     from journeyman.tasks import desk
 
     return desk.load("oslo", sizes={Split.TRAIN: 400}, seed=0).tasks
@@ -48,7 +48,7 @@ def plain(size: str, steps: int, folder: str) -> Any:
     from trl import GRPOConfig, GRPOTrainer
 
     from journeyman.models import embedded_weights
-    from journeyman.tasks.desk.verify import faults
+    from journeyman.tasks.desk.world import faults
 
     known = {task.id: task for task in tasks()}
 
@@ -94,13 +94,13 @@ def plain(size: str, steps: int, folder: str) -> Any:
 
 
 def ours(size: str, steps: int, folder: str, *, curriculum: bool) -> Any:
-    from journeyman.learn.weights.config import TrainingConfig
-    from journeyman.learn.weights.job import TrainingJob as Job
-    from journeyman.learn.weights.train.base import TrainingSetup as Work
-    from journeyman.learn.weights.train.loading import load
-    from journeyman.learn.weights.train.online import grpo
-    from journeyman.tasks.desk.verify import Desk
-    from journeyman.weights.judging import TaskJudge
+    from journeyman.experiments.weights.__main__ import TaskJudge
+    from journeyman.optimizers.weights.config import TrainingConfig
+    from journeyman.optimizers.weights.job import TrainingJob as Job
+    from journeyman.optimizers.weights.train.base import TrainingSetup as Work
+    from journeyman.optimizers.weights.train.online import grpo
+    from journeyman.optimizers.weights.train.run import load
+    from journeyman.tasks.desk.world import Desk
 
     config = TrainingConfig(
         base_model=f"embedded:{size}",

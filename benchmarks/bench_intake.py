@@ -20,13 +20,13 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from journeyman.capture.exchanges.base import Dialect, Exchange
-from journeyman.capture.otlp import wire
-from journeyman.capture.redact import Redactor
-from journeyman.intake.writer import StoreIntake
-from journeyman.recording import open_intake
+from journeyman.experiments.settings import RecordSettings
+from journeyman.serving.ingest.factory import open_intake
+from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces.base import SpanRow
-from journeyman.upstreams import RecordSettings
+from journeyman.tracing.otel import wire
+from journeyman.tracing.redaction import Redactor
+from journeyman.tracing.wire.base import Dialect, Exchange
 
 Row = dict[str, float | None]
 

@@ -21,31 +21,31 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.embed import load as embedder
-from journeyman.embed.hashing import HashingEmbedder
+from journeyman.agents.attempt import Agent
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.policy import Ending, Outcome
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, Step
 from journeyman.experiments.agents import AgentEvaluation
 from journeyman.experiments.evaluator import HeldOutEvaluator
-from journeyman.gate import BetterOnHeldOut
-from journeyman.learn.router import fit, outcomes
-from journeyman.learn.router.objective import Objective
-from journeyman.learn.router.predict import Fitted
+from journeyman.experiments.planner.collect import Instruction
+from journeyman.experiments.planner.environment import PlanSide
+from journeyman.experiments.planner.training import Contender, LiveExamination
+from journeyman.experiments.router.training import examine
+from journeyman.models.embedders import load as embedder
+from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.models.scripted import Scripted
 from journeyman.optimizers.outcome_table import OutcomeRow, Table
-from journeyman.planning.arenas import Side
-from journeyman.planning.collecting import Instruction
-from journeyman.planning.examining import Contender, LiveExamination
-from journeyman.playbook import Bullet, Playbook
-from journeyman.policy import Ending, Outcome
+from journeyman.optimizers.router import fit, outcomes
+from journeyman.optimizers.router.artifact import Policy
+from journeyman.optimizers.router.objective import Objective
+from journeyman.optimizers.router.predict import Fitted
 from journeyman.rewards.utility import Runs, Utility
-from journeyman.rollout import Agent
-from journeyman.routing.policies import Policy
-from journeyman.routing.training import examine
 from journeyman.stores import open_store
-from journeyman.task import Split, Task
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Dataset
-from journeyman.trace import ModelCall, Step
 
 AT_MOST = 0.05
 TASKS = 40
@@ -142,9 +142,9 @@ class Guessed(LiveExamination):
 
     chance: random.Random
 
-    def _side(self, make: Any, asked: Any) -> tuple[Side, int]:
+    def _side(self, make: Any, asked: Any) -> tuple[PlanSide, int]:
         utilities = tuple(float(self.chance.random() < RIGHT) for _ in asked)
-        return Side(utilities=utilities, success=float(np.mean(utilities)), cost=None, seconds=None), 0
+        return PlanSide(utilities=utilities, success=float(np.mean(utilities)), cost=None, seconds=None), 0
 
 
 def planner(world: int, chance: random.Random) -> Callable[[], bool]:

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from journeyman.embed.base import Vectors
-from journeyman.learn.playbook.curate import Curator, Origin
-from journeyman.learn.playbook.index import MatrixShelf
-from journeyman.learn.playbook.journal import Journal
-from journeyman.playbook import Bullet, Insight, Playbook, bullet_id
+from journeyman.core.playbook import Bullet, Insight, Playbook, bullet_id
+from journeyman.models.embedders import Vectors
+from journeyman.optimizers.playbook.curator import Curator, Origin
+from journeyman.optimizers.playbook.index import MatrixShelf
+from journeyman.optimizers.playbook.journal import Journal
 
 Row = dict[str, float | None]
 

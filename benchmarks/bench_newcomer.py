@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.errors import InputError
-from journeyman.learn.router.irt import Newcomer, anchors, fit, place
+from journeyman.core.errors import InputError
+from journeyman.optimizers.router.cold_start import Newcomer, anchors, fit, place
 from journeyman.stats import Floats
 from journeyman.tasks.answers import judge_number
 

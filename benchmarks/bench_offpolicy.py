@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from journeyman import embed
-from journeyman.embed.cache import Cached
+from journeyman.models import embedders
+from journeyman.models.embedders.cache import Cached
 from journeyman.stats import Floats
 from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 
@@ -36,7 +36,7 @@ class Records:
             rows = [json.loads(line) for line in file]
         self.workers = tuple(sorted(rows[0]["scores"]))
         success = np.asarray([[float(row["scores"][worker]) for worker in self.workers] for row in rows])
-        embedder = Cached(embed.load("sentence"), cache / "llmrouter.npz" if cache else None)
+        embedder = Cached(embedders.load("sentence"), cache / "llmrouter.npz" if cache else None)
         vectors = embedder.embed([str(row["question"]) for row in rows]).astype(np.float64)
         embedder.save()
         learned = np.asarray([row["split"] == "train" for row in rows])

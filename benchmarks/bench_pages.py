@@ -33,13 +33,13 @@ from urllib.request import urlopen
 import uvicorn
 from starlette.applications import Starlette
 
-from journeyman.capture import jsonl
-from journeyman.dashboard import routes
+from journeyman.core.reward import Reward
+from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
 from journeyman.io.http_server import listen, url_of
-from journeyman.reward import Reward
+from journeyman.serving.dashboard import routes
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
-from journeyman.trace import ModelCall, Step, ToolCall, Trace
+from journeyman.tracing.importers import jsonl
 
 BUDGET_MS = 100.0
 SAMPLE = Path(__file__).parents[1] / "tests/data/tau-bench/gpt-4o-airline-sample.jsonl"

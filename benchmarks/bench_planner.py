@@ -24,17 +24,16 @@ from pathlib import Path
 
 import numpy as np
 
-from journeyman.embed import load
-from journeyman.embed.base import Embedder
-from journeyman.embed.cache import Cached
-from journeyman.learn.planner import sources
-from journeyman.learn.planner.base import Example
-from journeyman.learn.planner.cards import CardEmbeddings
-from journeyman.learn.planner.data import TrainingData
-from journeyman.learn.planner.metrics import agreement
-from journeyman.learn.planner.predict import LearnedPlanner
-from journeyman.learn.planner.supervised import SupervisedConfig, train
-from journeyman.plan import Plan, Subtask
+from journeyman.core.plan import Plan, Subtask
+from journeyman.models.embedders import Embedder, load
+from journeyman.models.embedders.cache import Cached
+from journeyman.optimizers.planner import sources
+from journeyman.optimizers.planner.base import Example
+from journeyman.optimizers.planner.card_embeddings import CardEmbeddings
+from journeyman.optimizers.planner.data import TrainingData
+from journeyman.optimizers.planner.metrics import agreement
+from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.supervised import SupervisedConfig, train
 
 SETS = ("tmdb", "multimedia", "huggingface", "sealtools")
 METRICS = ("node_f1", "edge_f1", "exact")

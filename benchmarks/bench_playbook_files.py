@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from journeyman.learn.playbook import files, formats
-from journeyman.playbook import Bullet, Playbook, Provenance
+from journeyman.core.playbook import Bullet, Playbook, Provenance
+from journeyman.optimizers.playbook import files, formats
 
 
 def made(count: int) -> Playbook:

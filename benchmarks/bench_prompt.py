@@ -14,11 +14,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-from journeyman import embed
-from journeyman.agents.prompts import answer
-from journeyman.learn.playbook.choose import Chooser, tokens
-from journeyman.playbook import Add, Batch, Bullet, Delta, Playbook, Vote, bullet_id
-from journeyman.task import Task
+from journeyman.agents.answer import answer
+from journeyman.core.playbook import Add, Batch, Bullet, Delta, Playbook, Vote, bullet_id
+from journeyman.core.task import Task
+from journeyman.models import embedders
+from journeyman.optimizers.playbook.retrieval import Chooser, tokens
 
 LIMITS = {"revision": 0.05, "prompt": 0.02}
 """Seconds."""
@@ -46,7 +46,7 @@ def bullet(number: int) -> Bullet:
 
 def rendering(size: int, rounds: int = 5) -> dict[str, float]:
     playbook = Playbook(bullets=tuple(map(bullet, range(size))))
-    chooser = Chooser(embed.load("hashing"), budget=10 * tokens(playbook.bullets[0]))
+    chooser = Chooser(embedders.load("hashing"), budget=10 * tokens(playbook.bullets[0]))
 
     def prompt(playbook: Playbook, number: int) -> object:
         question = f"Does the order mention {word(number % 997 + 1000)} and {word(number % 991 + 1000)}?"

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from journeyman.capture.collector import Collector
-from journeyman.capture.exchanges.base import Dialect, Exchange
-from journeyman.capture.exchanges.join import Joiner
-from journeyman.capture.hook import hook_into_agent, traced
-from journeyman.models.prices import cost
+from journeyman.models.pricing import cost
+from journeyman.tracing.collector import Collector
+from journeyman.tracing.hook import hook_into_agent, traced
+from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.base import Dialect, Exchange
 
 ROUNDS = 7
 STEPS = 2000

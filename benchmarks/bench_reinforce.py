@@ -26,15 +26,15 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import KMeans
 
-from journeyman import embed
-from journeyman.embed.cache import Cached
-from journeyman.evaluation import Evaluation, Pair
-from journeyman.gate import BetterOnHeldOut
-from journeyman.learn.planner.ppo import PPOConfig, train
-from journeyman.learn.planner.replay import TableReplay, always, best_single, compare_policies
-from journeyman.learn.planner.selector import ModelSelector
+from journeyman.core.evaluation import Evaluation, Pair
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.models import embedders
+from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.exploration import Thompson, ThompsonConfig
 from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.replay import TableReplay, always, best_single, compare_policies
+from journeyman.optimizers.planner.selector import ModelSelector
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats, bootstrap_interval
 
@@ -245,7 +245,7 @@ def main() -> int:
     kept = True
     for name in given.sets:
         whole = llmrouter(given.data) if name == "llmrouter" else routellm(given.data, name.removeprefix("routellm-"))
-        embedder = Cached(embed.load("sentence"), given.cache / f"{name}.npz" if given.cache else None)
+        embedder = Cached(embedders.load("sentence"), given.cache / f"{name}.npz" if given.cache else None)
         requests = list(dict.fromkeys(whole.requests))
         vectors = dict(zip(requests, embedder.embed(requests).astype(np.float64), strict=True))
         embedder.save()

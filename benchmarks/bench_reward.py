@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from journeyman.errors import InputError
-from journeyman.policy import Outcome
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Outcome
 from journeyman.rewards.diagnostics import RewardReport, lint
 from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
 

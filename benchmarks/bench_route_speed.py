@@ -22,14 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
-from journeyman import embed
-from journeyman.learn.router import fit, outcomes
-from journeyman.learn.router.files import load, save
-from journeyman.learn.router.objective import parse
+from journeyman.core.policy import Card, Ending, Outcome
+from journeyman.models import embedders
 from journeyman.optimizers.outcome_table import OutcomeRow
-from journeyman.policy import Card, Ending, Outcome
-from journeyman.route import Router
-from journeyman.routing.policies import Policy
+from journeyman.optimizers.router import fit, outcomes
+from journeyman.optimizers.router.artifact import Policy
+from journeyman.optimizers.router.objective import parse
+from journeyman.optimizers.router.predict import load, save
+from journeyman.serving.router import Router
 
 _TEXT = """summarise the quarterly report of sales in Norway and draw a trend line prove that there are infinitely many primes
 write a function which parses dates translate this letter into French book a table for four people by the harbour find a bug"""
@@ -57,8 +57,8 @@ def router(embedder: str, rows: int, workers: int, folder: Path) -> Router:
         }
         made.append(OutcomeRow(id=str(at), request=text, type=f"type-{at % 14}", outcomes=answers))
     table = outcomes.table(made, {name: Card(name=name) for name in names})
-    vectors = embed.load(embedder).embed(asked)
-    save(fit.fit(table, vectors, embedder=embed.load(embedder).name), folder / "predictor.safetensors")
+    vectors = embedders.load(embedder).embed(asked)
+    save(fit.fit(table, vectors, embedder=embedders.load(embedder).name), folder / "predictor.safetensors")
     fitted = load(folder / "predictor.safetensors")
     return Router(Policy(fitted=fitted, predictor="", objective=parse("quality - 20*cost"), singles=(names[0],)))
 

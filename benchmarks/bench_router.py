@@ -31,13 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from journeyman.embed import load
-from journeyman.embed.base import Vectors
-from journeyman.embed.cache import Cached
-from journeyman.learn.router.base import Forecasts
-from journeyman.learn.router.fit import RouterFitConfig, fit
-from journeyman.learn.router.metrics import aiq, apgr, cpt, ece, saving
+from journeyman.experiments.router.evaluation import aiq, apgr, cpt, ece, saving
+from journeyman.models.embedders import Vectors, load
+from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.router.fit import RouterFitConfig, fit
+from journeyman.optimizers.router.predict import Forecasts
 from journeyman.stats import Floats
 
 Places = NDArray[np.int64]

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from journeyman import rewards
+from journeyman.core.trace import ToolCall, Trace
+from journeyman.experiments.scoring import ScoreCache, read_traces, score_all
 from journeyman.rewards.engine import RewardEngine
-from journeyman.scoring import ScoreCache, read_traces, score_all
-from journeyman.trace import ToolCall, Trace
 
 BUDGET = 2000.0
 SAMPLE = Path(__file__).parents[1] / "tests" / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"

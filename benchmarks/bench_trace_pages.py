@@ -25,10 +25,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
-from journeyman.reward import Reward
+from journeyman.core.reward import Reward
+from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
-from journeyman.trace import Message, ModelCall, ToolCall, Trace
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT = 0.1

@@ -23,9 +23,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from journeyman.core.trace import Message, ModelCall, ToolCall, Trace, spoken
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import SpanRow, TraceStore
-from journeyman.trace import Message, ModelCall, ToolCall, Trace, spoken
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 Row = dict[str, Any]

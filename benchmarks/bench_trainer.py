@@ -18,12 +18,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from journeyman import app, offline
-from journeyman.learn.playbook import files
-from journeyman.models.base import Model, Request
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.task import Task
+from journeyman.experiments import wiring
+from journeyman.experiments.playbook import training
+from journeyman.models.base import Model, ModelRequest
 from journeyman.models.scripted import Scripted
-from journeyman.playbook import Bullet, Playbook
-from journeyman.task import Task
+from journeyman.optimizers.playbook import files
 
 BUDGET_MS = 5.0
 SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "tu", "va", "ze")
@@ -53,7 +54,7 @@ def model() -> Model:
     """Answers at once; as a reflector it writes something new one time in ten."""
     reflections = 0
 
-    def say(request: Request) -> str:
+    def say(request: ModelRequest) -> str:
         nonlocal reflections
         if request.schema is None:
             return "It is simple.\nUsed: none\nAnswer: 42"
@@ -67,8 +68,8 @@ def model() -> Model:
     return made
 
 
-class _Forgetful(list[Request]):
-    def append(self, _: Request) -> None:
+class _Forgetful(list[ModelRequest]):
+    def append(self, _: ModelRequest) -> None:
         pass
 
 
@@ -78,7 +79,7 @@ def trained(examples: int, bullets: int) -> float:
         os.chdir(place)
         initial = Playbook(bullets=tuple(Bullet(id=f"b-{n:012x}", content=strategy(n)) for n in range(bullets)))
         files.save(initial, "initial.json")
-        trainer = offline.create_offline_trainer(
+        trainer = training.create_offline_trainer(
             dataset_name="custom", num_examples=examples, generator_model="scripted", evaluate=False
         )
         trainer._custom_examples = tasks(examples)
@@ -95,7 +96,7 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="show where the time goes")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    app.connect = lambda name, **_: model()
+    wiring.connect = lambda name, **_: model()
     home = Path.cwd()
     trained(20, 0)  # What is imported on first use is not an example's cost.
     profile = cProfile.Profile()

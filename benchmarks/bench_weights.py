@@ -14,12 +14,12 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
-from journeyman.weights.comparing import Comparison, Line
+from journeyman.experiments.weights.comparison import Comparison, MethodResult
 
 PROMISED = {"GRPO": 0.30, "KTO": 0.20}
 
 
-def seeds(base_model: str, domain: str, count: int) -> Iterator[tuple[int, Line]]:
+def seeds(base_model: str, domain: str, count: int) -> Iterator[tuple[int, MethodResult]]:
     for seed in range(count):
         with tempfile.TemporaryDirectory() as folder:
             comparison = Comparison(folder=Path(folder), domain=domain, base_model=base_model, seed=seed)
@@ -28,7 +28,7 @@ def seeds(base_model: str, domain: str, count: int) -> Iterator[tuple[int, Line]
             yield seed, comparison.grpo()
 
 
-def show(line: Line, seed: int | None = None) -> None:
+def show(line: MethodResult, seed: int | None = None) -> None:
     number = "" if seed is None else f"  seed {seed}"
     found = (
         "unknown" if line.gain is None else f"{line.right:6.1%}  gain {line.gain:+.3f} ({line.low:+.3f} to {line.high:+.3f})"

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from journeyman.learn.weights.config import TrainingConfig
 from journeyman.models import WEIGHTS
+from journeyman.optimizers.weights.config import TrainingConfig
 
 SIZES: dict[str, dict[str, int]] = {
     "25M": {"hidden_size": 384, "num_hidden_layers": 8, "num_attention_heads": 6, "num_key_value_heads": 2,
@@ -194,17 +194,17 @@ def main() -> None:
     if asked.child:
         print(json.dumps(child(Case(**json.loads(asked.child)), asked.folder)))
         return
-    from journeyman.learn.weights import memory, shapes
-    from journeyman.learn.weights.hardware import detect_hardware
+    from journeyman.optimizers.weights import model_shape, sizing
+    from journeyman.optimizers.weights.sizing import detect_hardware
 
     hardware = detect_hardware("CPU_ONLY")
     with tempfile.TemporaryDirectory() as under:
         for case in [case for case in CASES if asked.only in ("", case.size)]:
             folder = model_folder(case.size, Path(under))
-            shape, why = shapes.find(str(folder))
+            shape, why = model_shape.find(str(folder))
             if shape is None:
                 raise SystemExit(why)
-            estimate = memory.estimate(shape, case.config(str(folder)), hardware)
+            estimate = sizing.estimate(shape, case.config(str(folder)), hardware)
             found = measure(case, folder)
             if asked.json:
                 with asked.json.open("a") as lines:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman import sandbox
-from journeyman.rewards.out_of_process import Verdict
-from journeyman.rewards.unit_tests import UnitTests, limits
+from journeyman.rewards.unit_tests import UnitTests, UnitTestVerdict, limits
 from journeyman.sandbox.base import Program
 from journeyman.tasks import rows
 from journeyman.tasks.code import CodeTests
@@ -73,9 +72,9 @@ async def main() -> int:
     found = list(recorded(Path(os.environ["JOURNEYMAN_DATA"]) / "code-exec" / "samples", given.files))
     box = sandbox.load()
     verifier, places = UnitTests(box, limits(given.seconds)), asyncio.Semaphore(2 * (os.cpu_count() or 1))
-    begun: dict[tuple[CodeTests, str], asyncio.Task[Verdict]] = {}
+    begun: dict[tuple[CodeTests, str], asyncio.Task[UnitTestVerdict]] = {}
 
-    async def check(one: Recorded) -> Verdict:
+    async def check(one: Recorded) -> UnitTestVerdict:
         async with places:
             return await verifier.check(one.tests, one.program)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from journeyman.curve.measure import changes
-from journeyman.curve.points import Point
+from journeyman.experiments.learning_curve import Point, changes
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 ROUNDS = 2000

@@ -18,8 +18,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.evaluation import Evaluation, Pair
-from journeyman.gate import BetterAtAnyTime, BetterOnHeldOut, Gate
+from journeyman.core.evaluation import Evaluation, Pair
+from journeyman.core.gate import BetterAtAnyTime, BetterOnHeldOut, Gate
 from journeyman.stats import bootstrap_interval
 
 Floats = NDArray[np.float64]

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.capture.base import Recorded
-from journeyman.capture.jsonl import parse
-from journeyman.capture.tau_bench import CHANGES
 from journeyman.rewards.base import RewardFunction
 from journeyman.rewards.completion import Goal, TaskCompletionReward
-from journeyman.rewards.tools import ToolSuccessReward
+from journeyman.rewards.tool_use import ToolSuccessReward
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.jsonl import parse
+from journeyman.tracing.importers.tau_bench import CHANGES
 
 FILES = ("gpt-4o-airline.json.gz", "fork_grok-3_retail_composite_reward.json.gz")
 RESAMPLES = 5000
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 Floats = NDArray[np.float64]
 
 
-def read(path: Path) -> list[Recorded]:
+def read(path: Path) -> list[RecordedTrace]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [parse(row, name=f"{path.name}:{number}") for number, row in enumerate(json.load(file))]
 
@@ -45,7 +45,7 @@ def correlation(pairs: Floats) -> float:
     return float(ours @ theirs) / spread if spread > 1e-12 else float("nan")
 
 
-def measured(name: str, reward: RewardFunction, runs: Sequence[Recorded], seed: int = 0) -> Row:
+def measured(name: str, reward: RewardFunction, runs: Sequence[RecordedTrace], seed: int = 0) -> Row:
     """One line of the table."""
     by_task: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run in runs:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from journeyman import autolabel
-from journeyman.autolabel import Applied, AutoLabeler
+from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.rewards import autolabel
+from journeyman.rewards.autolabel import Applied, AutoLabeler
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import AUTO, Query, TraceStore
-from journeyman.trace import ModelCall, ToolCall, Trace
 
 pytestmark = pytest.mark.training
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.checking import Checked, check_samples
-from journeyman.rewards.out_of_process import Verdict
-from journeyman.rewards.unit_tests import UnitTests, limits
+from journeyman.core.task import Task
+from journeyman.rewards.reward_hacking import CodeEvalResult, check_samples
+from journeyman.rewards.unit_tests import UnitTests, UnitTestVerdict, limits
 from journeyman.sandbox.unsafe import Unsafe
 from journeyman.stats import pass_at_k
-from journeyman.task import Task
 from journeyman.tasks import rows
-from journeyman.tasks.code import CodeTests, Sample, read_samples, read_tasks
+from journeyman.tasks.code import CodeSample, CodeTests, read_samples, read_tasks
 from tests.support.walled import walled
 
 DATA = os.environ.get("JOURNEYMAN_DATA")
-YES, NO, UNKNOWN = (Verdict(passed=passed, evidence="") for passed in (True, False, None))
+YES, NO, UNKNOWN = (UnitTestVerdict(passed=passed, evidence="") for passed in (True, False, None))
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def test_what_cannot_be_drawn_is_refused(samples: int, passed: int, k: int) -> N
 
 
 def test_pass_at_k_is_the_mean_over_tasks_and_unknown_with_too_few_samples() -> None:
-    checked = Checked(verdicts={"a": (YES, NO), "b": (NO, NO)})
+    checked = CodeEvalResult(verdicts={"a": (YES, NO), "b": (NO, NO)})
     assert checked.pass_at(1) == pytest.approx(0.25)
     assert checked.pass_at(2) == pytest.approx(0.5)
     assert checked.pass_at(3) is None
@@ -54,7 +53,7 @@ def test_pass_at_k_is_the_mean_over_tasks_and_unknown_with_too_few_samples() -> 
 
 
 def test_an_unknown_verdict_is_neither_passed_nor_failed() -> None:
-    found = Checked(verdicts={"a": (YES, UNKNOWN)}).json()
+    found = CodeEvalResult(verdicts={"a": (YES, UNKNOWN)}).json()
     assert (found["passed"], found["failed"], found["unknown"]) == (1, 0, 1)
     assert found["pass@1"] == 1.0
     assert found["verdicts"] == {"a": [True, None]}
@@ -63,9 +62,9 @@ def test_an_unknown_verdict_is_neither_passed_nor_failed() -> None:
 async def test_equal_programs_run_once_and_every_sample_has_its_verdict(verifier: UnitTests) -> None:
     tests = CodeTests(test="assert f(2) == 4")
     task = Task(id="a", question="Double.", answer=tests.json())
-    good = Sample(task_id="a", text="def f(x): return 2 * x", continues=False)
-    bad = Sample(task_id="a", text="def f(x): return x", continues=False)
-    seen: list[Verdict] = []
+    good = CodeSample(task_id="a", text="def f(x): return 2 * x", continues=False)
+    bad = CodeSample(task_id="a", text="def f(x): return x", continues=False)
+    seen: list[UnitTestVerdict] = []
     checked = await check_samples([task], [good, bad, good, good], verifier, done=seen.append)
     assert [verdict.passed for verdict in checked.verdicts["a"]] == [True, False, True, True]
     assert len(seen) == 4

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.config import Project, Settings, load
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
+from journeyman.experiments.settings import Project, Settings, load
 
 
 def project(folder: Path, text: str) -> Project:

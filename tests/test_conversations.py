@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from journeyman.recording import open_intake
+from journeyman.experiments.settings import RecordSettings
+from journeyman.serving.ingest.factory import open_intake
 from journeyman.stores.traces import open_traces
-from journeyman.upstreams import RecordSettings
-from tests.capture.exchanges.talk import assistant, chat, responses, tool, user
+from tests.tracing.wire.talk import assistant, chat, responses, tool, user
 
 
 @pytest.mark.parametrize("labels", [{}, {"session": "visit-7", "agent": "desk"}], ids=["no labels", "a session"])

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from journeyman.estimate import Work, parts, report
-from journeyman.task import Split
+from journeyman.core.task import Split
+from journeyman.experiments.playbook.cost_estimate import TrainingWork, parts, report
 from tests.support.pupil import sums
 
-WORK = Work(
+WORK = TrainingWork(
     generator="openai:gpt-5-mini",
     reflector="openai:gpt-5-nano",
     tasks=[*sums(20), *sums(10, start=100, split=Split.HELD_OUT)],

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError
-from journeyman.evaluation import Evaluation, Pair, Result, pair
+from journeyman.core.errors import InputError
+from journeyman.core.evaluation import Evaluation, Pair, Result, pair
 
 
 def results(scores: dict[str, float | None], trial: str = "0") -> list[Result]:

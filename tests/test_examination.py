@@ -11,15 +11,23 @@ from pathlib import Path
 import pytest
 
 from journeyman.agents.answer import Answer
-from journeyman.errors import InputError
-from journeyman.evaluation import Result
-from journeyman.examination import EvaluateConfig, compare, evaluate, evaluate_agents, read_results, result_lines, results
-from journeyman.gate import BetterOnHeldOut
+from journeyman.agents.attempt import Attempt
+from journeyman.core.errors import InputError
+from journeyman.core.evaluation import Result
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, Step
+from journeyman.experiments.compare import (
+    EvaluateConfig,
+    compare,
+    evaluate,
+    evaluate_agents,
+    read_results,
+    result_lines,
+    results,
+)
 from journeyman.models.scripted import Always
-from journeyman.rollout import Attempt
-from journeyman.task import Split, Task
 from journeyman.tasks.answers import Exact
-from journeyman.trace import ModelCall, Step
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TASKS = [Task(id=f"t{n}", question=f"What is {n}+0?", answer=str(n), split=Split.HELD_OUT) for n in range(40)]

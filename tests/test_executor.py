@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from journeyman import create_ace_executor
-from journeyman.capture.collector import Collector
-from journeyman.errors import InputError, ModelRefused
-from journeyman.execution import ExecutorConfig
-from journeyman.executor import Executor
-from journeyman.learn.playbook import edit, files
+from journeyman.compat.executor import Executor, ExecutorConfig
+from journeyman.core.errors import InputError, ModelRefused
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.task import Split
 from journeyman.models import KEY
-from journeyman.playbook import Bullet, Playbook
-from journeyman.task import Split
+from journeyman.optimizers.playbook import edit, files
 from journeyman.tasks.answers import Number
 from journeyman.tasks.scenarios import TaskType
+from journeyman.tracing.collector import Collector
 from tests.support import pupil
 from tests.support.llm_server import Answer, LLMServer, completion, error, serving
 from tests.support.pupil import REFLECTOR, RULE, over_http, sums

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from journeyman import create_ace_executor
-from journeyman.learn.playbook import files
 from journeyman.models import KEY
+from journeyman.optimizers.playbook import files
 from tests.support.code_service import in_thread
 from tests.support.llm_server import Answer, LLMServer, completion, serving
 from tests.support.pupil import REFLECTOR

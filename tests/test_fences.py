@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.fences import fenced, fences
+from journeyman.io.markdown import fenced, fences
 
 DOCSTRING = 'def f():\n    """As in\n\n    ```\n    f()\n    ```\n    """\n    return 1\n'
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from journeyman.evaluation import Decision, Evaluation, Pair
-from journeyman.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
+from journeyman.core.evaluation import Decision, Evaluation, Pair
+from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 

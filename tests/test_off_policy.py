@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from journeyman.errors import InputError
-from journeyman.policy import Choice, Ending, Outcome
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.rewards.utility import Runs, Utility, total
 from journeyman.stats import Floats
 from journeyman.stats.off_policy import LoggedDecisions, evaluate_policy, request_features

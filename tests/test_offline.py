@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from journeyman import DatasetLoader, OfflineTrainer, PlaybookStage, TrainingConfig, create_offline_trainer
-from journeyman.errors import InputError, JourneymanError, ModelRefused, TaskError
+from journeyman.core.errors import InputError, JourneymanError, ModelRefused, TaskError
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.task import Split
 from journeyman.experiments.agents import candidate_of
-from journeyman.learn.playbook import files
-from journeyman.playbook import Bullet, Playbook
+from journeyman.optimizers.playbook import files
 from journeyman.stores import open_store
-from journeyman.task import Split
 from tests.support.offline import config, everywhere, learned_nothing, playbook, train
 from tests.support.pupil import RULE, Pupil, reflecting, sums, write_sums
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from journeyman import OfflineTrainer, PlaybookStage, app, estimate
-from journeyman.errors import InputError, JourneymanError, MissingExtra, ModelBusy, ModelError
-from journeyman.learn.playbook import files
-from journeyman.learn.playbook.journal import replay
-from journeyman.playbook import Bullet, Playbook
+from journeyman import OfflineTrainer, PlaybookStage
+from journeyman.core.errors import InputError, JourneymanError, MissingExtra, ModelBusy, ModelError
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.experiments import wiring
+from journeyman.experiments.playbook import cost_estimate
+from journeyman.optimizers.playbook import files
+from journeyman.optimizers.playbook.journal import replay
 from tests.support.offline import config, everywhere, learned_nothing, playbook, train
 from tests.support.pupil import Pupil, question, reflecting, write_sums
 
@@ -48,12 +50,12 @@ def test_the_price_is_that_of_the_server_in_the_environment(pupil: Pupil, monkey
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(InputError, match="openai:gpt-5-mini has no known price"):
         train(max_cost=1)
-    assert estimate.report(OfflineTrainer(config()).work())["cost"] is None
-    assert app.price("openai:gpt-5-mini@https://api.openai.com/v1") is not None
+    assert cost_estimate.report(OfflineTrainer(config()).work())["cost"] is None
+    assert wiring.price("openai:gpt-5-mini@https://api.openai.com/v1") is not None
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1/")
-    assert estimate.report(OfflineTrainer(config()).work())["cost"] > 0
-    assert estimate.report(OfflineTrainer(config(base_url="http://127.0.0.1:9/v1")).work())["cost"] is None
-    assert app.price("embedded") is not None
+    assert cost_estimate.report(OfflineTrainer(config()).work())["cost"] > 0
+    assert cost_estimate.report(OfflineTrainer(config(base_url="http://127.0.0.1:9/v1")).work())["cost"] is None
+    assert wiring.price("embedded") is not None
 
 
 def test_an_unknown_cost_stops_a_limited_run_until_the_limit_is_taken_off(pupil: Pupil) -> None:
@@ -133,7 +135,7 @@ def test_the_output_is_the_last_revision_of_the_runs_journal(pupil: Pupil, monke
 
 
 def test_what_the_embedded_model_needs_is_looked_for_first(pupil: Pupil, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "find_spec", lambda name: None)
+    monkeypatch.setattr(wiring, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"torch is missing: pip install 'journeyman\[embedded\]'"):
         train(generator_model="embedded")
     assert not Path(".journeyman").exists()

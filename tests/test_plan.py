@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import PlanError
-from journeyman.plan import Plan, Subtask
+from journeyman.core.errors import PlanError
+from journeyman.core.plan import Plan, Subtask
 
 
 def step(id: str, *after: str) -> Subtask:

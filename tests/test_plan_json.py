@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman import plan_json
-from journeyman.errors import PlanError
-from journeyman.plan import Plan, Subtask
+from journeyman.core import plan as plan_json
+from journeyman.core.errors import PlanError
+from journeyman.core.plan import Plan, Subtask
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
 

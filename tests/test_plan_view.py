@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.plan import Plan, Subtask
-from journeyman.plan_result import State, SubtaskResult
-from journeyman.plan_view import tree
-from journeyman.quantities import money, seconds
+from journeyman.core.format import money, seconds
+from journeyman.core.plan import Plan, Subtask, SubtaskResult, SubtaskState, tree
 
 DIAMOND = Plan(
     instruction="do it all",
@@ -34,8 +32,8 @@ def test_a_subtask_stands_below_the_deepest_that_it_waits_for_and_names_the_othe
 
 def test_after_a_run_each_line_says_what_became_of_it_and_why_where_it_was_not_done() -> None:
     results = {
-        "a": SubtaskResult(id="a", state=State.SKIPPED, why="the time of 1 s was up"),
-        "e": SubtaskResult(id="e", state=State.DONE, output="x"),
+        "a": SubtaskResult(id="a", state=SubtaskState.SKIPPED, why="the time of 1 s was up"),
+        "e": SubtaskResult(id="e", state=SubtaskState.DONE, output="x"),
     }
     lines = tree(DIAMOND, results).splitlines()
     assert lines[1].endswith("– skipped")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import PlaybookError
-from journeyman.playbook import (
+from journeyman.core.errors import PlaybookError
+from journeyman.core.playbook import (
     Add,
     Batch,
     Bullet,
@@ -19,12 +19,12 @@ from journeyman.playbook import (
     Provenance,
     Retire,
     Support,
-    Update,
+    UpdateBullet,
     Vote,
     bullet_id,
     normalised,
 )
-from journeyman.release import Stage
+from journeyman.core.release import Stage
 
 IDS = st.sampled_from(["b-1", "b-2", "b-3", "b-4"])
 WORDS = st.sampled_from(["Use cents.", "use cents", "Never guess.", "Write the year first."])
@@ -47,7 +47,7 @@ DELTAS: st.SearchStrategy[Delta] = st.one_of(
     st.builds(Add, bullet=BULLETS),
     st.builds(Support, bullet_id=IDS, task_ids=TASKS),
     st.builds(Vote, bullet_id=IDS, shown=COUNTS, cited=COUNTS, helpful=COUNTS, harmful=COUNTS),
-    st.builds(Update, bullet_id=IDS, content=WORDS, section=st.sampled_from([None, "neutral"])),
+    st.builds(UpdateBullet, bullet_id=IDS, content=WORDS, section=st.sampled_from([None, "neutral"])),
     st.builds(Merge, kept=IDS, gone=st.lists(IDS, max_size=3).map(tuple)),
     st.builds(Retire, bullet_id=IDS, reason=st.sampled_from(["", "wrong", "worse"])),
     st.builds(Lock, bullet_id=IDS, locked=st.booleans()),
@@ -178,7 +178,7 @@ def test_a_delta_to_an_unknown_bullet_does_nothing() -> None:
 
 
 def test_one_of_several_new_texts_wins_and_the_version_grows_once() -> None:
-    texts = [Update(bullet_id="b-1", content="Cents."), Update(bullet_id="b-1", content="Use euro cents.")]
+    texts = [UpdateBullet(bullet_id="b-1", content="Cents."), UpdateBullet(bullet_id="b-1", content="Use euro cents.")]
     bullet = only(Playbook(bullets=(A,)).apply(batch(*texts)))
     assert (bullet.content, bullet.version) == ("Use euro cents.", 2)
 

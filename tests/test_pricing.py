@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from journeyman.models import prices
-from journeyman.pricing import priced, provider_of
-from journeyman.trace import ModelCall, Trace
+from journeyman.core.trace import ModelCall, Trace
+from journeyman.models import pricing
+from journeyman.models.pricing import priced, provider_of
 
 MODEL = "gpt-4o-mini-2024-07-18"
 
@@ -29,8 +29,8 @@ def cost(raw: dict[str, Any], **call: Any) -> float | None:
     ],
 )
 def test_every_dialect_is_priced_from_the_list(raw: dict[str, Any]) -> None:
-    assert cost(raw) == pytest.approx(prices.cost("openai", MODEL, 1000, 500))
-    assert cost(raw, cached_tokens=800) == pytest.approx(prices.cost("openai", MODEL, 1000, 500, 800))
+    assert cost(raw) == pytest.approx(pricing.cost("openai", MODEL, 1000, 500))
+    assert cost(raw, cached_tokens=800) == pytest.approx(pricing.cost("openai", MODEL, 1000, 500, 800))
 
 
 def test_a_server_that_only_speaks_like_openai_is_not_priced_like_it() -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import journeyman
-from journeyman.release import Stage
+from journeyman.core.release import Stage
 
 
 def test_every_public_name_can_be_had_and_says_what_it_is() -> None:
@@ -14,7 +14,7 @@ def test_every_public_name_can_be_had_and_says_what_it_is() -> None:
 
 
 def test_the_module_evaluate_does_not_hide_the_function() -> None:
-    code = "import journeyman.offline; from journeyman import evaluate; print(callable(evaluate))"
+    code = "import journeyman.experiments.playbook.training; from journeyman import evaluate; print(callable(evaluate))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
 
 

@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from journeyman import embed
-from journeyman.errors import InputError
-from journeyman.learn.router import decisions, outcomes
-from journeyman.learn.router.decisions import DecisionLog
-from journeyman.learn.router.objective import Objective, parse
-from journeyman.learn.router.warm import RoutingSession
-from journeyman.policy import Card, Ending, Outcome
-from journeyman.release import Stage
-from journeyman.route import Router
-from journeyman.routing import policies, reading, training
-from journeyman.routing.training import Places, RouterConfig, Trained
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Card, Ending, Outcome
+from journeyman.core.release import Stage
+from journeyman.experiments.router import training
+from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
+from journeyman.models import embedders
+from journeyman.optimizers.router import artifact, decisions, outcomes, sources
+from journeyman.optimizers.router.decisions import DecisionLog
+from journeyman.optimizers.router.objective import Objective, parse
+from journeyman.serving.router import Router, RoutingSession
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
@@ -38,14 +37,16 @@ class World:
     folder: Path
     store: Store
     artifacts: Artifacts
-    trained: Trained
+    trained: TrainedRouter
 
 
 def trained_in(folder: Path, config: RouterConfig, count: int = 600) -> World:
-    rows = reading.rows_of_files([routing.write(folder / "outcomes.jsonl", count)])
+    rows = sources.rows_of_files([routing.write(folder / "outcomes.jsonl", count)])
     store, artifacts = open_store("memory:"), Artifacts(folder / "artifacts")
     places = Places(folder=folder / "router", store=store, artifacts=artifacts)
-    return World(folder / "router", store, artifacts, training.train(outcomes.table(rows, CARDS), embed.load(), config, places))
+    return World(
+        folder / "router", store, artifacts, training.train(outcomes.table(rows, CARDS), embedders.load(), config, places)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +91,12 @@ def test_another_objective_needs_no_training(router: Router) -> None:
 
 
 def test_a_policy_comes_back_from_the_store_by_its_id(world: World) -> None:
-    policy, verdict = policies.restore(world.trained.policy.id[:8], world.store, world.artifacts)
+    policy, verdict = artifact.restore(world.trained.policy.id[:8], world.store, world.artifacts)
     assert policy.id == world.trained.policy.id
     assert verdict.serves
     assert Router(policy).route(SUM) == Router.load(world.folder).route(SUM)
     with pytest.raises(InputError, match="no router 'feed' is in the store"):
-        policies.restore("feed", world.store, world.artifacts)
+        artifact.restore("feed", world.store, world.artifacts)
 
 
 def test_to_look_for_a_router_by_its_id_makes_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def test_to_look_for_a_router_by_its_id_makes_no_store(tmp_path: Path, monkeypat
 
 def test_a_router_that_was_not_proven_answers_with_the_best_single_worker(world: World) -> None:
     policy = world.trained.policy
-    shadow = Router(policy, verdict=policies.Approval(serves=False, reason="no gate was asked"))
+    shadow = Router(policy, verdict=artifact.Approval(serves=False, reason="no gate was asked"))
     choices = [shadow.route(request) for request in (SUM, VERSE)]
     assert {choice.worker for choice in choices} == {policy.best}
     assert all("not proven" in choice.fallback for choice in choices)
@@ -198,15 +199,15 @@ def test_a_share_that_is_none_and_another_embedder_are_refused(world: World) -> 
     with pytest.raises(InputError, match="between 0 and 1"):
         Router(world.trained.policy, explore=1.5)
     with pytest.raises(InputError, match="was fitted with"):
-        Router(world.trained.policy, embed.load("hashing:64"))
+        Router(world.trained.policy, embedders.load("hashing:64"))
 
 
-@pytest.mark.parametrize("name", [policies.POLICY, policies.PREDICTOR, policies.VERDICT])
+@pytest.mark.parametrize("name", [artifact.POLICY, artifact.PREDICTOR, artifact.VERDICT])
 def test_files_that_were_changed_are_refused(world: World, tmp_path: Path, name: str) -> None:
-    for each in (policies.POLICY, policies.PREDICTOR, policies.VERDICT):
+    for each in (artifact.POLICY, artifact.PREDICTOR, artifact.VERDICT):
         (tmp_path / each).write_bytes((world.folder / each).read_bytes())
     assert Router.load(tmp_path).route(SUM).worker == "counter"
-    if name == policies.PREDICTOR:
+    if name == artifact.PREDICTOR:
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-1])
     else:
         told = json.loads((tmp_path / name).read_text())
@@ -238,9 +239,9 @@ def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(worl
             choice.extra["decision"],
             Outcome(ending=Ending.RIGHT if told["success"] else Ending.WRONG, success=told["success"], cost=told["cost"]),
         )
-    table = outcomes.table(reading.rows_of_files([tmp_path / "log.jsonl"]), CARDS)
+    table = outcomes.table(sources.rows_of_files([tmp_path / "log.jsonl"]), CARDS)
     places = Places(folder=tmp_path / "router", store=open_store("memory:"), artifacts=Artifacts(tmp_path / "artifacts"))
-    trained = training.train(table, embed.load(), RouterConfig(objective=CHEAP), places)
+    trained = training.train(table, embedders.load(), RouterConfig(objective=CHEAP), places)
     assert not trained.passed
     assert "could not be compared" in trained.reason
     assert Router.load(places.folder).route(VERSE).worker == trained.policy.best
@@ -257,9 +258,9 @@ def test_a_worker_that_never_answered_leaves_the_others_to_choose_from(tmp_path:
     path.write_text(
         "".join(f"{json.dumps({**line, 'outcomes': {**down, **line['outcomes']}})}\n" for line in routing.lines(300))
     )
-    table = outcomes.table(reading.rows_of_files([path]), CARDS)
+    table = outcomes.table(sources.rows_of_files([path]), CARDS)
     places = Places(folder=tmp_path / "router", store=open_store("memory:"), artifacts=Artifacts(tmp_path / "artifacts"))
-    trained = training.train(table, embed.load(), RouterConfig(objective=CHEAP), places)
+    trained = training.train(table, embedders.load(), RouterConfig(objective=CHEAP), places)
     assert trained.policy.fitted.workers == ("counter", "poet", "sage")
     assert trained.proof is not None
     assert set(trained.proof.sides["router"].shares) == {"counter", "poet"}

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from journeyman import rewards, workers
-from journeyman.capture.jsonl import line
-from journeyman.errors import InputError, SandboxError, StoreError
-from journeyman.examination import read_results
+from journeyman import rewards
+from journeyman.core.errors import InputError, SandboxError, StoreError
+from journeyman.core.trace import Trace
+from journeyman.experiments.compare import read_results
+from journeyman.experiments.scoring import ScoreCache, digest, keys, read_traces, reports, score_all, summary
+from journeyman.io import executors
 from journeyman.rewards.base import RewardResult
 from journeyman.rewards.code_execution import CodeExecutionReward
 from journeyman.rewards.engine import RewardEngine
 from journeyman.sandbox.base import Sandbox
-from journeyman.scoring import ScoreCache, digest, keys, read_traces, reports, score_all, summary
-from journeyman.trace import Trace
+from journeyman.tracing.importers.jsonl import line
 from tests.support.traces import done, reply, said, used
 
 SAMPLE = Path(__file__).parent / "data" / "tau-bench" / "gpt-4o-airline-sample.jsonl"
@@ -58,7 +59,7 @@ def many(number: int) -> list[Trace]:
 def test_verdicts_come_in_the_order_of_the_traces_whoever_computes_them() -> None:
     traces = many(200)
     alone = score_all(traces, static())
-    with workers.load("local:2") as pool:
+    with executors.load("local:2") as pool:
         together = score_all(traces, static(), workers=pool)
     assert [one.trace_id for one in alone] == [str(i) for i in range(200)]
     assert together == alone

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from journeyman.reward import Reward
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
+from journeyman.core.reward import Reward
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 

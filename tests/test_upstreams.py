@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.config import load
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
+from journeyman.experiments.settings import load
 
 
 def said(folder: Path, text: str) -> set[str]:

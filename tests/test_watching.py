@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from journeyman import TraceCollector, hook_into_agent, traced
-from journeyman.errors import StoreError
+from journeyman.core.errors import StoreError
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
 

@@ -1,11 +1,10 @@
 """The one-call agent: what it shows, what it cites, and what its steps record."""
 
-from journeyman.agents.answer import Answer
-from journeyman.agents.prompts import answer, cited
-from journeyman.models.base import Dialect, Reply, Request
-from journeyman.playbook import Bullet
-from journeyman.task import Task
-from journeyman.trace import ModelCall
+from journeyman.agents.answer import Answer, answer, cited
+from journeyman.core.playbook import Bullet
+from journeyman.core.task import Task
+from journeyman.core.trace import ModelCall
+from journeyman.models.base import Dialect, ModelRequest, Reply
 
 SUMS = Bullet(id="b-1", content="Add the numbers\none by one")
 SIGNS = Bullet(id="b-12", content="Forget the sign", section="harmful")
@@ -20,9 +19,9 @@ class Parrot:
     def __init__(self, text: str, dialect: Dialect = "full") -> None:
         self.text = text
         self.dialect: Dialect = dialect
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         self.requests.append(request)
         return Reply(text=self.text, model="parrot-1", input_tokens=7, output_tokens=3)
 

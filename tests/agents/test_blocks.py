@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.agents.blocks import MOST_FILES, safe, written
-from journeyman.fences import fenced
+from journeyman.agents.coder import MOST_FILES, safe, written
+from journeyman.io.markdown import fenced
 
 PART = st.text("abcXYZ019_-", min_size=1, max_size=8).filter(lambda part: part[0] not in "-")
 PATHS = st.builds(

@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 import pytest
 
 from journeyman import sandbox
+from journeyman.agents.attempt import attempt
 from journeyman.agents.coder import Coder, tries
-from journeyman.agents.workshop import ANSWER, ScenarioWorkshop, last_files
-from journeyman.errors import SandboxError
+from journeyman.agents.workspace import ANSWER, ScenarioWorkshop, last_files
+from journeyman.core.errors import SandboxError
+from journeyman.core.playbook import Bullet
+from journeyman.core.score import Reward
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, ToolCall, Trace
 from journeyman.models.scripted import Line, Scripted
-from journeyman.playbook import Bullet
-from journeyman.rollout import attempt
 from journeyman.sandbox.base import Sandbox
-from journeyman.score import Reward
-from journeyman.task import Split, Task
 from journeyman.tasks.scenarios import Acceptance, Scenario, TaskType
-from journeyman.trace import ModelCall, ToolCall, Trace
 from tests.support.builder import block
 from tests.support.traces import done, used
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from journeyman.agents.crew.base import Job, Note, Unreadable, Worker, WorkerFailed
-from journeyman.agents.orchestrator import Limits, Orchestrator
-from journeyman.capture.jsonl import line, parse
-from journeyman.errors import ModelBusy, ModelError, ModelRefused, PlanError, StoreError
+from journeyman.agents.orchestrator import Orchestrator
+from journeyman.agents.subtask import PlanLimits
+from journeyman.agents.workers import Note, SubtaskJob, UnreadableAnswer, Worker, WorkerFailed
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, PlanError, StoreError
+from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskState
+from journeyman.core.policy import Card, Choice, Ending
+from journeyman.core.score import Reward
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, ToolCall, Trace, children
 from journeyman.models.base import Reply
-from journeyman.plan import Plan, Subtask
-from journeyman.plan_result import ExecutionResult, State
-from journeyman.policy import Card, Choice, Ending
-from journeyman.score import Reward
-from journeyman.task import Split, Task
-from journeyman.trace import ModelCall, ToolCall, Trace, children
+from journeyman.tracing.importers.jsonl import line, parse
 from tests.support.crews import by_subtask, model, nap, plan, says, tool
 
 
@@ -88,7 +88,7 @@ async def test_waits_double_and_a_server_that_asks_for_too_long_is_not_waited_fo
     async def wait(seconds: float) -> None:
         waited.append(seconds)
 
-    limits = Limits(retries=3, first_wait=1.0)
+    limits = PlanLimits(retries=3, first_wait=1.0)
     crew = {
         "a": model(*[ModelBusy("later")] * 3, ModelBusy("much later", retry_after=1e6)),
         "b": model(ModelBusy("at nine", retry_after=7.0), "yes"),
@@ -109,7 +109,7 @@ async def test_who_refuses_for_good_is_asked_once_and_the_next_one_does_it() -> 
 
 
 async def test_a_check_that_finds_an_output_wrong_hands_it_to_the_next_worker() -> None:
-    async def check(job: Job, output: Any) -> Reward | None:
+    async def check(job: SubtaskJob, output: Any) -> Reward | None:
         return Reward(name="is right", value=float(output == "right"), evidence=f"said {output}")
 
     orchestrator = Orchestrator(crew={"a": says("wrong"), "b": says("right")}, fallbacks={"a": ["b"]}, check=check)
@@ -122,7 +122,7 @@ async def test_a_check_that_finds_an_output_wrong_hands_it_to_the_next_worker() 
 
 
 async def test_a_check_that_fails_says_nothing_of_the_output() -> None:
-    async def check(job: Job, output: Any) -> Reward | None:
+    async def check(job: SubtaskJob, output: Any) -> Reward | None:
         raise RuntimeError("the judge is ill")
 
     result = await Orchestrator(crew={"a": says("x")}, check=check).run(plan(a=""))
@@ -133,11 +133,11 @@ async def test_an_answer_that_cannot_be_read_is_another_thing_than_none() -> Non
     class Mumbles:
         card = Card(name="a", call_price=0.0)
 
-        def estimate(self, job: Job) -> float | None:
+        def estimate(self, job: SubtaskJob) -> float | None:
             return 0.0
 
-        async def do(self, job: Job, note: Note) -> Any:
-            raise Unreadable("no JSON")
+        async def do(self, job: SubtaskJob, note: Note) -> Any:
+            raise UnreadableAnswer("no JSON")
 
     def fails() -> None:
         raise OSError("no disk")
@@ -156,10 +156,10 @@ async def test_what_follows_a_failure_is_skipped_and_says_why_while_the_rest_goe
     crew = {"a": tool(fails), "b": says("b"), "c": says("c"), "d": says("d")}
     result = await Orchestrator(crew=crew).run(plan(a="", b="a", c="b", d=""))
     assert {id: each.state for id, each in result.results.items()} == {
-        "a": State.FAILED,
-        "b": State.SKIPPED,
-        "c": State.SKIPPED,
-        "d": State.DONE,
+        "a": SubtaskState.FAILED,
+        "b": SubtaskState.SKIPPED,
+        "c": SubtaskState.SKIPPED,
+        "d": SubtaskState.DONE,
     }
     assert result.results["c"].why == "needs an output that is missing: a was not brought to an end"
     assert result.outcomes["c"].cost == 0.0
@@ -183,7 +183,7 @@ async def test_a_plan_that_nobody_can_carry_out_is_refused_before_anything_is_be
 
 
 async def test_whoever_chooses_is_told_the_outputs_and_the_decision_is_on_the_trace() -> None:
-    def choose(job: Job) -> Choice:
+    def choose(job: SubtaskJob) -> Choice:
         worker = "long" if len(str(job.inputs)) > 20 else "short"
         return Choice(worker=worker, propensity=0.25, candidates=("long", "short"), policy="p1", explored=True)
 
@@ -211,12 +211,12 @@ async def test_the_decisions_of_the_planner_are_kept_with_their_propensities() -
 
 
 async def test_whoever_chooses_and_fails_costs_one_subtask_and_not_the_run() -> None:
-    def choose(job: Job) -> Choice:
+    def choose(job: SubtaskJob) -> Choice:
         raise KeyError("no such type")
 
     one = Plan(instruction="i", subtasks=(Subtask(id="x", text="", worker="x"), Subtask(id="y", text="")))
     result = await Orchestrator(crew={"x": says("x")}, choose=choose).run(one)
-    assert (result.outputs, result.results["y"].state) == ({"x": "x"}, State.FAILED)
+    assert (result.outputs, result.results["y"].state) == ({"x": "x"}, SubtaskState.FAILED)
 
 
 async def test_the_trace_is_a_tree_with_a_step_for_each_subtask_and_can_be_written_and_read() -> None:
@@ -247,7 +247,7 @@ async def test_the_critical_path_counts_work_and_no_waiting() -> None:
         return "x"
 
     crew = {name: tool(work) for name in "abc"}
-    result = await Orchestrator(crew=crew, limits=Limits(together=1)).run(plan(a="", b="", c=""))
+    result = await Orchestrator(crew=crew, limits=PlanLimits(together=1)).run(plan(a="", b="", c=""))
     assert result.critical_path_seconds is not None
     assert result.critical_path_seconds < sum(outcome.seconds or 0.0 for outcome in result.outcomes.values()) / 2
     assert result.total_latency_ms >= 150
@@ -260,13 +260,13 @@ async def test_a_worker_that_fails_for_now_is_asked_again_and_one_that_fails_for
         def __init__(self, name: str, again: bool) -> None:
             self.card, self.again = Card(name=name, call_price=0.0), again
 
-        def estimate(self, job: Job) -> float | None:
+        def estimate(self, job: SubtaskJob) -> float | None:
             return 0.0
 
-        async def do(self, job: Job, note: Note) -> Any:
+        async def do(self, job: SubtaskJob, note: Note) -> Any:
             asked.append(self.card.name)
             raise WorkerFailed("down", again=self.again)
 
     crew = {"a": Fails("a", again=True), "b": Fails("b", again=False)}
-    await Orchestrator(crew=crew, limits=Limits(retries=2), sleep=nap).run(plan(a="", b=""))
+    await Orchestrator(crew=crew, limits=PlanLimits(retries=2), sleep=nap).run(plan(a="", b=""))
     assert (asked.count("a"), asked.count("b")) == (3, 1)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.agents.crew.base import Job, Note, WorkerFailed
-from journeyman.agents.orchestrator import Budget, Limits, Orchestrator
-from journeyman.plan import Plan, Subtask
-from journeyman.plan_result import ExecutionResult, State
-from journeyman.policy import Card
-from journeyman.trace import ModelCall
+from journeyman.agents.orchestrator import Orchestrator
+from journeyman.agents.subtask import PlanBudget, PlanLimits
+from journeyman.agents.workers import Note, SubtaskJob, WorkerFailed
+from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskState
+from journeyman.core.policy import Card
+from journeyman.core.trace import ModelCall
 
 WORKERS = ("a", "b", "c")
 PRICE = 1.0
@@ -41,10 +41,10 @@ class Sloth:
     fails: frozenset[str]
     rounds: int
 
-    def estimate(self, job: Job) -> float | None:
+    def estimate(self, job: SubtaskJob) -> float | None:
         return PRICE
 
-    async def do(self, job: Job, note: Note) -> Any:
+    async def do(self, job: SubtaskJob, note: Note) -> Any:
         book, id = self.book, job.subtask.id
         if not book.ended >= set(job.subtask.after):
             book.early.append(id)
@@ -94,7 +94,7 @@ def test_every_subtask_follows_its_parents_and_never_more_are_at_work_than_may_b
     plan: Plan, fails: set[int], rounds: list[int], together: int, each: int
 ) -> None:
     book = Book()
-    limits = Limits(together=together, each={"a": each})
+    limits = PlanLimits(together=together, each={"a": each})
     result = asyncio.run(orchestrator(book, fails, rounds, limits=limits).run(plan))
     assert book.early == []
     assert book.most["all"] <= together
@@ -110,27 +110,27 @@ def check_states(plan: Plan, fails: set[str], result: ExecutionResult) -> None:
         state = result.results[subtask.id].state
         if not doomed.isdisjoint(subtask.after):
             doomed.add(subtask.id)
-            assert state is State.SKIPPED
+            assert state is SubtaskState.SKIPPED
         elif subtask.id in fails:
             doomed.add(subtask.id)
-            assert state in (State.FAILED, State.CANCELLED, State.SKIPPED)
+            assert state in (SubtaskState.FAILED, SubtaskState.CANCELLED, SubtaskState.SKIPPED)
         else:
-            assert state is State.DONE or plan.below(subtask.id) & (doomed | fails) or _useless(plan, subtask.id, result)
-    assert all(each.why for each in result.results.values() if each.state is not State.DONE)
-    reached = all(result.results[id].state is State.DONE for id in plan.ends)
+            assert state is SubtaskState.DONE or plan.below(subtask.id) & (doomed | fails) or _useless(plan, subtask.id, result)
+    assert all(each.why for each in result.results.values() if each.state is not SubtaskState.DONE)
+    reached = all(result.results[id].state is SubtaskState.DONE for id in plan.ends)
     assert (result.error is None) == reached
     assert result.success is (None if reached else False)
 
 
 def _useless(plan: Plan, id: str, result: ExecutionResult) -> bool:
     below = plan.below(id)
-    return bool(below) and all(result.results[each].state is not State.DONE for each in below if each in plan.ends)
+    return bool(below) and all(result.results[each].state is not SubtaskState.DONE for each in below if each in plan.ends)
 
 
 @given(plan=plans(), rounds=pace, money=st.floats(0, 8), fails=failing)
 def test_no_budget_of_money_is_ever_exceeded(plan: Plan, rounds: list[int], money: float, fails: set[int]) -> None:
     book = Book()
-    result = asyncio.run(orchestrator(book, fails, rounds, budget=Budget(money=money)).run(plan))
+    result = asyncio.run(orchestrator(book, fails, rounds, budget=PlanBudget(money=money)).run(plan))
     tries = [each for one in result.results.values() for each in one.tries]
     # What was broken off may have cost all that it could.
     spent = sum(PRICE if each.outcome.cost is None else each.outcome.cost for each in tries)
@@ -149,7 +149,7 @@ def test_a_run_that_is_cancelled_at_any_moment_leaves_no_task_behind(
     handed: list[ExecutionResult] = []
 
     async def cancelled() -> None:
-        made = orchestrator(book, set(), rounds, limits=Limits(together=together), done=handed.append)
+        made = orchestrator(book, set(), rounds, limits=PlanLimits(together=together), done=handed.append)
         running = asyncio.create_task(made.run(plan))
         for _ in range(after):
             await asyncio.sleep(0)
@@ -167,5 +167,5 @@ def test_a_run_that_is_cancelled_at_any_moment_leaves_no_task_behind(
 def test_what_can_be_done_at_once_is(together: int) -> None:
     book = Book()
     wide = Plan(instruction="", subtasks=tuple(Subtask(id=f"s{n}", text="", worker=WORKERS[n % 3]) for n in range(9)))
-    asyncio.run(orchestrator(book, set(), [5, 5, 5], limits=Limits(together=together)).run(wide))
+    asyncio.run(orchestrator(book, set(), [5, 5, 5], limits=PlanLimits(together=together)).run(wide))
     assert book.most["all"] == together

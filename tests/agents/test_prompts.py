@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.agents import coder_prompts, prompts
+from journeyman.agents import answer, coder
+from journeyman.core.playbook import Bullet
+from journeyman.core.task import Task
 from journeyman.models.base import Dialect
-from journeyman.playbook import Bullet
-from journeyman.task import Task
 
 _text = st.text(max_size=40)
 _bullets = st.lists(
@@ -27,19 +27,19 @@ def test_a_prompt_without_its_bullets_is_the_prompt_that_had_none(
     dialect: Dialect, bullets: list[Bullet], instructions: str
 ) -> None:
     task = Task(id="t", question="What?", instructions=instructions)
-    for write in (prompts.answer, coder_prompts.write):
+    for write in (answer.answer, coder.write):
         with_bullets, bare = write(task, bullets, dialect)[0].content, write(task, (), dialect)[0].content
-        assert prompts.without_bullets(with_bullets, terse=dialect == "terse") == bare
-        assert prompts.without_bullets(bare, terse=dialect == "terse") == bare
+        assert answer.without_bullets(with_bullets, terse=dialect == "terse") == bare
+        assert answer.without_bullets(bare, terse=dialect == "terse") == bare
 
 
 def test_what_stands_behind_the_bullets_stays() -> None:
-    shown = prompts.answer(Task(id="t", question="What?", instructions="Do it."), [Bullet(id="b", content="x")], "full")[
+    shown = answer.answer(Task(id="t", question="What?", instructions="Do it."), [Bullet(id="b", content="x")], "full")[
         0
     ].content
-    assert prompts.without_bullets(f"{shown}\nBe quick.\n[no] more") == "Do it.\nBe quick.\n[no] more"
+    assert answer.without_bullets(f"{shown}\nBe quick.\n[no] more") == "Do it.\nBe quick.\n[no] more"
 
 
 def test_a_citation_goes_and_the_answer_stays() -> None:
-    assert prompts.without_citation("Since 2+2.\n**Used: b-1**\nAnswer: 4") == "Since 2+2.\nAnswer: 4"
-    assert prompts.without_citation("I used: nothing\n") == "I used: nothing\n"
+    assert answer.without_citation("Since 2+2.\n**Used: b-1**\nAnswer: 4") == "Since 2+2.\nAnswer: 4"
+    assert answer.without_citation("I used: nothing\n") == "I used: nothing\n"

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from journeyman.rewards.cheats import CHEATS, HONEST, Cheat
-from journeyman.rewards.trying import WAYS, attempt
+from journeyman.rewards.reward_hacking import CHEATS, HONEST, WAYS, Cheat, attempt
 from journeyman.sandbox.base import Sandbox
 from tests.support.walled import walled
 

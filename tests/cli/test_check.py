@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli._checking import lines
+from journeyman.cli.actions.check import lines
 
 pytestmark = pytest.mark.service
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from journeyman.capture.jsonl import line
 from journeyman.cli import main
+from journeyman.core.trace import Trace
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
-from journeyman.trace import Trace
+from journeyman.tracing.importers.jsonl import line
 
 SAMPLES = Path(__file__).parents[1] / "data" / "collect"
 SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9" * 2

@@ -10,8 +10,8 @@ from journeyman.cli import main
 from tests.support.planners import bakery, written
 
 OWN = """
-from journeyman.agents.crew.tools import ByFunction
-from journeyman.policy import Card
+from journeyman.agents.workers import ByFunction
+from journeyman.core.policy import Card
 
 def worker(name, price):
     return ByFunction(call=lambda: f"by {name}", card=Card(name=name, call_price=price))

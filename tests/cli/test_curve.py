@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.learn.playbook.runs import Run, write_json
-from journeyman.playbook import Playbook
-from journeyman.score import Reward, Score
+from journeyman.core.playbook import Playbook
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split
+from journeyman.core.trace import ModelCall, Trace
+from journeyman.optimizers.playbook.run import PlaybookRun, write_json
 from journeyman.stores import AttemptRecord, RunRecord, open_store
-from journeyman.task import Split
-from journeyman.trace import ModelCall, Trace
 
 pytestmark = pytest.mark.service
 
@@ -51,7 +51,7 @@ def attempt(number: int, split: Split = Split.TRAIN) -> AttemptRecord:
 def run(folder: Path) -> Path:
     """A run with its attempts in the project's store."""
     runs = folder / ".journeyman" / "runs" / "desk-oslo"
-    Run.begin(runs, {"name": "x"}, Playbook())
+    PlaybookRun.begin(runs, {"name": "x"}, Playbook())
     with open_store(folder / ".journeyman" / "journeyman.db") as store:
         store.add_run(RunRecord(id="desk-oslo", kind="train playbook", config={}, started_at=BEGUN))
         store.add_attempts(map(attempt, reversed(range(21))))
@@ -64,7 +64,7 @@ def test_a_run_that_was_interrupted_before_its_first_attempt_is_to_be_gone_on_wi
     folder: Path, capsys: pytest.CaptureFixture[str], of_scenarios: bool
 ) -> None:
     begun = folder / ".journeyman" / "runs" / "desk-oslo"
-    Run.begin(begun, {"name": "x"}, Playbook())
+    PlaybookRun.begin(begun, {"name": "x"}, Playbook())
     if of_scenarios:
         write_json(folder / "results.json", {"results": []})
         write_json(begun / "results.json", {"path": str(folder / "results.json")})

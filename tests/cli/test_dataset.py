@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from journeyman.capture.jsonl import line
 from journeyman.cli import main
 from journeyman.stores.traces import open_traces
-from tests.learn.weights.data.attempts import answered, attempt
+from journeyman.tracing.importers.jsonl import line
+from tests.optimizers.weights.data.attempts import answered, attempt
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli._health import _REQUIREMENT, Check, examine, installing, package
+from journeyman.cli.actions.doctor import _REQUIREMENT, HealthCheck, examine, installing, package
 from journeyman.stores import open_store
-from journeyman.stores.schema import HEAD
+from journeyman.stores.engine import HEAD
 
 pytestmark = pytest.mark.service
 
 
-def examined(start: Path, **environment: str) -> dict[str, Check]:
+def examined(start: Path, **environment: str) -> dict[str, HealthCheck]:
     return {check.name: check for check in examine(start, environment)}
 
 

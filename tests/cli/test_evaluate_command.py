@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import journeyman
-from journeyman import app
 from journeyman.cli import main
-from journeyman.errors import ModelRefused
-from journeyman.learn.playbook import files
+from journeyman.core.errors import ModelRefused
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.experiments import wiring
 from journeyman.models.base import Model
-from journeyman.playbook import Bullet, Playbook
+from journeyman.optimizers.playbook import files
 from journeyman.tasks.desk.world import SHOPS, rules
 from tests.support.pupil import RULE, Pupil, write_sums
 
@@ -34,20 +34,20 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def pupil(monkeypatch: pytest.MonkeyPatch) -> Pupil:
     made = Pupil()
-    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: made)
     return made
 
 
 @pytest.fixture(scope="module")
 def desk_model() -> Model:
     pytest.importorskip("torch")
-    return app.connect("embedded")
+    return wiring.connect("embedded")
 
 
 @pytest.fixture
 def desk(desk_model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded model, loaded once."""
-    monkeypatch.setattr(app, "connect", lambda *_, **__: desk_model)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: desk_model)
 
 
 def saved(name: str, contents: Sequence[str], domain: str = "fruit") -> str:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from journeyman.cli import main
-from journeyman.learn.router.decisions import DecisionLog
-from journeyman.policy import Choice, Ending, Outcome
+from journeyman.core.policy import Choice, Ending, Outcome
+from journeyman.optimizers.router.decisions import DecisionLog
 
 DATA = Path(__file__).parents[1] / "data" / "routellm" / "gsm8k.jsonl.gz"
 ROWS = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]

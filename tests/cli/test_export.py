@@ -7,7 +7,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: make
 
 from journeyman.cli import main
 from journeyman.models import embedded_weights
-from tests.learn.weights.test_merge import adapter
+from tests.optimizers.weights.test_merge import adapter
 
 pytestmark = pytest.mark.training
 

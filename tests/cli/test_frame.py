@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from journeyman import cli
 from journeyman.cli import COMMANDS, main, root
-from journeyman.cli._shared import emit, json_option
-from journeyman.errors import InputError
+from journeyman.cli.shared import emit, json_option
+from journeyman.core.errors import InputError
 
 HEAVY = {
     "alembic", "datasets", "faiss", "genai_prices", "httpx2", "numpy", "openai", "psycopg", "pydantic", "rich", "scipy",

@@ -4,8 +4,8 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.cli.hardware import METHODS, PROFILES
-from journeyman.learn.weights.config import METHODS as ALL_METHODS
-from journeyman.learn.weights.hardware import HardwareProfile as Profile
+from journeyman.optimizers.weights.config import METHODS as ALL_METHODS
+from journeyman.optimizers.weights.sizing import HardwareProfile as Profile
 
 
 def test_the_options_name_what_there_is() -> None:

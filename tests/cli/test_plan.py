@@ -10,8 +10,8 @@ from journeyman.cli import main
 from tests.support.planners import written
 
 OWN = """
-from journeyman.agents.crew.tools import ByFunction
-from journeyman.policy import Card
+from journeyman.agents.workers import ByFunction
+from journeyman.core.policy import Card
 
 def fails():
     raise RuntimeError("the oven is cold")

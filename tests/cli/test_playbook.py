@@ -9,8 +9,8 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.cli.playbook import _READABLE, _WRITABLE, command
-from journeyman.learn.playbook import edit, files, formats
-from journeyman.playbook import Batch, Bullet, Lock, Playbook
+from journeyman.core.playbook import Batch, Bullet, Lock, Playbook
+from journeyman.optimizers.playbook import edit, files, formats
 from tests.support.playbooks import DATA, unpacked
 
 OSLO = Playbook(
@@ -218,7 +218,7 @@ def test_the_formats_that_are_offered_are_those_that_there_are() -> None:
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from journeyman.cli import main; main(['playbook', 'import', '--help']); "
-        "print([name for name in ('numpy', 'pydantic', 'rich', 'scipy', 'journeyman.playbook') if name in sys.modules])"
+        "print([name for name in ('numpy', 'pydantic', 'rich', 'scipy', 'journeyman.core.playbook') if name in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"

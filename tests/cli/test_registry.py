@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import journeyman
-from journeyman.candidate import Candidate, Kind
 from journeyman.cli import main
-from journeyman.errors import InputError, StoreError
-from journeyman.evaluation import Pair
-from journeyman.release import Release, Stage
-from journeyman.score import Reward, Score
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import InputError, StoreError
+from journeyman.core.evaluation import Pair
+from journeyman.core.release import Release, Stage
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split
+from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
-from journeyman.task import Split
-from journeyman.trace import ModelCall, Trace
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -227,7 +227,7 @@ def test_listing_loads_no_model_no_learner_and_no_migration(tmp_path: Path) -> N
     code = "import sys, journeyman.cli as c; c.main(['runs', 'list']); c.main(['traces', 'list']); print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     loaded = set(run.stdout.splitlines()[-1].split())
-    assert not {"alembic", "numpy", "torch", "journeyman.learn", "journeyman.app"} & loaded
+    assert not {"alembic", "numpy", "torch", "journeyman.optimizers", "journeyman.experiments.wiring"} & loaded
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman import cli
-from journeyman.capture.jsonl import line
 from journeyman.cli import root
-from journeyman.rewards import weights
+from journeyman.rewards import weight_fitting
+from journeyman.tracing.importers.jsonl import line
 from tests.rewards.test_learned import attempts
 from tests.rewards.test_weights import rows
 
@@ -131,7 +131,7 @@ def test_weights_are_fitted_to_labels_and_written_for_the_engine(
         assert report["better"]
         assert report["gain"]["low"] > 0
         assert report["defaults"] == {"good": 1.0, "noise": 2.0}
-        assert weights.load(out) == pytest.approx(report["weights"])
+        assert weight_fitting.load(out) == pytest.approx(report["weights"])
         assert report["weights"]["good"] > report["weights"]["noise"]
 
 
@@ -166,7 +166,7 @@ def test_weights_that_are_not_better_exit_1_and_the_defaults_are_written(
     result = journeyman("fit", written(tmp_path / "s.jsonl", [dict(row) for row in found]), "--target", "success", "-o", out)
     assert result.code == 1
     assert "the defaults stay" in result.output
-    assert set(weights.load(out).values()) == {1.0}
+    assert set(weight_fitting.load(out).values()) == {1.0}
 
 
 def test_a_judge_is_held_against_labels(journeyman: Callable[..., Run], tmp_path: Path) -> None:

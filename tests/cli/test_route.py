@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
-from journeyman.learn.router import decisions
+from journeyman.optimizers.router import decisions
 from tests.support import routing
 
 pytestmark = pytest.mark.training

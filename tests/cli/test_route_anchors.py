@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from journeyman.cli import main
-from journeyman.learn.router import outcomes
+from journeyman.optimizers.router import cold_start, outcomes, sources
 from journeyman.optimizers.splits import parts
-from journeyman.route import Router
-from journeyman.routing import newcomers, reading
-from tests.learn.router import worlds
+from journeyman.serving.router import Router
+from tests.optimizers.router import worlds
 from tests.support import routing
 
 pytestmark = pytest.mark.training
@@ -45,7 +44,7 @@ def answer(lines: list[dict[str, str]]) -> None:
 
 def test_the_questions_are_different_ones_that_are_not_held_out(project: Path) -> None:
     lines = asked(30)
-    table = outcomes.table(reading.rows_of_files([project / "outcomes.jsonl"]))
+    table = outcomes.table(sources.rows_of_files([project / "outcomes.jsonl"]))
     learned = {table.requests[row] for row in parts(table, held_out=0.2, validation=0.15, seed=0).train}
     requests = [line["request"] for line in lines]
     assert len(set(requests)) == 30
@@ -76,7 +75,7 @@ def test_a_question_asked_under_another_id_is_the_same_question() -> None:
     known[:, 3], new[:, 3] = np.nan, right[:30, 3]
     requests = [f"question {at}" for at in (*range(400), *range(30))]
     table = worlds.table(np.vstack([known, new]), requests=requests)
-    filled = newcomers.placed(table, range(430), ["model-3"]).success
+    filled = cold_start.placed(table, range(430), ["model-3"]).success
     assert np.array_equal(filled[400:, 3], right[:30, 3])
     assert np.array_equal(filled[:30, 3], right[:30, 3])
     rest = filled[30:400, 3]

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.cli import _walls, main
-from journeyman.cli._sandboxing import carried, ending, exit_code, language_of, limits_of
-from journeyman.errors import InputError
+from journeyman.cli import main
+from journeyman.cli.actions import doctor
+from journeyman.cli.actions.sandbox import carried, ending, exit_code, language_of, limits_of
+from journeyman.core.errors import InputError
 from journeyman.sandbox import bubblewrap
-from journeyman.sandbox.base import MIB, Level, Limits, Outcome
-from journeyman.sandbox.landlock import missing
+from journeyman.sandbox.base import MIB, Level, Limits, RunOutcome
+from journeyman.sandbox.strongest import missing
 
 pytestmark = pytest.mark.service
 
@@ -204,31 +205,31 @@ def test_folders_are_carried_with_all_that_is_in_them_but_no_links(tmp_path: Pat
 @pytest.mark.parametrize(
     ("outcome", "code"),
     [
-        (Outcome(level=Level("none"), exit_code=0), 0),
-        (Outcome(level=Level("none"), exit_code=7), 7),
-        (Outcome(level=Level("none"), exit_code=0, limit="output"), 0),
-        (Outcome(level=Level("none"), exit_code=1, limit="memory"), 124),
-        (Outcome(level=Level("none"), exit_code=None, signal="SIGKILL", limit="wall"), 124),
-        (Outcome(level=Level("none"), exit_code=None, signal="SIGSEGV"), 139),
+        (RunOutcome(level=Level("none"), exit_code=0), 0),
+        (RunOutcome(level=Level("none"), exit_code=7), 7),
+        (RunOutcome(level=Level("none"), exit_code=0, limit="output"), 0),
+        (RunOutcome(level=Level("none"), exit_code=1, limit="memory"), 124),
+        (RunOutcome(level=Level("none"), exit_code=None, signal="SIGKILL", limit="wall"), 124),
+        (RunOutcome(level=Level("none"), exit_code=None, signal="SIGSEGV"), 139),
     ],
 )
-def test_the_exit_code_says_how_it_ended(outcome: Outcome, code: int) -> None:
+def test_the_exit_code_says_how_it_ended(outcome: RunOutcome, code: int) -> None:
     assert exit_code(outcome) == code
 
 
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        (Outcome(level=Level("none"), exit_code=7), None),
-        (Outcome(level=Level("none"), exit_code=None, signal="SIGKILL"), "ended by SIGKILL"),
-        (Outcome(level=Level("none"), exit_code=0, limit="output"), "the limit on output was met; --limit output=… sets it"),
+        (RunOutcome(level=Level("none"), exit_code=7), None),
+        (RunOutcome(level=Level("none"), exit_code=None, signal="SIGKILL"), "ended by SIGKILL"),
+        (RunOutcome(level=Level("none"), exit_code=0, limit="output"), "the limit on output was met; --limit output=… sets it"),
         (
-            Outcome(level=Level("none"), exit_code=None, signal="SIGKILL", limit="cpu"),
+            RunOutcome(level=Level("none"), exit_code=None, signal="SIGKILL", limit="cpu"),
             "stopped by the limit on cpu; --limit cpu_seconds=… sets it",
         ),
     ],
 )
-def test_an_end_that_the_exit_code_does_not_tell_is_said(outcome: Outcome, said: str | None) -> None:
+def test_an_end_that_the_exit_code_does_not_tell_is_said(outcome: RunOutcome, said: str | None) -> None:
     assert ending(outcome) == said
 
 
@@ -249,7 +250,7 @@ def test_an_interrupt_says_that_the_output_is_lost(tmp_path: Path) -> None:
 
 @bubblewrapped
 def test_the_doctor_says_which_sandbox_works_and_which_walls_hold() -> None:
-    found = {check.name: check for check in _walls.examine()}
+    found = {check.name: check for check in doctor.examine_sandboxes()}
     assert found["bubblewrap"].state == "ok"
     assert "no_network" in found["bubblewrap"].detail
     assert found["used"].detail == "bubblewrap"
@@ -259,7 +260,7 @@ def test_the_doctor_says_which_sandbox_works_and_which_walls_hold() -> None:
 
 def test_the_doctor_says_what_to_type_where_bubblewrap_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     without_bubblewrap(monkeypatch, tmp_path)
-    found = {check.name: check for check in _walls.examine()}
+    found = {check.name: check for check in doctor.examine_sandboxes()}
     assert found["bubblewrap"].state == "missing"
     assert "bubblewrap is not installed: " in found["bubblewrap"].detail
     assert found["used"].state == "missing"
@@ -267,7 +268,7 @@ def test_the_doctor_says_what_to_type_where_bubblewrap_is_missing(monkeypatch: p
 
 def test_the_doctor_says_why_bubblewrap_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     without_bubblewrap(monkeypatch, tmp_path, program="#!/bin/sh\necho 'No permissions: Operation not permitted' >&2\nexit 1\n")
-    found = {check.name: check for check in _walls.examine()}
+    found = {check.name: check for check in doctor.examine_sandboxes()}
     assert found["bubblewrap"].state == "broken"
     assert "ermitted" in found["bubblewrap"].detail
     if missing() is None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from journeyman import app
 from journeyman.cli import main, root
+from journeyman.experiments import wiring
+from journeyman.experiments.playbook.scenarios import ScenarioConfig, ScenarioTrainer
 from journeyman.models.scripted import Scripted
-from journeyman.scenarios import ScenarioConfig, ScenarioTrainer
 from tests.support.builder import block
 
 HELLO = {
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def model(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     nothing = '{"insights": [], "shown": []}'
     made = Scripted(lambda request: nothing if request.schema else block("main.py", "print('hello')\n"))
-    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: made)
     return made
 
 
@@ -108,7 +108,7 @@ def test_reflections_that_could_not_be_used_are_told_in_the_summary(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = Scripted(lambda request: "I would rather not" if request.schema else block("main.py", "print('hello')\n"))
-    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: made)
     write()
     assert train("--scenarios", "s.json", "--unsafe-local") == 0
     assert "Skills gained: 0\n1 reflection could not be used: " in capsys.readouterr().out

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from journeyman.capture.jsonl import line
 from journeyman.cli import main
-from journeyman.score import Reward, Score
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split
 from journeyman.stores import AttemptRecord, RunRecord, open_store
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
-from journeyman.task import Split
+from journeyman.tracing.importers.jsonl import line
 from tests.support.traces import done, reply, said, used
 
 pytestmark = pytest.mark.service

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from journeyman.cli._table import Column, fitted
+from journeyman.cli.console import Column, fitted
 
 WORDS = st.text(st.characters(categories=["L", "N"], max_codepoint=0x250), max_size=40)
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
-from journeyman.reward import Reward
+from journeyman.core.reward import Reward
+from journeyman.core.trace import Message, ModelCall, Reasoning, ToolCall, Trace
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
-from journeyman.trace import Message, ModelCall, Reasoning, ToolCall, Trace
 
 NOW = datetime.now(UTC)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from journeyman import app
 from journeyman.cli import main
-from journeyman.errors import ModelRefused
+from journeyman.core.errors import ModelRefused
+from journeyman.experiments import wiring
 from tests.support.llm_server import KEY, Answer, LLMServer, completion, error, serving
 from tests.support.pupil import REFLECTOR, RULE, Pupil, over_http, write_sums
 
@@ -154,7 +154,7 @@ def test_a_dry_run_asks_no_model_and_prices_the_run(server: LLMServer, capsys: p
 def test_the_limit_on_cost_is_said_and_the_next_step_too(
     server: LLMServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "connect", lambda *_, **__: Pupil())
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Pupil())
     priced = ["--dataset", "custom", "--input", "sums.json", "--model", "openai:gpt-5-mini", "--batch-size", "5"]
     assert main(["train", "playbook", *priced, "--max-cost", "0.015"]) == 0
     out = capsys.readouterr().out
@@ -170,7 +170,7 @@ def test_an_evaluation_of_nothing_known_is_said_and_stops_nothing(
     def line(request: Any) -> Any:
         return ModelRefused(f"{request.task_id} is too long") if request.task_id.startswith("test-") else None
 
-    monkeypatch.setattr(app, "connect", lambda *_, **__: Pupil(line))
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Pupil(line))
     assert train(server) == 0
     out = capsys.readouterr().out
     assert "held-out tasks: none could be compared" in out

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
-from journeyman.learn.planner import data
+from journeyman.optimizers.planner import data
 from tests.support.planners import KINDS, bakery, written
 
 pytestmark = pytest.mark.training

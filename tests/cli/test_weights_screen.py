@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli._weights_screen import Screen
-from journeyman.learn.weights.job import Ended
-from journeyman.learn.weights.job import TrainingReport as Report
-from journeyman.learn.weights.metrics import UpdateMetrics as Update
+from journeyman.cli.actions.train_weights import WeightsScreen
+from journeyman.optimizers.weights.job import Ended
+from journeyman.optimizers.weights.job import TrainingReport as Report
+from journeyman.optimizers.weights.metrics import UpdateMetrics as Update
 
 
 def told(update: Update) -> dict[str, Any]:
@@ -34,7 +34,7 @@ REPORT = Report(
 
 
 def test_without_a_terminal_a_few_lines_tell_how_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    with Screen() as screen:
+    with WeightsScreen() as screen:
         screen.metrics(told(replace(UPDATE, validation=0.25)))
         for step in range(1, 21):
             screen.metrics(told(replace(UPDATE, step=step, loss=0.01, reward=step / 20, entropy=0.1)))
@@ -52,20 +52,20 @@ def test_without_a_terminal_a_few_lines_tell_how_it_goes(capsys: pytest.CaptureF
 
 
 def test_each_look_at_the_validation_tasks_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with Screen() as screen:
+    with WeightsScreen() as screen:
         for step in range(10):
             screen.metrics(told(Update(step=step, of=1000, loss=0.5, validation=0.1 * step if step % 3 == 0 else None)))
     assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["0/1000", "3/1000", "6/1000", "9/1000"]
 
 
 def test_what_is_unknown_is_not_shown_and_what_is_no_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with Screen() as screen:
+    with WeightsScreen() as screen:
         screen.metrics(told(Update(step=1, of=2, entropy=0.1, broken=("loss",))))
     assert capsys.readouterr().err == "1/2 updates  entropy 0.100  no number: loss\n"
 
 
 def test_nothing_is_shown_to_those_who_asked_for_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with Screen(quiet=True) as screen:
+    with WeightsScreen(quiet=True) as screen:
         screen.metrics(told(replace(UPDATE, loss=0.5, validation=0.1)))
         screen.trained(REPORT)
         screen.examined(4, 4)
@@ -77,7 +77,7 @@ def test_a_terminal_shows_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    with Screen() as screen:
+    with WeightsScreen() as screen:
         screen.metrics(told(replace(UPDATE, step=5, reward=0.5)))
     assert "━" in (err := capsys.readouterr().err)
     assert "5/20" in err

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from journeyman.errors import ModelError
+from journeyman.core.errors import ModelError
 from journeyman.io.retry import RetryPolicy
 from journeyman.models import load
-from journeyman.models.base import Message, Model, Request
-from journeyman.models.limit import Limited
+from journeyman.models.base import Model, ModelRequest, PromptMessage
 from journeyman.models.openai import OpenAI
-from journeyman.models.recorded import Recorded
+from journeyman.models.rate_limit import Limited
+from journeyman.models.recorded import RecordedModel
 from journeyman.models.scripted import Scripted
 from tests.support.llm_server import Answer, LLMServer, completion, error, serving
 
@@ -27,7 +27,7 @@ def answer_to(question: str) -> str:
 
 
 def scripted(folder: Path, url: str) -> Model:
-    def say(request: Request) -> str | Exception:
+    def say(request: ModelRequest) -> str | Exception:
         asked = request.messages[-1].content
         return answer_to(asked) if asked in KNOWN else ModelError("not in the script")
 
@@ -37,7 +37,7 @@ def scripted(folder: Path, url: str) -> Model:
 def recorded(folder: Path, url: str) -> Model:
     rows = [json.dumps({"question": question, "output": answer_to(question)}) for question in KNOWN]
     (folder / "outputs.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    return Recorded(str(folder / "outputs.jsonl"))
+    return RecordedModel(str(folder / "outputs.jsonl"))
 
 
 def over_http(folder: Path, url: str) -> Model:
@@ -73,8 +73,8 @@ async def model(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         await made.close()
 
 
-def ask(question: str) -> Request:
-    return Request(messages=(Message("system", "be brief"), Message("user", question)))
+def ask(question: str) -> ModelRequest:
+    return ModelRequest(messages=(PromptMessage("system", "be brief"), PromptMessage("user", question)))
 
 
 async def test_a_question_gets_its_answer(model: Model) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from journeyman.errors import InputError, SandboxError
+from journeyman.core.errors import InputError, SandboxError
 from journeyman.sandbox import load
 from journeyman.sandbox.base import Limits, Program, Sandbox
 from tests.support.code_service import in_thread

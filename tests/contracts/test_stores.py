@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.errors import StoreError
-from journeyman.release import Move, Release, Stage
-from journeyman.score import Reward, Score
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import StoreError
+from journeyman.core.release import Move, Release, Stage
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split
+from journeyman.core.trace import ModelCall, Reasoning, ToolCall, Trace
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
 from journeyman.stores.base import AttemptTotals
-from journeyman.task import Split
-from journeyman.trace import ModelCall, Reasoning, ToolCall, Trace
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)

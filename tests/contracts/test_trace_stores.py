@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import StoreError
-from journeyman.reward import Reward
+from journeyman.core.errors import StoreError
+from journeyman.core.reward import Reward
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from journeyman.stores.traces.base import AUTO, RECORDER, Query, TraceStore
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from tests.support.examples import examples
 from tests.support.trace_stores import KINDS, opened
 

@@ -12,19 +12,19 @@ pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weig
 import torch
 from transformers import TrainerCallback
 
-from journeyman.agents import prompts
-from journeyman.learn.weights.config import METHODS, TrainingConfig
-from journeyman.learn.weights.job import TrainingJob as Job
-from journeyman.learn.weights.rows import CompletionGroup as Group
-from journeyman.learn.weights.rows import LabelledCompletion as Labelled
-from journeyman.learn.weights.rows import Row
-from journeyman.learn.weights.rows import TextOrMessages as Said
-from journeyman.learn.weights.train import loading
-from journeyman.learn.weights.train.base import TrainingSetup as Work
-from journeyman.learn.weights.train.run import _METHODS
-from journeyman.task import Split, Task
+from journeyman.agents import answer
+from journeyman.core.task import Split, Task
+from journeyman.experiments.weights.__main__ import TaskJudge
+from journeyman.optimizers.weights.config import METHODS, TrainingConfig
+from journeyman.optimizers.weights.job import TrainingJob as Job
+from journeyman.optimizers.weights.rows import CompletionGroup as Group
+from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
+from journeyman.optimizers.weights.rows import Row
+from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.train import run
+from journeyman.optimizers.weights.train.base import TrainingSetup as Work
+from journeyman.optimizers.weights.train.run import _METHODS
 from journeyman.tasks import desk
-from journeyman.weights.judging import TaskJudge
 
 pytestmark = pytest.mark.training
 
@@ -61,7 +61,7 @@ class Trained:
             start_adapter=start,
             seed=seed,
         )
-        loaded = loading.load(config)
+        loaded = run.load(config)
         dataset = desk.load("oslo", sizes={Split.TRAIN: 8})
         judge = TaskJudge(dataset.verifier)
         self.watched = Watched()
@@ -77,7 +77,7 @@ class Trained:
             callbacks=[self.watched],
         )
         module, builder = _METHODS[method]
-        trainer = getattr(import_module(f"journeyman.learn.weights.train.{module}"), builder)(work)
+        trainer = getattr(import_module(f"journeyman.optimizers.weights.train.{module}"), builder)(work)
         self.before = weights(work.model)
         trainer.train()
         judge.close()
@@ -87,7 +87,7 @@ class Trained:
 
 
 def put(task: Task) -> Said:
-    return tuple({"role": m.role, "content": m.content} for m in prompts.answer(task, (), "terse"))
+    return tuple({"role": m.role, "content": m.content} for m in answer.answer(task, (), "terse"))
 
 
 def rows(method: str, tasks: Any) -> list[Row]:
@@ -137,7 +137,7 @@ def test_the_same_seed_gives_the_same_adapter_to_the_last_bit(trained: Trained, 
 
 def test_a_training_goes_on_from_an_adapter(trained: Trained, tmp_path: Path) -> None:
     noted = {"base_model": "embedded:small", "method": trained.work.config.method}
-    loading.save_adapter(trained.work.model, trained.work.tokenizer, tmp_path / "adapter", noted)
+    run.save_adapter(trained.work.model, trained.work.tokenizer, tmp_path / "adapter", noted)
     further = Trained(trained.work.config.method, tmp_path, start=str(tmp_path / "adapter"))
     assert all(torch.equal(weight, trained.after[name]) for name, weight in further.before.items())
     assert any(not torch.equal(weight, further.before[name]) for name, weight in further.after.items())

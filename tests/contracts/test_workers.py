@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from journeyman import workers
-from journeyman.errors import InputError, JourneymanError
-from journeyman.workers import Processes, Workers
+from journeyman.core.errors import InputError, JourneymanError
+from journeyman.io import executors
+from journeyman.io.executors import Processes, Workers
 
 
 @pytest.fixture(scope="module", params=["here", "local:2", pytest.param("ray", marks=pytest.mark.service)])
 def pool(request: pytest.FixtureRequest) -> Iterator[Workers]:
     if request.param == "ray":
         pytest.importorskip("ray", reason="needs the extra: pip install 'journeyman[ray]'")
-    with workers.load(request.param) as made:
+    with executors.load(request.param) as made:
         yield made
 
 
@@ -64,4 +64,4 @@ def test_a_worker_that_is_killed_is_one_sentence() -> None:
 @pytest.mark.parametrize("name", ["many", "here:2", "local:0", "local:x"])
 def test_a_name_of_none_is_said_in_one_sentence(name: str) -> None:
     with pytest.raises(InputError, match=name):
-        workers.load(name)
+        executors.load(name)

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from journeyman import app, embed
-from journeyman.examination import Report
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.release import Stage
+from journeyman.core.task import Split
+from journeyman.experiments import wiring
 from journeyman.experiments.agents import AgentEvaluation
+from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator
-from journeyman.gate import BetterOnHeldOut
-from journeyman.models import load
-from journeyman.offline import OfflineTrainer
-from journeyman.playbook import Bullet, Playbook
-from journeyman.release import Stage
+from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
+from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.models import embedders, load
 from journeyman.stores import open_store
-from journeyman.task import Split
 from journeyman.tasks import desk
 from journeyman.tasks.desk.world import SHOPS, rules
-from journeyman.training import TrainingConfig, TrainingResult
 
 pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
 pytestmark = [pytest.mark.service, pytest.mark.training]
@@ -45,12 +45,12 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     return OfflineTrainer(config).train()
 
 
-def examine(playbook: Playbook, against: Playbook | None = None, *, shop: str = "oslo") -> Report:
+def examine(playbook: Playbook, against: Playbook | None = None, *, shop: str = "oslo") -> EvaluationReport:
     evaluation = AgentEvaluation(
         evaluator=HeldOutEvaluator(store=open_store("memory:")),
         model=load("embedded"),
         dataset=desk.load(shop, sizes={Split.HELD_OUT: HELD_OUT}),
-        embedder=embed.load("hashing"),
+        embedder=embedders.load("hashing"),
         gate=BetterOnHeldOut(),
     )
     return asyncio.run(evaluation.evaluate(playbook, against or Playbook(), id="test"))
@@ -78,7 +78,7 @@ def test_what_it_learned_helps_on_tasks_that_it_has_never_seen(learned: Training
 
 
 def test_it_learned_the_shops_own_conventions_and_no_wrong_one_is_shown(learned: TrainingResult) -> None:
-    from journeyman.learn.playbook.curate import usable
+    from journeyman.optimizers.playbook.curator import usable
 
     shown = {bullet.content for bullet in usable(learned.playbook, "oslo")}
     assert shown <= set(rules(SHOPS["oslo"]))
@@ -125,4 +125,4 @@ def test_planted_harmful_bullets_fail_and_the_tasks_they_broke_are_named(learned
 
 
 def test_a_run_on_the_embedded_model_is_stamped_with_a_time_that_does_not_change(learned: TrainingResult) -> None:
-    assert learned.playbook.created_at == app.REPEATABLE
+    assert learned.playbook.created_at == wiring.REPEATABLE

@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra: pip install 'journeyman[weights]'")
 pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: make test builds it")
 
-from journeyman.agents import prompts
-from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.llamacpp import serve
-from journeyman.task import Split
-from journeyman.weights import tasks
+from journeyman.agents import answer
+from journeyman.core.task import Split
+from journeyman.experiments.weights import settings
+from journeyman.optimizers.weights.config import TrainingConfig
+from journeyman.optimizers.weights.llamacpp import serve
 
 pytestmark = pytest.mark.service
 
@@ -54,9 +54,9 @@ def test_what_was_learned_answers_through_the_openai_client(tmp_path: Path) -> N
     files = {file["type"]: Path(file["path"]) for file in exported["files"]}
     assert files["Q4_K_M"].stat().st_size < files["F16"].stat().st_size
 
-    found = tasks.load(TrainingConfig(dataset_name="desk", domain="oslo", num_examples=1, validation=1), held_out=1)
+    found = settings.load(TrainingConfig(dataset_name="desk", domain="oslo", num_examples=1, validation=1), held_out=1)
     (task,) = found.split(Split.VALIDATION)
-    asked = [{"role": message.role, "content": message.content} for message in prompts.answer(task, (), "terse")]
+    asked = [{"role": message.role, "content": message.content} for message in answer.answer(task, (), "terse")]
     with serve(files["F16"]) as served, openai.OpenAI(base_url=served.url, api_key="none") as client:
         reply = client.chat.completions.create(
             model=served.model,

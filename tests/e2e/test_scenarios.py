@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from journeyman import app
 from journeyman.cli import main
-from journeyman.models.base import Request
+from journeyman.experiments import wiring
+from journeyman.experiments.playbook.scenarios import ScenarioConfig, ScenarioTrainer
+from journeyman.models.base import ModelRequest
 from journeyman.models.scripted import Line, Scripted
-from journeyman.scenarios import ScenarioConfig, ScenarioTrainer
 from tests.support.builder import LESSON, Builder, block, over_http
 from tests.support.llm_server import KEY, LLMServer, serving
 
@@ -40,7 +40,7 @@ def write(path: str, *scenarios: dict[str, Any]) -> str:
     return path
 
 
-def pupil(request: Request) -> Line:
+def pupil(request: ModelRequest) -> Line:
     """Prints nonsense until the rule stands in its prompt, and learns it from the check's failure."""
     if request.schema is not None:
         insight = {"verdict": "helpful", "content": RULE, "about": ""}
@@ -78,7 +78,7 @@ def test_a_failure_that_a_check_found_becomes_a_lesson_and_the_next_scenario_suc
     lesson = json.dumps({"insights": [{"verdict": "helpful", "content": RULE, "about": ""}], "shown": []})
     nothing = json.dumps({"insights": [], "shown": []})
     script = Scripted(block("main.py", "print('none')\n"), lesson, block("main.py", "print(4)\n"), nothing)
-    monkeypatch.setattr(app, "connect", lambda *_, **__: script)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: script)
     write("s.yaml", summing(1), summing(2))
     result = ScenarioTrainer(config(input_path="s.yaml")).train()
     assert result.finished
@@ -104,7 +104,7 @@ def test_what_is_only_read_is_marked_and_never_counts_as_verified(monkeypatch: p
     text = summing(4, name="Words 4", task_type="TEXT_GENERATION", requirements=["names the sum"], checks=[])
     unchecked = summing(6, checks=[])
     monkeypatch.setattr(
-        app,
+        wiring,
         "connect",
         lambda *_, **__: Scripted(lambda r: pupil(r) if r.schema else block("main.py", "# names the sum of 6\n")),
     )
@@ -125,13 +125,13 @@ class Stop(BaseException):
 def test_an_interrupted_run_has_lost_nothing_and_goes_on_in_the_same_file(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def interrupted(request: Request) -> Line:
+    def interrupted(request: ModelRequest) -> Line:
         asked.append(request.task_id)
         if request.task_id == "Sum 3" and asked.count("Sum 3") == 1:
             raise Stop
         return pupil(request)
 
-    monkeypatch.setattr(app, "connect", lambda *_, **__: Scripted(interrupted))
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Scripted(interrupted))
     write("s.yaml", *(summing(number) for number in range(1, 6)))
     trainer = ScenarioTrainer(config(input_path="s.yaml"))
     run = trainer.begin()
@@ -151,10 +151,10 @@ def test_an_interrupted_run_has_lost_nothing_and_goes_on_in_the_same_file(monkey
 def test_a_run_is_not_gone_on_with_when_its_checks_have_changed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(request: Request) -> Line:
+    def stopped(request: ModelRequest) -> Line:
         raise Stop
 
-    monkeypatch.setattr(app, "connect", lambda *_, **__: Scripted(stopped))
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Scripted(stopped))
     write("s.yaml", summing(1))
     trainer = ScenarioTrainer(config(input_path="s.yaml"))
     run = trainer.begin()
@@ -167,7 +167,7 @@ def test_a_run_is_not_gone_on_with_when_its_checks_have_changed(
 
 
 def test_a_playbook_passes_the_gate_on_scenarios_that_it_was_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "connect", lambda *_, **__: Scripted(pupil))
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Scripted(pupil))
     write("s.yaml", summing(1), summing(2))
     write("h.yaml", *(summing(number) for number in range(10, 18)))
     trainer = ScenarioTrainer(config(input_path="s.yaml", held_out_path="h.yaml", evaluate=True, least_tasks=8))
@@ -205,7 +205,7 @@ def test_the_five_examples_over_http_with_a_model_that_learns(server: LLMServer,
 
 
 def test_with_repairs_every_example_succeeds_and_the_lesson_saves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "connect", lambda *_, **__: Builder())
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Builder())
     ScenarioTrainer(config(rounds=3)).train()
     found = results()
     assert [row["success"] for row in found["results"]] == [True] * 5

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.test_process import served, stopped
+from tests.serving.gateway.test_process import served, stopped
 from tests.support.upstream import Asked, Reply, Upstream, events, upstream
 
 pytestmark = pytest.mark.service

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from journeyman.embed import load as embedder
-from journeyman.errors import ModelBusy, ModelError, ModelRefused
-from journeyman.examination import Report
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.playbook import Batch, Bullet, MoveTo, Playbook, Vote
+from journeyman.core.release import Stage
+from journeyman.core.task import Split
 from journeyman.experiments.agents import AgentEvaluation, candidate_of
+from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator, held_out_id
 from journeyman.experiments.run import Run
-from journeyman.gate import BetterOnHeldOut
-from journeyman.playbook import Batch, Bullet, MoveTo, Playbook, Vote
-from journeyman.release import Stage
+from journeyman.models.embedders import load as embedder
 from journeyman.stores import Store, open_store
-from journeyman.task import Split
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Dataset
 from tests.support.pupil import RULE, Pupil, sums
@@ -31,7 +31,9 @@ def examination(pupil: Pupil, store: Store, **more: Any) -> AgentEvaluation:
     return AgentEvaluation(model=pupil, evaluator=HeldOutEvaluator(store=store), **{**tools, **more})
 
 
-def sat(playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any) -> Report:
+def sat(
+    playbook: Playbook, against: Playbook, pupil: Pupil | None = None, store: Store | None = None, **more: Any
+) -> EvaluationReport:
     exam = examination(pupil or Pupil(), store or open_store("memory:"), **more)
     return asyncio.run(exam.evaluate(playbook, against, id="run-1"))
 

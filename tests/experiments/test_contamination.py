@@ -7,28 +7,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from journeyman.embed.hashing import HashingEmbedder
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.release import Stage
+from journeyman.core.task import Split, Task, fingerprint
 from journeyman.experiments.evaluator import HeldOutEvaluator
-from journeyman.gate import BetterOnHeldOut
-from journeyman.learn.router import outcomes
-from journeyman.learn.weights.rows import LabelledCompletion
+from journeyman.experiments.planner import artifact as planners
+from journeyman.experiments.planner.environment import Replay
+from journeyman.experiments.planner.training import Contender, PlanExamination, ReinforceConfig, Reinforcement
+from journeyman.experiments.router import training
+from journeyman.experiments.router.training import Places, RouterConfig
+from journeyman.experiments.weights.settings import learnable
+from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.router import artifact, outcomes, sources
 from journeyman.optimizers.splits import parts
-from journeyman.planning import policies as planners
-from journeyman.planning.arenas import Replay
-from journeyman.planning.examining import Contender, PlanExamination
-from journeyman.planning.reinforcing import ReinforceConfig, Reinforcement
-from journeyman.release import Stage
-from journeyman.routing import policies, reading, training
-from journeyman.routing.training import Places, RouterConfig
+from journeyman.optimizers.weights.adapters import read_trained_on, write_trained_on
+from journeyman.optimizers.weights.rows import LabelledCompletion
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.task import Split, Task, fingerprint
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Dataset
-from journeyman.weights.keeping import read_trained_on, write_trained_on
-from journeyman.weights.tasks import learnable
 from tests.support.planners import bakery, opened, written
 from tests.support.planners import outcomes as letters
 from tests.support.routing import write
@@ -36,8 +35,8 @@ from tests.support.routing import write
 EMBEDDER = HashingEmbedder(32)
 
 
-def routed(folder: Path, **settings: Any) -> tuple[training.Trained, Table, Store]:
-    table = outcomes.table(reading.rows_of_files([write(folder / "rows.jsonl", 120)]))
+def routed(folder: Path, **settings: Any) -> tuple[training.TrainedRouter, Table, Store]:
+    table = outcomes.table(sources.rows_of_files([write(folder / "rows.jsonl", 120)]))
     store = open_store("memory:")
     places = Places(folder=folder / "router", store=store, artifacts=Artifacts(folder / "artifacts"))
     return training.train(table, EMBEDDER, RouterConfig(**settings), places), table, store
@@ -47,7 +46,7 @@ def test_a_router_says_what_it_learned_from_and_is_not_examined_on_it(tmp_path: 
     trained, table, store = routed(tmp_path)
     split = parts(table, held_out=0.2, validation=0.15, least=30)
     known = {fingerprint(table.requests[row]) for row in (*split.train, *split.validation)}
-    policy, _ = policies.read(tmp_path / "router")
+    policy, _ = artifact.read(tmp_path / "router")
     assert policy.trained_on == trained.policy.trained_on == known
     assert policy.id == trained.policy.id
 

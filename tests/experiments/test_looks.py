@@ -10,13 +10,13 @@ import pytest
 from benchmarks.bench_looks import KINDS, passing
 from journeyman import stats
 from journeyman.cli import main
-from journeyman.errors import InputError
-from journeyman.evaluation import Result
-from journeyman.examination import Report, compare
+from journeyman.core.errors import InputError
+from journeyman.core.evaluation import Result
+from journeyman.core.task import Split, Task, fingerprint, fingerprints, packed, unpacked
+from journeyman.experiments.compare import EvaluationReport, compare
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import blocking
 from journeyman.stores import Store, open_store
-from journeyman.task import Split, Task, fingerprint, fingerprints, packed, unpacked
 
 TASKS = [Task(id=str(n), question=f"question {n}", split=Split.HELD_OUT) for n in range(40)]
 SUBJECT = Subject(
@@ -32,14 +32,16 @@ def test_what_is_no_better_passes_in_one_of_twenty_worlds_at_most(kind: str, mon
     assert passing(kind, worlds=20, repeats=40, seed=3) <= 1
 
 
-def looked(store: Store, subject: Subject = SUBJECT, *, id: str = "run", **more: Any) -> Report:
-    def measure(look: Look) -> Report:
+def looked(store: Store, subject: Subject = SUBJECT, *, id: str = "run", **more: Any) -> EvaluationReport:
+    def measure(look: Look) -> EvaluationReport:
         before = [Result(task_id=task.id, score=0.0) for task in look.tasks]
         found = compare(before, [Result(task_id=task.id, score=1.0) for task in look.tasks], looks=look.before)
         return replace(found, evaluation=look.at(found.evaluation))
 
     evaluator = HeldOutEvaluator(store=store)
-    found: Report = blocking(evaluator.evaluate(subject, measure, id=id, records=lambda found: [("old", found)], **more))
+    found: EvaluationReport = blocking(
+        evaluator.evaluate(subject, measure, id=id, records=lambda found: [("old", found)], **more)
+    )
     return found
 
 
@@ -72,11 +74,11 @@ def test_what_is_not_known_to_be_deterministic_looks_anew_each_time() -> None:
 def test_a_run_that_is_gone_on_with_takes_its_kept_evaluation_and_another_run_does_not() -> None:
     store, chance = open_store("memory:"), replace(SUBJECT, deterministic=False)
     first = looked(store, chance)
-    again = looked(store, chance, restore=Report.restored)
+    again = looked(store, chance, restore=EvaluationReport.restored)
     assert again.json() == first.json()
     assert (again.evaluation.pairs, again.decision) == (first.evaluation.pairs, first.decision)
-    assert looked(store, chance, id="run-2", restore=Report.restored).evaluation.looks == 1
-    assert looked(store, replace(chance, settings={}), restore=Report.restored).evaluation.looks == 2
+    assert looked(store, chance, id="run-2", restore=EvaluationReport.restored).evaluation.looks == 1
+    assert looked(store, replace(chance, settings={}), restore=EvaluationReport.restored).evaluation.looks == 2
 
 
 def test_held_out_tasks_that_were_trained_on_are_left_out_and_all_of_them_are_refused() -> None:

@@ -4,20 +4,20 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.evaluation import Result
-from journeyman.examination import Report, compare
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.evaluation import Result
+from journeyman.core.release import Stage
+from journeyman.experiments.compare import EvaluationReport, compare
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
-from journeyman.release import Stage
 from journeyman.stores import RunState, Store, open_store
 
 OLD, NEW = (Candidate(kind=Kind.PLAYBOOK, body=body) for body in ("old", "new"))
 SHADOW = ReleasePolicy()
 
 
-def verdict(gain: int) -> Report:
+def verdict(gain: int) -> EvaluationReport:
     baseline = [Result(task_id=f"t{n}", score=0.0) for n in range(40)]
     return compare(baseline, [Result(task_id=f"t{n}", score=float(n < gain)) for n in range(40)])
 

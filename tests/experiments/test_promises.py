@@ -10,13 +10,13 @@ from click.testing import CliRunner, Result
 
 from journeyman import OfflineTrainer
 from journeyman.cli import root
-from journeyman.errors import InputError
-from journeyman.learn.playbook import files
-from journeyman.learn.playbook.journal import replay
-from journeyman.playbook import Bullet, Playbook
-from journeyman.release import Stage
+from journeyman.core.errors import InputError
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.release import Stage
+from journeyman.core.task import Split, fingerprint
+from journeyman.optimizers.playbook import files
+from journeyman.optimizers.playbook.journal import replay
 from journeyman.stores import open_store
-from journeyman.task import Split, fingerprint
 from tests.support.offline import config, everywhere, train
 from tests.support.pupil import RULE, Pupil, question, write_sums
 

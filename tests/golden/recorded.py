@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from journeyman.capture import finetuning, jsonl
-from journeyman.capture.base import Recorded
-from journeyman.capture.exchanges.base import Dialect, Exchange
-from journeyman.capture.exchanges.join import Joiner
-from journeyman.capture.files.reading import read
-from journeyman.errors import TraceError
-from journeyman.trace import Trace
+from journeyman.core.errors import TraceError
+from journeyman.core.trace import Trace
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers import finetuning, jsonl
+from journeyman.tracing.importers.reading import read
+from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.base import Dialect, Exchange
 
 _DIALECTS = {
     "/chat/completions": Dialect.CHAT,
@@ -29,7 +29,7 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 def of_file(path: Path, name: str) -> Iterator[str]:
     """Every trace and problem of a file, a line each, and the fine-tuning lines of each trace below it."""
     for found in read(path):
-        if isinstance(found, Recorded):
+        if isinstance(found, RecordedTrace):
             where = found.where.replace(str(path), name)
             told = {"reward": found.reward, "goal": found.goal, "name": found.name, "where": where, "format": found.format}
             yield json.dumps(told, sort_keys=True, default=str)

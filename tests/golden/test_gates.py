@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.evaluation import Evaluation, Pair
-from journeyman.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
+from journeyman.core.evaluation import Evaluation, Pair
+from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
 from journeyman.stores import MEMORY, open_store
 
 LOOKS = range(6)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.io.atomic import atomic_write, commit, temporary_file, write_text
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.io import jsonl
 from journeyman.io.jsonl import iter_jsonl, json_object
 

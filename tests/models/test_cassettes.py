@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.io.retry import RetryPolicy
-from journeyman.models.base import Message, Request
-from journeyman.models.limit import Limited, Usage
+from journeyman.models.base import ModelRequest, PromptMessage
 from journeyman.models.openai import OpenAI
+from journeyman.models.rate_limit import Limited, ModelUsage
 from tests.support.llm_server import Answer, LLMServer
 
 HERE = Path(__file__).parent.parent / "data" / "llm-http-cassettes"
-ASK = Request(messages=(Message("user", "hi"),))
+ASK = ModelRequest(messages=(PromptMessage("user", "hi"),))
 
 
 def exchanges(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -40,7 +40,7 @@ def said(body: dict[str, Any]) -> str | None:
     return text if text or message.get("tool_calls") or message.get("function_call") else None
 
 
-async def replay(rows: Iterable[dict[str, Any]], server: LLMServer) -> tuple[int, int, Usage]:
+async def replay(rows: Iterable[dict[str, Any]], server: LLMServer) -> tuple[int, int, ModelUsage]:
     """How many answers were read and how many were errors, and the usage; asserts what each must be."""
     model = Limited(OpenAI("m", base_url=server.url, max_retries=0, timeout=10.0), patience=RetryPolicy(retries=0))
     read = errors = 0

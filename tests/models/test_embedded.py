@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from journeyman.agents import prompts
-from journeyman.errors import MissingExtra, ModelRefused
+from journeyman.agents import answer
+from journeyman.core.errors import MissingExtra, ModelRefused
+from journeyman.core.playbook import Bullet
+from journeyman.core.task import Split
 from journeyman.models import load
-from journeyman.models.base import Message, Model, Reply, Request
-from journeyman.playbook import Bullet
-from journeyman.task import Split
+from journeyman.models.base import Model, ModelRequest, PromptMessage, Reply
 from journeyman.tasks import desk
-from journeyman.tasks.desk.verify import faults
-from journeyman.tasks.desk.world import SHOPS, rules
+from journeyman.tasks.desk.world import SHOPS, faults, rules
 
 pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
 
@@ -31,13 +30,13 @@ def model(request: pytest.FixtureRequest) -> Model:
     return load(f"embedded:{request.param}")
 
 
-def requests(told: bool, number: int = 12) -> list[Request]:
+def requests(told: bool, number: int = 12) -> list[ModelRequest]:
     bullets = [Bullet(id=f"b-{n}", content=rule) for n, rule in enumerate(rules(SHOPS["oslo"]))] if told else []
     tasks = desk.load("oslo", sizes={Split.HELD_OUT: number}).tasks
-    return [Request(messages=prompts.answer(task, bullets, "terse"), task_id=task.id) for task in tasks]
+    return [ModelRequest(messages=answer.answer(task, bullets, "terse"), task_id=task.id) for task in tasks]
 
 
-async def ask(model: Model, asked: list[Request]) -> list[Reply]:
+async def ask(model: Model, asked: list[ModelRequest]) -> list[Reply]:
     return list(await asyncio.gather(*(model.complete(request) for request in asked)))
 
 
@@ -65,14 +64,14 @@ async def test_it_counts_tokens_costs_nothing_and_says_why_it_stopped(model: Mod
 
 
 async def test_max_tokens_cuts_the_reply_off_and_says_so(model: Model) -> None:
-    request = Request(messages=requests(told=False, number=1)[0].messages, max_tokens=4)
+    request = ModelRequest(messages=requests(told=False, number=1)[0].messages, max_tokens=4)
     reply = await model.complete(request)
     assert (reply.output_tokens, reply.finish) == (4, "length")
 
 
 async def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(model: Model) -> None:
     messages = requests(told=False, number=1)[0].messages
-    hot = [Request(messages=messages, temperature=1.5, seed=seed) for seed in range(-3, 3)]
+    hot = [ModelRequest(messages=messages, temperature=1.5, seed=seed) for seed in range(-3, 3)]
     together = [reply.text for reply in await ask(model, hot)]
     assert len(set(together)) > 1
     assert (await model.complete(hot[3])).text == together[3]
@@ -81,7 +80,7 @@ async def test_sampling_depends_on_the_seed_and_not_on_the_neighbours(model: Mod
 async def test_what_nobody_waits_for_any_more_is_not_decoded(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
 
-    def decode(group: Sequence[Request]) -> list[Reply]:
+    def decode(group: Sequence[ModelRequest]) -> list[Reply]:
         begun.append(len(group))
         time.sleep(0.05)
         return [Reply(text="", model="")] * len(group)
@@ -98,12 +97,12 @@ async def test_what_nobody_waits_for_any_more_is_not_decoded(model: Model, monke
 
 
 async def test_text_from_outside_its_world_is_answered_and_not_an_error(model: Model) -> None:
-    reply = await model.complete(Request(messages=(Message("user", "Où est la bibliothèque? 图书馆在哪里 \x00"),)))
+    reply = await model.complete(ModelRequest(messages=(PromptMessage("user", "Où est la bibliothèque? 图书馆在哪里 \x00"),)))
     assert reply.finish in ("stop", "length")
 
 
 async def test_a_prompt_longer_than_its_memory_is_cut_and_answered(model: Model) -> None:
-    reply = await model.complete(Request(messages=(Message("user", "three blue mugs " * 2000),)))
+    reply = await model.complete(ModelRequest(messages=(PromptMessage("user", "three blue mugs " * 2000),)))
     assert reply.input_tokens is not None
     assert reply.input_tokens <= 1024
 
@@ -131,5 +130,7 @@ def test_without_torch_one_sentence_says_which_extra_to_install() -> None:
 
 
 def test_torch_is_not_loaded_before_the_model_is() -> None:
-    code = "import sys, journeyman.models, journeyman.offline, journeyman.cli; print('torch' in sys.modules)"
+    code = (
+        "import sys, journeyman.models, journeyman.experiments.playbook.training, journeyman.cli; print('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import ModelBusy, ModelError
+from journeyman.core.errors import ModelBusy, ModelError
 from journeyman.io.retry import RetryPolicy
-from journeyman.models.base import Message, Reply, Request
-from journeyman.models.limit import Limited, Usage, connect
+from journeyman.models.base import ModelRequest, PromptMessage, Reply
 from journeyman.models.openai import OpenAI
+from journeyman.models.rate_limit import Limited, ModelUsage, connect
 from journeyman.models.scripted import Scripted
 from tests.support.llm_server import LLMServer, completion, error
 
-HI = Request(messages=(Message("user", "hi"),))
+HI = ModelRequest(messages=(PromptMessage("user", "hi"),))
 
 
 class Crowd:
@@ -28,7 +28,7 @@ class Crowd:
         self.say, self.calls, self.together, self.most = say, 0, 0, 0
         self.order: list[str] = []
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         self.calls += 1
         number = self.calls
         self.order.append(request.task_id)
@@ -72,7 +72,7 @@ async def test_calls_start_in_the_order_they_were_made() -> None:
     crowd = Crowd()
     limited = patient(crowd, [], 2)
     names = [str(number) for number in range(20)]
-    await asyncio.gather(*(limited.complete(Request(messages=HI.messages, task_id=name)) for name in names))
+    await asyncio.gather(*(limited.complete(ModelRequest(messages=HI.messages, task_id=name)) for name in names))
     assert crowd.order == names
 
 
@@ -122,7 +122,7 @@ async def test_patience_ends() -> None:
     with pytest.raises(ModelBusy):
         await limited.complete(HI)
     assert len(slept) == 3
-    assert limited.usage == Usage(busy=4, failed=1)
+    assert limited.usage == ModelUsage(busy=4, failed=1)
 
 
 async def test_other_errors_are_not_tried_again() -> None:
@@ -131,7 +131,7 @@ async def test_other_errors_are_not_tried_again() -> None:
     with pytest.raises(ModelError):
         await limited.complete(HI)
     assert len(scripted.requests) == 1
-    assert limited.usage == Usage(failed=1)
+    assert limited.usage == ModelUsage(failed=1)
 
 
 async def test_one_burst_of_refusals_halves_once_and_calm_grows_back_by_one() -> None:
@@ -177,10 +177,10 @@ async def test_known_costs_are_summed_and_unknown_ones_counted() -> None:
     limited = patient(Scripted(priced, priced, "no counts"), [])
     for _ in range(3):
         await limited.complete(HI)
-    assert limited.usage == Usage(calls=3, input_tokens=20, output_tokens=4, uncounted=1, cost=0.5, unpriced=1)
+    assert limited.usage == ModelUsage(calls=3, input_tokens=20, output_tokens=4, uncounted=1, cost=0.5, unpriced=1)
     before = limited.usage
-    assert limited.usage - before == Usage()
-    assert before + Usage(calls=1) - before == Usage(calls=1)
+    assert limited.usage - before == ModelUsage()
+    assert before + ModelUsage(calls=1) - before == ModelUsage(calls=1)
 
 
 @given(

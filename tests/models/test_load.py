@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import MissingExtra, ModelError, ModelRefused
+from journeyman.core.errors import MissingExtra, ModelError, ModelRefused
 from journeyman.models import ModelName, load, parse
-from journeyman.models.base import Message, Request
+from journeyman.models.base import ModelRequest, PromptMessage
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_any_text_is_a_name_or_a_clear_error(name: str) -> None:
 
 async def test_a_client_is_loaded_by_name_with_its_options() -> None:
     model = load("scripted:42", latency=0.0)
-    assert (await model.complete(Request(messages=(Message("user", "?"),)))).text == "42"
+    assert (await model.complete(ModelRequest(messages=(PromptMessage("user", "?"),)))).text == "42"
     assert load("openai:m@http://localhost:1/v1", timeout=3.0).name == "openai:m@http://localhost:1/v1"
     assert load("ollama:qwen3:4b").name == "ollama:qwen3:4b"
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.models import HOME, load
-from journeyman.models.base import Message, Reply, Request
+from journeyman.models.base import ModelRequest, PromptMessage, Reply
 from journeyman.models.openai import Ollama, OpenAI
 from tests.support.llm_server import KEY, Answer, LLMServer, completion, error
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
 
-def ask(text: str = "hi", **more: Any) -> Request:
-    return Request(messages=(Message("system", "be brief"), Message("user", text)), **more)
+def ask(text: str = "hi", **more: Any) -> ModelRequest:
+    return ModelRequest(messages=(PromptMessage("system", "be brief"), PromptMessage("user", text)), **more)
 
 
-async def once(server: LLMServer, request: Request | None = None, **options: Any) -> Reply:
+async def once(server: LLMServer, request: ModelRequest | None = None, **options: Any) -> Reply:
     settings: dict[str, Any] = {"max_retries": 0, "timeout": 5.0, "api_key": KEY, **options}
     model = OpenAI("test-model", base_url=server.url, **settings)
     try:

@@ -7,7 +7,7 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.models.prices import cost
+from journeyman.models.pricing import cost
 
 MODELS = [
     ("openai", "gpt-4o-mini"),

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError, ModelError
+from journeyman.core.errors import InputError, ModelError
 from journeyman.models import load
-from journeyman.models.base import Message, Request
-from journeyman.models.recorded import Recorded
+from journeyman.models.base import ModelRequest, PromptMessage
+from journeyman.models.recorded import RecordedModel
 from tests.support.examples import examples
 
 DATA = Path(__file__).parent.parent / "data"
@@ -18,8 +18,8 @@ SOLUTIONS = DATA / "gsm8k" / "example_model_solutions.jsonl"
 ROBE = "A robe takes 2 bolts of blue fiber and half that much white fiber. How many bolts in total does it take?"
 
 
-def ask(text: str) -> Request:
-    return Request(messages=(Message("system", "solve it"), Message("user", text)))
+def ask(text: str) -> ModelRequest:
+    return ModelRequest(messages=(PromptMessage("system", "solve it"), PromptMessage("user", text)))
 
 
 def write(path: Path, *rows: object) -> Path:
@@ -36,31 +36,31 @@ async def test_openais_solutions_are_replayed_by_column() -> None:
 
 
 async def test_outputs_by_row_number_find_their_questions_next_door() -> None:
-    reply = await Recorded(str(DATA / "zeroeval" / "gpt-4o-mini.jsonl")).complete(ask(ROBE))
+    reply = await RecordedModel(str(DATA / "zeroeval" / "gpt-4o-mini.jsonl")).complete(ask(ROBE))
     assert '"answer": "3"' in reply.text
 
 
 async def test_the_file_of_questions_can_be_named(tmp_path: Path) -> None:
     outputs = write(tmp_path / "o.jsonl", {"i": 1, "output": "second"})
     questions = write(tmp_path / "q.jsonl", {"question": "one?"}, {"question": "two?"})
-    assert (await Recorded(f"{outputs}#{questions}").complete(ask("two?"))).text == "second"
+    assert (await RecordedModel(f"{outputs}#{questions}").complete(ask("two?"))).text == "second"
 
 
 async def test_anybodys_own_outputs_are_replayed_gzipped_or_not(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "o.jsonl.gz", "wt", encoding="utf-8") as out:
         out.write(json.dumps({"question": "two and\n two?", "output": "4"}) + "\n\n")
-    assert (await Recorded(str(tmp_path / "o.jsonl.gz")).complete(ask("two  and two?"))).text == "4"
+    assert (await RecordedModel(str(tmp_path / "o.jsonl.gz")).complete(ask("two  and two?"))).text == "4"
 
 
 async def test_the_question_is_found_inside_a_prompt_and_the_longest_one_wins(tmp_path: Path) -> None:
     rows = [{"question": q, "output": q.upper()} for q in ("how many?", "of ten, how many?", "else")]
-    model = Recorded(str(write(tmp_path / "o.jsonl", *rows)))
+    model = RecordedModel(str(write(tmp_path / "o.jsonl", *rows)))
     assert (await model.complete(ask("Use the rules.\n\nof ten,\n how many?\nThink."))).text == "OF TEN, HOW MANY?"
     assert (await model.complete(ask("how many?"))).text == "HOW MANY?"
 
 
 async def test_an_unknown_question_is_an_error_that_quotes_it(tmp_path: Path) -> None:
-    model = Recorded(str(write(tmp_path / "o.jsonl", {"question": "a?", "output": "b"})))
+    model = RecordedModel(str(write(tmp_path / "o.jsonl", {"question": "a?", "output": "b"})))
     with pytest.raises(ModelError, match="holds no answer to 'Which way"):
         await model.complete(ask("Which way is north?"))
 
@@ -82,27 +82,27 @@ def test_a_file_that_cannot_be_used_says_where_and_why(tmp_path: Path, text: str
     path = tmp_path / "o.jsonl"
     path.write_text(text)
     with pytest.raises(InputError, match=says):
-        Recorded(str(path))
+        RecordedModel(str(path))
 
 
 def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "o.jsonl", {"question": "a", "output": "b"}, {"question": "c"}, {"output": "d"})
     with pytest.raises(InputError, match=r"o\.jsonl:2: no text under 'output'; .*o\.jsonl:3: no question"):
-        Recorded(str(path))
+        RecordedModel(str(path))
 
 
 def test_a_column_or_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no column '900b'; write one of #6b_finetuning"):
-        Recorded(f"{SOLUTIONS}#900b")
+        RecordedModel(f"{SOLUTIONS}#900b")
     with pytest.raises(InputError, match=r"nowhere\.jsonl is not there"):
-        Recorded(str(tmp_path / "nowhere.jsonl"))
+        RecordedModel(str(tmp_path / "nowhere.jsonl"))
 
 
 def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(SOLUTIONS.read_bytes())
     (tmp_path / "cut.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match="could not be read"):
-        Recorded(str(tmp_path / "cut.jsonl.gz") + "#6b_finetuning")
+        RecordedModel(str(tmp_path / "cut.jsonl.gz") + "#6b_finetuning")
 
 
 @examples(one_fixture=True)
@@ -110,7 +110,7 @@ def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
 async def test_every_question_gets_its_own_output_back(tmp_path: Path, outputs: dict[str, str]) -> None:
     distinct = {" ".join(question.split()): (question, output) for question, output in outputs.items()}
     rows = [{"question": question, "output": output} for question, output in distinct.values()]
-    model = Recorded(str(write(tmp_path / "o.jsonl", *rows)))
+    model = RecordedModel(str(write(tmp_path / "o.jsonl", *rows)))
     for question, output in distinct.values():
         assert (await model.complete(ask(question))).text == output
 
@@ -122,9 +122,9 @@ async def test_the_published_solutions_are_replayed_whole() -> None:
     files = sorted((Path(data) / "zeroeval-gsm8k-outputs").glob("*.jsonl.gz"))
     assert len(files) == 14
     for file in files:
-        assert len(Recorded(str(file)).questions) == 1319
+        assert len(RecordedModel(str(file)).questions) == 1319
     source = Path(data) / "gsm8k" / "example_model_solutions.jsonl.gz"
-    model = Recorded(f"{source}#175b_verification")
+    model = RecordedModel(f"{source}#175b_verification")
     with gzip.open(source, "rt", encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             reply = await model.complete(ask(f"Solve this.\n\n{row['question']}\n\nEnd with the number."))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.models.base import Dialect, Message, Reply, Request
-from journeyman.models.remembered import Remembered
+from journeyman.models.base import Dialect, ModelRequest, PromptMessage, Reply
+from journeyman.models.recorded import CachedModel
 
 
 class Counts:
@@ -19,7 +19,7 @@ class Counts:
         self.deterministic = deterministic
         self.asked = 0
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         self.asked += 1
         number = self.asked
         await asyncio.sleep(0)
@@ -29,11 +29,11 @@ class Counts:
         pass
 
 
-def ask(text: str, temperature: float | None = None, seed: int | None = None) -> Request:
-    return Request(messages=(Message("user", text),), temperature=temperature, seed=seed)
+def ask(text: str, temperature: float | None = None, seed: int | None = None) -> ModelRequest:
+    return ModelRequest(messages=(PromptMessage("user", text),), temperature=temperature, seed=seed)
 
 
-def replies(model: Remembered, *requests: Request) -> list[str]:
+def replies(model: CachedModel, *requests: ModelRequest) -> list[str]:
     async def all_of_them() -> list[Reply]:
         return list(await asyncio.gather(*(model.complete(request) for request in requests)))
 
@@ -42,23 +42,23 @@ def replies(model: Remembered, *requests: Request) -> list[str]:
 
 def test_the_same_question_is_asked_once_also_by_several_at_once_and_by_the_next_process(tmp_path: Path) -> None:
     model = Counts()
-    kept = Remembered(model, tmp_path / "replies.jsonl")
+    kept = CachedModel(model, tmp_path / "replies.jsonl")
     assert replies(kept, ask("a"), ask("a"), ask("b")) == ["a 1", "a 1", "b 2"]
-    again = Remembered(model, tmp_path / "replies.jsonl")
+    again = CachedModel(model, tmp_path / "replies.jsonl")
     assert replies(again, ask("a"), ask("b")) == ["a 1", "b 2"]
     assert model.asked == 2
     assert again.asked == 0
 
 
 def test_what_a_reply_took_is_kept_with_it_and_what_was_not_counted_stays_unknown(tmp_path: Path) -> None:
-    replies(Remembered(Counts(), tmp_path / "r.jsonl"), ask("a"))
-    reply = asyncio.run(Remembered(Counts(), tmp_path / "r.jsonl").complete(ask("a")))
+    replies(CachedModel(Counts(), tmp_path / "r.jsonl"), ask("a"))
+    reply = asyncio.run(CachedModel(Counts(), tmp_path / "r.jsonl").complete(ask("a")))
     assert (reply.input_tokens, reply.output_tokens, reply.seconds) == (3, None, 0.5)
 
 
 @pytest.mark.parametrize("model", [Counts(deterministic=False), Counts()], ids=["not deterministic", "sampled without a seed"])
 def test_what_could_be_another_reply_next_time_is_not_kept(model: Counts, tmp_path: Path) -> None:
-    kept = Remembered(model, tmp_path / "r.jsonl")
+    kept = CachedModel(model, tmp_path / "r.jsonl")
     request = ask("a", temperature=1.0 if model.deterministic else None)
     assert replies(kept, request) + replies(kept, request) == ["a 1", "a 2"]
     assert not (tmp_path / "r.jsonl").exists()
@@ -66,9 +66,9 @@ def test_what_could_be_another_reply_next_time_is_not_kept(model: Counts, tmp_pa
 
 def test_a_broken_line_costs_that_reply_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "r.jsonl"
-    replies(Remembered(Counts(), file), ask("a"), ask("b"))
+    replies(CachedModel(Counts(), file), ask("a"), ask("b"))
     first, second = file.read_text().splitlines()
     file.write_text(f"{first}\n{second[:20]}\n")
     model = Counts()
-    assert replies(Remembered(model, file), ask("a"), ask("b")) == ["a 1", "b 1"]
+    assert replies(CachedModel(model, file), ask("a"), ask("b")) == ["a 1", "b 1"]
     assert "1 of 2" in caplog.text

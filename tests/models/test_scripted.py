@@ -1,12 +1,12 @@
 import pytest
 
-from journeyman.errors import ModelBusy, ModelError
-from journeyman.models.base import Message, Reply, Request
+from journeyman.core.errors import ModelBusy, ModelError
+from journeyman.models.base import ModelRequest, PromptMessage, Reply
 from journeyman.models.scripted import Always, Scripted
 
 
-def ask(text: str) -> Request:
-    return Request(messages=(Message("user", text),))
+def ask(text: str) -> ModelRequest:
+    return ModelRequest(messages=(PromptMessage("user", text),))
 
 
 async def test_it_says_its_lines_in_order_and_remembers_what_it_was_asked() -> None:

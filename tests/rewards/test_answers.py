@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
+from journeyman.core.task import Task
 from journeyman.rewards.answers import AnswerReward, chosen, load, schema_fault
-from journeyman.task import Task
 from tests.support.traces import done, reply, said, used
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}

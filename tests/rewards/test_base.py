@@ -2,9 +2,9 @@
 
 import pytest
 
+from journeyman.core.trace import Trace
 from journeyman.rewards.base import BaseReward, RewardResult
 from journeyman.rewards.engine import RewardEngine
-from journeyman.trace import Trace
 from tests.support.traces import said
 
 

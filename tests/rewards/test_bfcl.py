@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.rewards.calls import Call, mismatch, parse_call
+from journeyman.rewards.answers import FunctionCall, mismatch, parse_call
 
 SAMPLE = Path(__file__).parents[1] / "data" / "bfcl" / "sample.jsonl"
 DATA = os.environ.get("JOURNEYMAN_DATA", "")
@@ -34,7 +34,7 @@ def rows(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def made(result: Any) -> list[Call]:
+def made(result: Any) -> list[FunctionCall]:
     """The calls of a result; a text in their place is no call."""
     calls = [parse_call(*pair) for call in result if isinstance(call, dict) for pair in call.items()]
     return [call for call in calls if call is not None]
@@ -59,20 +59,20 @@ def built(value: Any) -> Any:
     return value
 
 
-def right_calls(truth: list[dict[str, Any]]) -> list[Call]:
-    return [Call(name, gold(allowed)) for call in truth for name, allowed in call.items()]
+def right_calls(truth: list[dict[str, Any]]) -> list[FunctionCall]:
+    return [FunctionCall(name, gold(allowed)) for call in truth for name, allowed in call.items()]
 
 
-def mutants(calls: list[Call]) -> Iterator[list[Call]]:
+def mutants(calls: list[FunctionCall]) -> Iterator[list[FunctionCall]]:
     """Calls that are wrong in one way each."""
     first, *rest = calls
     yield rest
     yield [*calls, first]
-    yield [Call(f"not_{first.name}", first.arguments), *rest]
-    yield [Call(first.name, {**first.arguments, "no_such_argument": 1}), *rest]
+    yield [FunctionCall(f"not_{first.name}", first.arguments), *rest]
+    yield [FunctionCall(first.name, {**first.arguments, "no_such_argument": 1}), *rest]
     for key, value in first.arguments.items():
         changed = f"{value} and not that" if isinstance(value, str) else {"not": "that"}
-        yield [Call(first.name, {**first.arguments, key: changed}), *rest]
+        yield [FunctionCall(first.name, {**first.arguments, key: changed}), *rest]
 
 
 @pytest.mark.parametrize("row", [json.loads(line) for line in SAMPLE.read_text().splitlines()], ids=lambda row: row["id"])

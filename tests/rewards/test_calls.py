@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.calls import Call, Expected, mismatch, parse_call
+from journeyman.rewards.answers import Expected, FunctionCall, mismatch, parse_call
 
 TOOLS = [
     {
@@ -37,7 +37,7 @@ ALLOWED: dict[str, list[Any]] = {
 
 
 def fault(**arguments: Any) -> str:
-    return mismatch([{"geo.area": ALLOWED}], [Call("geo.area", arguments)], TOOLS)
+    return mismatch([{"geo.area": ALLOWED}], [FunctionCall("geo.area", arguments)], TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -87,28 +87,31 @@ def test_anything_else_is_wrong_and_the_sentence_names_the_argument(arguments: d
 
 def test_an_integer_in_a_list_of_floats_is_refused_as_the_leaderboard_does_and_taken_on_request() -> None:
     tight: list[Expected] = [{"geo.area": {"base": [10], "points": [[1.0, 2.0]]}}]
-    made = [Call("geo.area", {"base": 10, "points": [1, 2]})]
+    made = [FunctionCall("geo.area", {"base": 10, "points": [1, 2]})]
     assert "points is [1, 2]" in mismatch(tight, made, TOOLS)
     assert mismatch(tight, made, TOOLS, whole_floats=True) == ""
 
 
 def test_a_dot_in_a_name_may_be_an_underscore() -> None:
-    assert mismatch([{"geo.area": {"base": [1]}}], [Call("geo_area", {"base": 1})], TOOLS) == ""
-    assert mismatch([{"geo.area": {"base": [1]}}], [Call("area", {"base": 1})], TOOLS) == "area was called instead of geo.area"
+    assert mismatch([{"geo.area": {"base": [1]}}], [FunctionCall("geo_area", {"base": 1})], TOOLS) == ""
+    assert (
+        mismatch([{"geo.area": {"base": [1]}}], [FunctionCall("area", {"base": 1})], TOOLS)
+        == "area was called instead of geo.area"
+    )
 
 
 def test_an_argument_that_may_not_be_left_out_is_missed() -> None:
-    assert "the argument 'unit' is missing" in mismatch([{"f": {"unit": ["m"]}}], [Call("f", {})])
+    assert "the argument 'unit' is missing" in mismatch([{"f": {"unit": ["m"]}}], [FunctionCall("f", {})])
 
 
 @pytest.mark.parametrize(("made", "right"), [(True, True), (1, False), ("true", False)])
 def test_without_descriptions_true_is_not_one(made: Any, right: bool) -> None:
-    assert (mismatch([{"f": {"x": [True]}}], [Call("f", {"x": made})]) == "") is right
+    assert (mismatch([{"f": {"x": [True]}}], [FunctionCall("f", {"x": made})]) == "") is right
 
 
 def test_several_calls_may_come_in_any_order_and_none_too_many_or_too_few() -> None:
     expected: list[Expected] = [{"f": {"x": [1]}}, {"f": {"x": [2]}}, {"g": {}}]
-    made = [Call("g", {}), Call("f", {"x": 2}), Call("f", {"x": 1})]
+    made = [FunctionCall("g", {}), FunctionCall("f", {"x": 2}), FunctionCall("f", {"x": 1})]
     assert mismatch(expected, made) == ""
     assert mismatch(expected, made[1:]) == "2 tool calls instead of 3"
     assert mismatch(expected, [*made, made[0]]) == "4 tool calls instead of 3"
@@ -117,12 +120,12 @@ def test_several_calls_may_come_in_any_order_and_none_too_many_or_too_few() -> N
 
 def test_a_call_that_fits_two_leaves_room_for_one_that_fits_only_the_other() -> None:
     expected = [{"f": {"day": ["1 May", "May 1", "today"]}}, {"f": {"day": ["1 May"]}}]
-    assert mismatch(expected, [Call("f", {"day": "1 May"}), Call("f", {"day": "today"})]) == ""
+    assert mismatch(expected, [FunctionCall("f", {"day": "1 May"}), FunctionCall("f", {"day": "today"})]) == ""
 
 
 def test_no_call_is_right_where_none_is_expected() -> None:
     assert mismatch([], []) == ""
-    assert mismatch([], [Call("f", {})]) == "1 tool calls instead of 0"
+    assert mismatch([], [FunctionCall("f", {})]) == "1 tool calls instead of 0"
 
 
 @pytest.mark.parametrize("arguments", ["{", "[1]", "3", "[" * 100_000])
@@ -141,14 +144,14 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 def test_any_arguments_get_a_verdict_and_are_not_changed(arguments: dict[str, Any]) -> None:
     before = copy.deepcopy(arguments)
     assert isinstance(fault(**arguments), str)
-    assert isinstance(mismatch([{"geo.area": ALLOWED}], [Call("geo.area", arguments)]), str)
+    assert isinstance(mismatch([{"geo.area": ALLOWED}], [FunctionCall("geo.area", arguments)]), str)
     assert arguments == before
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.randoms())
 def test_the_order_of_the_calls_never_matters(numbers: list[int], chance: Any) -> None:
     expected = [{"f": {"x": [number, number + 1]}} for number in numbers]
-    made = [Call("f", {"x": number + chance.choice([0, 1])}) for number in numbers]
+    made = [FunctionCall("f", {"x": number + chance.choice([0, 1])}) for number in numbers]
     assert mismatch(expected, made) == ""
     chance.shuffle(made)
     assert mismatch(expected, made) == ""

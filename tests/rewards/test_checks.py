@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.rewards.checks import Check, CheckResult, run_checks
-from journeyman.sandbox.base import Level, Outcome, Program, Tool
+from journeyman.sandbox.base import Level, Program, RunOutcome, Tool
 from journeyman.sandbox.unsafe import Unsafe
 
 pytestmark = pytest.mark.service
@@ -157,7 +157,7 @@ class Broken:
     async def session(self, **_: object) -> "Broken":
         raise SandboxError("down")
 
-    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
         raise SandboxError("the service is down")
 
 

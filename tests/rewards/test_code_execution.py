@@ -4,10 +4,10 @@ from collections.abc import Iterator
 import pytest
 
 from journeyman import sandbox
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
+from journeyman.core.trace import Trace
 from journeyman.rewards.code_execution import CodeExecutionReward
 from journeyman.sandbox.base import Limits, Sandbox
-from journeyman.trace import Trace
 from tests.support.traces import done, said
 
 pytestmark = pytest.mark.service

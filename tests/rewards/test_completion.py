@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from journeyman.core.trace import Reasoning, Trace
 from journeyman.rewards.completion import Goal, TaskCompletionReward
-from journeyman.trace import Reasoning, Trace
 from tests.support.traces import done, reply, used
 
 REWARD = TaskCompletionReward()

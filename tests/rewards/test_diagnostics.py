@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.rewards.diagnostics import explain, lint, spearman
 from journeyman.rewards.utility import Runs, Utility, WeightedSumReward
 

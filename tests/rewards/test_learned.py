@@ -6,28 +6,28 @@ import numpy as np
 import pytest
 
 from journeyman import rewards
-from journeyman.embed.hashing import HashingEmbedder
-from journeyman.errors import InputError
-from journeyman.rewards import features, learned
+from journeyman.core.errors import InputError
+from journeyman.core.trace import ModelCall, Reasoning, Step, Trace
+from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.rewards import learned
 from journeyman.rewards.learned import LearnedModel, LearnedReward
-from journeyman.rewards.teaching import Labelled, teach
-from journeyman.trace import ModelCall, Reasoning, Step, Trace
+from journeyman.rewards.train_learned import LabelledAttempt, teach
 from tests.support.traces import done, reply, used
 
 pytestmark = pytest.mark.training
 
 
-def attempt(number: int, success: bool, rng: np.random.Generator, skill: float = 1.0) -> Labelled:
+def attempt(number: int, success: bool, rng: np.random.Generator, skill: float = 1.0) -> LabelledAttempt:
     """Failures have more failed calls, by chance."""
     count = int(rng.integers(3, 9))
     trouble = 0.15 if success else 0.15 + 0.4 * skill
     steps: list[Step] = [used("edit", ok=bool(rng.random() > trouble), arguments=str(place)) for place in range(count)]
     words = "all tests are green" if success and skill else "I could not find it"
     trace = done(*steps, reply(words), task=f"task {number // 2}", id=str(number))
-    return Labelled(trace, success, trace.task_id)
+    return LabelledAttempt(trace, success, trace.task_id)
 
 
-def attempts(count: int, skill: float = 1.0, successes: float = 0.5, seed: int = 0) -> list[Labelled]:
+def attempts(count: int, skill: float = 1.0, successes: float = 0.5, seed: int = 0) -> list[LabelledAttempt]:
     rng = np.random.default_rng(seed)
     return [attempt(number, bool(rng.random() < successes), rng, skill) for number in range(count)]
 
@@ -75,7 +75,7 @@ def test_too_few_labels_of_a_kind_make_it_silent(count: int, successes: float) -
 
 
 def test_labels_of_too_few_tasks_make_it_silent() -> None:
-    examples = [Labelled(one.trace, one.success, str(number % 3)) for number, one in enumerate(attempts(100))]
+    examples = [LabelledAttempt(one.trace, one.success, str(number % 3)) for number, one in enumerate(attempts(100))]
     assert "of 3 tasks, too few" in str(teach(examples).report.silence)
 
 
@@ -128,8 +128,8 @@ def test_a_file_that_was_tampered_with_is_refused(path: Path, change: dict[str, 
     "change",
     [
         {"coefficients": [1.0]},
-        {"coefficients": ["x"] * len(features.NAMES)},
-        {"scale": [0.0] * len(features.NAMES)},
+        {"coefficients": ["x"] * len(learned.NAMES)},
+        {"scale": [0.0] * len(learned.NAMES)},
         {"scale": None},
         {"embedder": "sentence:/etc/passwd"},
         {"embedder": "hashing:7"},
@@ -160,8 +160,8 @@ def test_a_missing_file_says_what_makes_one(tmp_path: Path) -> None:
 
 
 def test_the_unknown_is_the_mean_and_not_zero(model: LearnedModel) -> None:
-    table = features.numbers([done(reply("x"))])
-    tokens = features.NAMES.index("input_tokens")
+    table = learned.numbers([done(reply("x"))])
+    tokens = learned.NAMES.index("input_tokens")
     assert np.isnan(table[0, tokens])
     assert 0 < model.probability(done(reply("x")), None) < 1
 
@@ -173,10 +173,8 @@ def test_features_count_what_was_done() -> None:
         used("read", "12345", arguments="{}"),
         used("read", "", ok=False, arguments="{}"),
     )
-    row = dict(zip(features.NAMES, features.numbers([done(*steps, error="E: x")])[0], strict=True))
-    found = {
-        name: round(math.expm1(value)) for name, value in row.items() if name in features._COUNTS and not math.isnan(value)
-    }
+    row = dict(zip(learned.NAMES, learned.numbers([done(*steps, error="E: x")])[0], strict=True))
+    found = {name: round(math.expm1(value)) for name, value in row.items() if name in learned._COUNTS and not math.isnan(value)}
     assert found["tool_calls"] == 2
     assert found["tool_errors"] == found["retries"] == found["reasoning"] == found["questions"] == 1
     assert found["input_tokens"] == 7
@@ -188,4 +186,4 @@ def test_features_count_what_was_done() -> None:
 
 def test_an_empty_trace_has_features() -> None:
     trace: Trace = done()
-    assert features.columns([trace], HashingEmbedder(8)).shape == (1, len(features.NAMES) + 8)
+    assert learned.columns([trace], HashingEmbedder(8)).shape == (1, len(learned.NAMES) + 8)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from journeyman.rewards import out_of_process
-from journeyman.rewards.out_of_process import Candidate, Verdict, examine
+from journeyman.rewards import unit_tests
+from journeyman.rewards.unit_tests import CodeUnderTest, UnitTestVerdict, examine
 from journeyman.sandbox.base import Limits, Sandbox
 from tests.support.walled import walled
 
@@ -34,22 +34,22 @@ def programs() -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def with_its_tests(row: dict[str, Any]) -> out_of_process.Tests:
+def with_its_tests(row: dict[str, Any]) -> unit_tests.Tests:
     """Its own, with the switches of their conftest set, and the cases where they are looked for."""
     helpers = json.loads((Path(DATA or "") / "quixbugs" / "helpers.json").read_text())
     switches = "import pytest\npytest.use_correct = pytest.run_slow = False\n"
     data = f"CASES = {row['json_testcases']!r}\n\ndef load_json_testcases(name):\n    return CASES\n"
     files = {"test_it.py": switches + row["pytest"], "node.py": helpers["node"], "load_testdata.py": data}
-    return out_of_process.Tests(file="test_it.py", files={name: text.encode() for name, text in files.items()}, runner="pytest")
+    return unit_tests.Tests(file="test_it.py", files={name: text.encode() for name, text in files.items()}, runner="pytest")
 
 
-async def verdicts(box: Sandbox, key: str) -> dict[str, Verdict]:
+async def verdicts(box: Sandbox, key: str) -> dict[str, UnitTestVerdict]:
     free = asyncio.Semaphore(2)
 
-    async def one(row: dict[str, Any]) -> tuple[str, Verdict]:
+    async def one(row: dict[str, Any]) -> tuple[str, UnitTestVerdict]:
         files = {f"python_programs/{row['name']}.py": row[key].encode(), "python_programs/__init__.py": b""}
         async with free:
-            return row["name"], await examine(box, with_its_tests(row), Candidate(files=files, limits=LIMITS))
+            return row["name"], await examine(box, with_its_tests(row), CodeUnderTest(files=files, limits=LIMITS))
 
     return dict(await asyncio.gather(*(one(row) for row in programs())))
 

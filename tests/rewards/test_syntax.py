@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.rewards.base import UNREACHABLE
 from journeyman.rewards.syntax import SyntaxValidationReward, json_fault, python_fault
-from journeyman.rewards.verdict import UNREACHABLE
 from tests.support.traces import said
 
 REWARD = SyntaxValidationReward()

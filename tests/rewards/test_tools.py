@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.capture.base import failed
-from journeyman.rewards.tools import ToolSuccessReward
+from journeyman.rewards.tool_use import ToolSuccessReward
+from journeyman.tracing.base import failed
 from tests.support.traces import done, reply, used
 
 REWARD = ToolSuccessReward()

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from journeyman import OfflineTrainer, app
+from journeyman import OfflineTrainer
 from journeyman.cli import main
-from journeyman.errors import InputError, SandboxError
+from journeyman.core.errors import InputError, SandboxError
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, Trace
+from journeyman.experiments import wiring
+from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.models.scripted import Scripted
 from journeyman.rewards.unit_tests import UnitTests, limits
 from journeyman.sandbox.unsafe import Unsafe
-from journeyman.task import Split, Task
 from journeyman.tasks.code import CodeTests
-from journeyman.trace import ModelCall, Trace
-from journeyman.training import TrainingConfig
 
 pytestmark = pytest.mark.service
 
@@ -108,11 +109,11 @@ def test_the_formats_are_data_sets_that_training_and_examination_know(tmp_path: 
     row = {"task_id": "a", "prompt": ADD.prompt, "entry_point": "add", "test": ADD.test}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(row))
     config = TrainingConfig(dataset_name="humaneval", held_out_path=str(tmp_path / "tasks.jsonl"))
-    found = app.load_dataset(config)
+    found = wiring.load_dataset(config)
     assert [task.id for task in found.split(Split.HELD_OUT)] == ["a"]
     assert isinstance(found.verifier, UnitTests)
     with pytest.raises(InputError, match="--input FILE"):
-        app.load_dataset(TrainingConfig(dataset_name="mbpp"))
+        wiring.load_dataset(TrainingConfig(dataset_name="mbpp"))
 
 
 def test_the_sandbox_of_a_data_sets_programs_can_be_chosen(
@@ -123,7 +124,7 @@ def test_the_sandbox_of_a_data_sets_programs_can_be_chosen(
     (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
     nothing, right = '{"insights": [], "shown": []}', "```python\ndef add(a, b):\n    return a + b\n```"
     made = Scripted(lambda request: nothing if request.schema else right)
-    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: made)
     monkeypatch.setenv("PATH", str(tmp_path))
     few = ["--dataset", "humaneval", "--num-examples", "2", "--model", "scripted"]
     examine, train = ["evaluate", *few, "--held-out-input"], ["train", "playbook", *few, "--no-evaluate", "--input"]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError
-from journeyman.policy import Outcome
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Outcome
 from journeyman.rewards.utility import Runs, Utility, WeightedSumReward, compute_reward, total
 
 

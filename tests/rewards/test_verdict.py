@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from journeyman.rewards.base import version
 from journeyman.rewards.completion import Goal
-from journeyman.rewards.verdict import version
 
 PRINTED = """
 from journeyman.rewards.completion import Goal, TaskCompletionReward

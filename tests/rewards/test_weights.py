@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError
-from journeyman.rewards import weights
-from journeyman.rewards.weights import Scored, fit
+from journeyman.core.errors import InputError
+from journeyman.rewards import weight_fitting
+from journeyman.rewards.weight_fitting import Scored, fit
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.training
@@ -128,8 +128,8 @@ def test_any_fit_gives_weights_an_engine_takes(seed: int, signal: float) -> None
 @given(st.dictionaries(st.text(min_size=1).filter(lambda name: name.isprintable()), st.floats(0.1, 9), min_size=1))
 def test_weights_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, made: dict[str, float]) -> None:
     path = tmp_path_factory.mktemp("weights") / "weights.toml"
-    path.write_text(weights.dumps(made, "better\nby far"), encoding="utf-8")
-    assert weights.load(path) == made
+    path.write_text(weight_fitting.dumps(made, "better\nby far"), encoding="utf-8")
+    assert weight_fitting.load(path) == made
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_a_file_without_sound_weights_is_refused(tmp_path: Path, text: str, said
     path = tmp_path / "w.toml"
     path.write_text(text)
     with pytest.raises(InputError, match=said):
-        weights.load(path)
+        weight_fitting.load(path)

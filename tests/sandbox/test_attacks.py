@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
-from journeyman.sandbox.attacks import ATTACKS, Attack, check
-from journeyman.sandbox.attacks.bare import NONE, run_bare
-from journeyman.sandbox.attacks.base import Seen, Trap
-from journeyman.sandbox.attacks.suite import judge
-from journeyman.sandbox.attacks.traps import own_word
-from journeyman.sandbox.base import Level, Limits, Outcome, Program, Sandbox, Session, Tool
+from journeyman.sandbox.audit import ATTACKS, NONE, Attack, check, judge, run_bare
+from journeyman.sandbox.audit.base import AttackEvidence, Trap
+from journeyman.sandbox.audit.traps import own_word
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
 pytestmark = pytest.mark.attacks
 
@@ -32,7 +30,7 @@ class NoWalls:
     async def start(self) -> None:
         return None
 
-    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
         return await run_bare(program)
 
     async def session(
@@ -115,8 +113,8 @@ async def test_an_attack_that_not_even_root_may_try_here_is_untried_and_not_coun
 
 async def test_a_sandbox_that_runs_nothing_stops_nothing() -> None:
     class Broken(NoWalls):
-        async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
-            return Outcome(level=NONE, exit_code=1, stderr="no python here")
+        async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
+            return RunOutcome(level=NONE, exit_code=1, stderr="no python here")
 
     report = await check(Broken(), QUICK)
     assert report.stopped == 0
@@ -125,11 +123,11 @@ async def test_a_sandbox_that_runs_nothing_stops_nothing() -> None:
 
 async def test_a_sandbox_that_never_comes_back_was_taken_along(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stuck(NoWalls):
-        async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
+        async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
             await asyncio.sleep(60)
             raise AssertionError
 
-    monkeypatch.setattr("journeyman.sandbox.attacks.suite.LATE_SECONDS", 0.1)
+    monkeypatch.setattr("journeyman.sandbox.audit.LATE_SECONDS", 0.1)
     attack = replace(QUICK[0], limits=replace(QUICK[0].limits, wall_seconds=0.1))
     verdict = await judge(Stuck(), attack)
     assert (verdict.state, verdict.why) == ("through", "the sandbox did not come back in its time")
@@ -143,7 +141,7 @@ async def test_nothing_is_left_of_an_attack(sandbox: Sandbox) -> None:
 
 def test_what_a_probe_said_is_known_also_when_it_was_cut_short() -> None:
     said = '{"trying": "x"}\n{"reached": 3}\n{"reached": 7}\n[... 5 bytes left out ...]\n{"more": 2}\n{"rea'
-    seen = Seen(outcome=Outcome(level=NONE, exit_code=None, stdout=said))
+    seen = AttackEvidence(outcome=RunOutcome(level=NONE, exit_code=None, stdout=said))
     assert seen.reached == 9
     assert seen.said("trying") == ["x"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import MIB, Limits, Program
 from journeyman.sandbox.bubblewrap import Bubblewrap
 from tests.support.processes import below

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Program
 from journeyman.sandbox.bubblewrap import Bubblewrap
-from journeyman.sandbox.nursery import Nursery, diagnosis, installing
+from journeyman.sandbox.fork_server import ForkServer, diagnosis, installing
 from tests.support.processes import below, is_alive
 
 pytestmark = pytest.mark.attacks
@@ -70,7 +70,7 @@ def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match="bubblewrap is not installed"):
-        Nursery.program()
+        ForkServer.program()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from journeyman.sandbox.base import MIB, Limits, Outcome, Program, Sandbox
+from journeyman.sandbox.base import MIB, Limits, Program, RunOutcome, Sandbox
 from tests.support.walled import walled
 
 pytestmark = [
@@ -65,7 +65,7 @@ async def test_arguments_nested_however_deep_are_the_codes_own_failure(sandbox: 
     async def tool(arguments: Mapping[str, Any]) -> None:
         called.append(arguments)
 
-    async def deeper(frames: int) -> Outcome:
+    async def deeper(frames: int) -> RunOutcome:
         """As a caller that is deep in calls of its own."""
         if frames:
             return await deeper(frames - 1)

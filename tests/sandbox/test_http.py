@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from journeyman import sandbox
-from journeyman.errors import InputError, JourneymanError, SandboxError
+from journeyman.core.errors import InputError, JourneymanError, SandboxError
 from journeyman.sandbox.base import Limits, Program
-from journeyman.sandbox.http import HttpSandbox
+from journeyman.sandbox.remote import HttpSandbox
 from tests.support.code_service import Running, eventually, in_thread
 
 pytestmark = pytest.mark.service

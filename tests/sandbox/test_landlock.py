@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from journeyman.errors import SandboxError
-from journeyman.sandbox.attacks.victims import named
+from journeyman.core.errors import SandboxError
+from journeyman.sandbox.audit.traps import named
 from journeyman.sandbox.base import MIB, Limits, Program
 from journeyman.sandbox.inside import landlock_filter, landlock_rules, seccomp
-from journeyman.sandbox.landlock import LACKS, MUST_HOLD, Landlock, given, missing
+from journeyman.sandbox.strongest import LACKS, MUST_HOLD, Landlock, given, missing
 
 pytestmark = [pytest.mark.attacks, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from journeyman.cli import main
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.io.http_server import listen
-from journeyman.sandbox.base import Limits, Outcome, Program
-from journeyman.sandbox.http import HttpSandbox
+from journeyman.sandbox.base import Limits, Program, RunOutcome
+from journeyman.sandbox.remote import HttpSandbox
 from tests.support.code_service import CLIENT, Process, eventually, process
 
 TOKEN = "a-token-of-the-first-one"
@@ -126,7 +126,7 @@ def test_a_service_that_is_killed_leaves_no_client_waiting_and_no_process_alive(
     async def tool(arguments: Mapping[str, Any]) -> Any:
         await asyncio.sleep(600)
 
-    async def all_ask() -> tuple[list[Outcome | BaseException], set[int], float]:
+    async def all_ask() -> tuple[list[RunOutcome | BaseException], set[int], float]:
         boxes = [HttpSandbox(walled.url) for _ in range(16)]
         asked = [
             asyncio.create_task(
@@ -153,7 +153,7 @@ def test_a_service_that_is_killed_leaves_no_client_waiting_and_no_process_alive(
 
 
 def test_told_to_stop_it_takes_nothing_new_finishes_what_runs_and_ends_well(walled: Process) -> None:
-    async def told() -> tuple[Outcome, int, int]:
+    async def told() -> tuple[RunOutcome, int, int]:
         box = HttpSandbox(walled.url, patience_seconds=0.5)
         statuses: list[int] = []
 
@@ -180,7 +180,7 @@ def test_told_to_stop_it_takes_nothing_new_finishes_what_runs_and_ends_well(wall
 def test_told_twice_it_ends_what_runs(walled: Process) -> None:
     asleep = "98765.75"
 
-    async def told() -> BaseException | Outcome:
+    async def told() -> BaseException | RunOutcome:
         box = HttpSandbox(walled.url, patience_seconds=0.0)
         code = f"import subprocess\nsubprocess.run(['sleep', '{asleep}'])"
         run = asyncio.create_task(box.run(Program(code=code, limits=Limits(wall_seconds=100.0))))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.queue import Gate, Refused
+from journeyman.sandbox.service.queue import AdmissionQueue, RunRejected
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.service
@@ -29,13 +29,13 @@ STEPS = st.lists(
 class Visits:
     """What visitors met with."""
 
-    gate: Gate
+    gate: AdmissionQueue
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     ends: dict[int, asyncio.Event] = field(default_factory=dict)
     turns: list[int] = field(default_factory=list)
     """In the order in which they began."""
     at_work: int = 0
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RunRejected] = field(default_factory=list)
 
     async def visit(self, number: int, client: str) -> None:
         try:
@@ -48,7 +48,7 @@ class Visits:
                         await self.ends[number].wait()
                     finally:
                         self.at_work -= 1
-        except Refused as refused:
+        except RunRejected as refused:
             self.refused.append(refused)
 
     async def take(self, step: str, which: int | str) -> None:
@@ -72,7 +72,7 @@ class Visits:
 def test_nobody_is_lost_and_nobody_is_counted_twice(steps: list[tuple[str, int | str]], patient: bool) -> None:
     async def play() -> None:
         config = ServiceConfig(concurrency=CONCURRENCY, queue=QUEUE, per_client=SHARE)
-        gate = Gate(config, lambda: 1.0)
+        gate = AdmissionQueue(config, lambda: 1.0)
         visits = Visits(gate)
         for step, which in steps:
             await visits.take(step, which)

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from journeyman.cli._serving import place as allowed
-from journeyman.errors import InputError
-from journeyman.sandbox.service.callback import place
+from journeyman.cli.actions.serve import place as allowed
+from journeyman.core.errors import InputError
 from journeyman.sandbox.service.schema import Faults
+from journeyman.sandbox.service.tools import place
 from tests.support.code_service import Running, eventually, in_thread
 
 pytestmark = pytest.mark.service

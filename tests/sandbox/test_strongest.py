@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from journeyman import sandbox
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Program
-from journeyman.sandbox.landlock import missing
+from journeyman.sandbox.strongest import missing
 
 FORBIDDEN = "#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n"
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import StoreError
+from journeyman.core.errors import StoreError
 from journeyman.stores.artifacts import Artifacts
 
 

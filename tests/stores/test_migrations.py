@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.errors import StoreError
-from journeyman.release import Stage
-from journeyman.score import Reward, Score
-from journeyman.stores import AttemptRecord, RunState, open_store, open_traces, schema
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import StoreError
+from journeyman.core.release import Stage
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split
+from journeyman.core.trace import Message, ModelCall, Reasoning, ToolCall, Trace
+from journeyman.stores import AttemptRecord, RunState, open_store, open_traces
+from journeyman.stores import engine as schema
 from journeyman.stores.engine import connect
 from journeyman.stores.traces.base import Query
-from journeyman.task import Split
-from journeyman.trace import Message, ModelCall, Reasoning, ToolCall, Trace
 from tests.support import postgres
 
 BEFORE = Path(__file__).parents[1] / "data" / "store" / "0002.db.gz"

@@ -17,8 +17,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from journeyman.errors import InputError, StoreError
-from journeyman.stores import RunRecord, open_store, schema
+from journeyman.core.errors import InputError, StoreError
+from journeyman.stores import RunRecord, open_store
+from journeyman.stores import engine as schema
 from journeyman.stores.engine import connect
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces import tables as tables
@@ -29,10 +30,10 @@ NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 WRITER = """
 import sys
 from datetime import UTC, datetime
-from journeyman.score import Reward, Score
+from journeyman.core.score import Reward, Score
 from journeyman.stores import AttemptRecord, RunRecord, open_store
-from journeyman.task import Split
-from journeyman.trace import ModelCall, Trace
+from journeyman.core.task import Split
+from journeyman.core.trace import ModelCall, Trace
 
 file, name, batches, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 now = datetime.now(UTC)

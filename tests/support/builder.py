@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from journeyman.fences import fenced
-from journeyman.models.base import Dialect, Reply, Request
+from journeyman.io.markdown import fenced
+from journeyman.models.base import Dialect, ModelRequest, Reply
 from tests.support.llm_server import Answer, completion
 from tests.support.pupil import REFLECTOR
 
@@ -111,9 +111,9 @@ class Builder:
     def __init__(self, cost: float | None = 0.001) -> None:
         self.name = "builder"
         self.cost = cost
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         self.requests.append(request)
         return Reply(
             text=answer(request.text), model=self.name, input_tokens=50, output_tokens=10, cost=self.cost, finish="stop"

@@ -23,7 +23,7 @@ from journeyman.io.http_server import listen
 from journeyman.sandbox.base import Sandbox
 from journeyman.sandbox.service.app import Service
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.serve import Server
+from journeyman.sandbox.service.serve import SandboxServer
 from journeyman.sandbox.unsafe import Unsafe
 
 CONFIG = ServiceConfig(concurrency=2, queue=8)
@@ -80,7 +80,7 @@ def in_thread(sandbox: Sandbox | None = None, **settings: Any) -> Iterator[Runni
     ready = threading.Event()
     box = sandbox or Unsafe()
     service = Service(box, replace(CONFIG, **settings))
-    server = Server(service, ready.set)
+    server = SandboxServer(service, ready.set)
 
     async def serve() -> None:
         await box.start()

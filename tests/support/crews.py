@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from journeyman.agents.crew.model import ByModel
-from journeyman.agents.crew.tools import ByFunction
+from journeyman.agents.workers import ByFunction, ByModel
+from journeyman.core.plan import Plan, Subtask
+from journeyman.core.policy import Card
+from journeyman.core.trace import AgentCall, Trace
 from journeyman.models.scripted import Scripted
-from journeyman.plan import Plan, Subtask
-from journeyman.policy import Card
-from journeyman.trace import AgentCall, Trace
 
 
 def plan(**after: str) -> Plan:

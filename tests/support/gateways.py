@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import uvloop
 
-from journeyman.capture.exchanges.base import Exchange
-from journeyman.gateway.app import App, Gateway, GatewayConfig
-from journeyman.gateway.serve import Server
-from journeyman.gateway.upstreams import resolve
-from journeyman.intake.base import Health
+from journeyman.core.trace import Trace
+from journeyman.experiments.settings import UpstreamSettings
 from journeyman.io.http_server import listen, url_of
+from journeyman.serving.gateway.app import App, Gateway, GatewayConfig
+from journeyman.serving.gateway.serve import GatewayServer
+from journeyman.serving.gateway.upstreams import resolve
+from journeyman.serving.ingest.base import Health
 from journeyman.stores.traces.base import SpanRow
-from journeyman.trace import Trace
-from journeyman.upstreams import UpstreamSettings
+from journeyman.tracing.wire.base import Exchange
 
 
 @dataclass(slots=True)
@@ -98,11 +98,11 @@ def gateway(
     bound = listen("127.0.0.1", 0)
     url = url_of(bound)
     ready = threading.Event()
-    made: list[tuple[Gateway, Server]] = []
+    made: list[tuple[Gateway, GatewayServer]] = []
 
     async def serve() -> None:
         app = Gateway(settings, memory if record else None, pages)
-        server = Server(app, ready.set, drain_seconds=2)
+        server = GatewayServer(app, ready.set, drain_seconds=2)
         made.append((app, server))
         try:
             await server.serve(sockets=[bound])

@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from journeyman.learn.weights.config import TrainingConfig
-from journeyman.learn.weights.job import TrainingJob as Job
-from journeyman.learn.weights.rows import TextOrMessages as Said
-from journeyman.learn.weights.train import loading
-from journeyman.learn.weights.train.base import TrainingSetup as Work
-from journeyman.score import Reward, Score
-from journeyman.task import Split, Task
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import Trace
+from journeyman.optimizers.weights.config import TrainingConfig
+from journeyman.optimizers.weights.job import TrainingJob as Job
+from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.train import run
+from journeyman.optimizers.weights.train.base import TrainingSetup as Work
 from journeyman.tasks import desk
-from journeyman.trace import Trace
 
 TASKS = desk.load("oslo", sizes={Split.TRAIN: 8}).tasks
 CONFIG = TrainingConfig(
@@ -57,7 +57,7 @@ def by_length(trace: Trace) -> float | None:
 def work(folder: Path, judge: Judge | None = None, **settings: Any) -> Work:
     parts = {name: settings.pop(name) for name in ("rows", "tasks", "environment", "callbacks") if name in settings}
     config = replace(CONFIG, **settings)
-    loaded = loading.load(config)
+    loaded = run.load(config)
     made = Work(
         config=config,
         job=Job(folder),

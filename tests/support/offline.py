@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from journeyman import OfflineTrainer, TrainingConfig, TrainingResult, app
+from journeyman import OfflineTrainer, TrainingConfig, TrainingResult
+from journeyman.experiments import wiring
 from tests.support.pupil import Pupil, reflecting, write_sums
 
 
@@ -14,7 +15,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Pupil:
     """Whatever model is named, the pupil answers."""
     monkeypatch.chdir(folder)
     made = Pupil()
-    monkeypatch.setattr(app, "connect", lambda *_, **__: made)
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: made)
     write_sums(folder / "sums.json")
     return made
 

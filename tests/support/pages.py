@@ -10,8 +10,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from journeyman.dashboard import Guard, routes
 from journeyman.io.http_server import listen, url_of
+from journeyman.serving.dashboard import Guard, routes
 from journeyman.stores.traces.base import TraceStore
 
 WHO = "ana"

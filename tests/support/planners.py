@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from journeyman.embed.hashing import HashingEmbedder
-from journeyman.learn.planner import checkpoints, files
-from journeyman.learn.planner.base import Example
-from journeyman.learn.planner.data import TrainingData
-from journeyman.learn.planner.network import NetworkConfig
-from journeyman.learn.planner.predict import LearnedPlanner
+from journeyman.core.plan import Plan, Subtask
+from journeyman.core.policy import Card
+from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
-from journeyman.plan import Plan, Subtask
-from journeyman.policy import Card
+from journeyman.optimizers.planner import checkpoints, files
+from journeyman.optimizers.planner.base import Example
+from journeyman.optimizers.planner.data import TrainingData
+from journeyman.optimizers.planner.network import NetworkConfig
+from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.stats import Floats
 
 MODELS = (Card(name="small", input_price=0.1, output_price=0.2), Card(name="large", input_price=3.0, output_price=9.0))

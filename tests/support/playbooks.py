@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from journeyman.playbook import Bullet, Playbook, Provenance
-from journeyman.release import Stage
+from journeyman.core.playbook import Bullet, Playbook, Provenance
+from journeyman.core.release import Stage
 
 DATA = Path(__file__).parents[1] / "data"
 

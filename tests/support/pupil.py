@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from journeyman.models.base import Dialect, Reply, Request
-from journeyman.task import Split, Task
+from journeyman.core.task import Split, Task
+from journeyman.models.base import Dialect, ModelRequest, Reply
 from tests.support.llm_server import Answer, completion
 
 RULE = "Add the counts of both kinds before you reply."
@@ -47,7 +47,7 @@ class Pupil:
 
     def __init__(
         self,
-        line: Callable[[Request], Line | None] = lambda _: None,
+        line: Callable[[ModelRequest], Line | None] = lambda _: None,
         *,
         latency: Callable[[], float] = lambda: 0.0,
         cost: float | None = 0.001,
@@ -57,9 +57,9 @@ class Pupil:
         self.line = line
         self.latency = latency
         self.cost = cost
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         self.requests.append(request)
         await asyncio.sleep(self.latency())
         said = self.line(request)
@@ -77,7 +77,7 @@ class Pupil:
         return [request.task_id for request in self.requests if not reflecting(request)]
 
 
-def reflecting(request: Request) -> bool:
+def reflecting(request: ModelRequest) -> bool:
     return request.schema is not None
 
 

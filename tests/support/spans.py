@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from journeyman.capture.otlp import wire
 from journeyman.stores.traces.base import SpanRow
+from journeyman.tracing.otel import wire
 
 BEGAN = 1_767_312_000_000_000_000
 

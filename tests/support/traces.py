@@ -1,7 +1,7 @@
 """Traces made by hand, for tests."""
 
-from journeyman.capture.base import NO_TIME
-from journeyman.trace import ModelCall, Step, ToolCall, Trace
+from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
+from journeyman.tracing.base import NO_TIME
 
 
 def said(*replies: str, tokens: int | None = None) -> Trace:

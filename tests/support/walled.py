@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from journeyman import sandbox
-from journeyman.errors import SandboxError
+from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Sandbox
 
 

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from journeyman.reward import Reward
-from journeyman.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace
+from journeyman.core.reward import Reward
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
 

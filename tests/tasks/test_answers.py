@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.score import Reward
-from journeyman.task import Task
+from journeyman.core.score import Reward
+from journeyman.core.task import Task
+from journeyman.core.trace import ModelCall, Trace
 from journeyman.tasks import answers
 from journeyman.tasks.answers import Exact, Number, final_number, final_text, judge_number, truth, whole_number
-from journeyman.trace import ModelCall, Trace
 
 pytestmark = pytest.mark.service
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from journeyman.errors import InputError, TaskError
-from journeyman.task import Split, Task
+from journeyman.core.errors import InputError, TaskError
+from journeyman.core.task import Split, Task
 from journeyman.tasks.code import CodeTests, answer, code_tests, load, read_samples, read_tasks
 
 DATA = os.environ.get("JOURNEYMAN_DATA")

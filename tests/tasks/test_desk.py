@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError
-from journeyman.task import Split, Task
+from journeyman.core.errors import InputError
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, Trace
 from journeyman.tasks.desk import load
-from journeyman.tasks.desk.verify import Desk, faults
-from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Order, call, rules
-from journeyman.trace import ModelCall, Trace
+from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Desk, Order, call, faults, rules
 
 
 def trace(reply: str) -> Trace:

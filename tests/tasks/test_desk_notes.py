@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import PlanError, TaskError
-from journeyman.task import Split
-from journeyman.tasks.desk import papers
+from journeyman.core.errors import PlanError, TaskError
+from journeyman.core.task import Split
+from journeyman.tasks.desk import notes as papers
 from journeyman.tasks.desk.notes import TOOLS, carry_out, decompose, notes
 from journeyman.tasks.desk.world import CITIES, COLORS, ITEMS, SHOPS, Order, call
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman import tasks
-from journeyman.errors import InputError, MissingExtra
-from journeyman.task import Split
+from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.task import Split
 from journeyman.tasks.questions import DatasetLoader, custom, gsm8k, split_named
 
 SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k" / "test.jsonl"

@@ -1,16 +1,88 @@
 """The simplest agent: one call, with the bullets that help."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from journeyman.agents import prompts
-from journeyman.candidate import BASE
-from journeyman.models.base import Model, Reply, Request
-from journeyman.playbook import Bullet
-from journeyman.rollout import Agent
-from journeyman.task import Task
-from journeyman.trace import ModelCall, Step
+from journeyman.agents.attempt import Agent
+from journeyman.core.candidate import BASE
+from journeyman.core.playbook import Bullet
+from journeyman.core.task import Task
+from journeyman.core.trace import ModelCall, Step
+from journeyman.models.base import Dialect, Model, ModelRequest, PromptMessage, Reply
+
+# How a task and the chosen bullets are put to a model.
+
+STEPS = "Think step by step."
+CITE = "Then name the strategies that you used, on a line of their own: Used: <their ids, or none>"
+CLOSE = "End with a line of its own: Answer: <the final answer alone>"
+"""Last, so that the number that a check finds last is the answer and not part of an id."""
+
+PLAYBOOK = """\
+
+
+Strategies that were learned from earlier attempts at such tasks. Follow those that apply; a strategy marked "avoid" says what \
+went wrong before.
+{bullets}"""
+
+
+_HEADER = PLAYBOOK.partition("{")[0].rstrip("\n")
+_BULLET = re.compile(r"\[[^\]\n]+\] ")
+
+
+def answer(task: Task, bullets: Sequence[Bullet], dialect: Dialect) -> tuple[PromptMessage, ...]:
+    """The prompt of one attempt."""
+    if dialect == "terse":
+        return (
+            PromptMessage("system", terse_rules([bullet.content for bullet in bullets])),
+            PromptMessage("user", task.question),
+        )
+    system = task.instructions or "\n".join([STEPS, *([CITE] if bullets else []), CLOSE])
+    if bullets:
+        system += PLAYBOOK.format(bullets="\n".join(line(bullet) for bullet in bullets))
+    return (PromptMessage("system", system), PromptMessage("user", task.question))
+
+
+def cited(reply: str, shown: Sequence[Bullet]) -> tuple[str, ...]:
+    """The ids of shown bullets that the reply says it used; an id that was not shown is an invention and left out."""
+    named = " ".join(said for said in reply.splitlines() if _is_citation(said))
+    return tuple(bullet.id for bullet in shown if re.search(rf"(?<![\w-]){re.escape(bullet.id)}(?![\w-])", named))
+
+
+def without_bullets(system: str, *, terse: bool = False) -> str:
+    """A system message as it would be with no bullet in it; `terse` where it is of the embedded model's kind."""
+    if terse:
+        return terse_rules(())
+    before, found, after = system.partition(_HEADER)
+    if not found:
+        return system
+    rest = after.lstrip("\n").split("\n")
+    behind = next((at for at, said in enumerate(rest) if not _BULLET.match(said)), len(rest))
+    left = "\n".join([before, *rest[behind:]])
+    return left.removesuffix(f"\n\n{CITE}").replace(f"{CITE}\n", "", 1)
+
+
+def without_citation(reply: str) -> str:
+    """A reply without the line in which it names the strategies that it used."""
+    lines = reply.split("\n")
+    return "\n".join(said for said in lines if not _is_citation(said)) if any(map(_is_citation, lines)) else reply
+
+
+def terse_rules(rules: Sequence[str]) -> str:
+    """The system message that the embedded model was trained on."""
+    return "\n".join(["reply", *(f"- {rule}" for rule in rules)])
+
+
+def line(bullet: Bullet) -> str:
+    """A bullet as it stands in a prompt: one line, whatever it holds."""
+    mark = "avoid: " if bullet.section == "harmful" else ""
+    return f"[{bullet.id}] {mark}{' '.join(bullet.content.split())}"
+
+
+def _is_citation(said: str) -> bool:
+    return said.strip(" *#-").casefold().startswith("used:")
+
 
 Choose = Callable[[Task], Sequence[Bullet]]
 
@@ -50,8 +122,8 @@ class Answer:
 
     async def run(self, task: Task) -> AsyncIterator[Step]:
         bullets = tuple(self.choose(task))
-        request = Request(
-            messages=prompts.answer(task, bullets, self.model.dialect),
+        request = ModelRequest(
+            messages=answer(task, bullets, self.model.dialect),
             temperature=self.temperature,
             seed=self.seed,
             task_id=task.id,
@@ -60,7 +132,7 @@ class Answer:
         yield call_of(request, reply, shown=bullets)
 
 
-def call_of(request: Request, reply: Reply, *, shown: Sequence[Bullet] = ()) -> ModelCall:
+def call_of(request: ModelRequest, reply: Reply, *, shown: Sequence[Bullet] = ()) -> ModelCall:
     """An exchange with a model as a step of a trace, with the bullets that stood in the prompt and those that were cited."""
     return ModelCall(
         model=reply.model,
@@ -72,5 +144,5 @@ def call_of(request: Request, reply: Reply, *, shown: Sequence[Bullet] = ()) -> 
         seconds=reply.seconds,
         finish=reply.finish,
         shown=tuple(bullet.id for bullet in shown),
-        cited=prompts.cited(reply.text, shown),
+        cited=cited(reply.text, shown),
     )

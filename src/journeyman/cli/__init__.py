@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from journeyman.errors import JourneymanError
+from journeyman.core.errors import JourneymanError
 
 COMMANDS = {
     "demo": "See a small real model fail at a job, learn from its failures, and pass.",

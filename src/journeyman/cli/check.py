@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _FILE = click.Path(path_type=Path)
 
@@ -60,13 +60,13 @@ def code(
     Example:
       journeyman check code --samples samples.jsonl --tasks HumanEval.jsonl.gz --json
     """
-    from journeyman.cli import _checking
+    from journeyman.cli.actions import check
 
     if how.pop("unsafe_local"):
         how["sandbox"] = "unsafe-local"
-    result = _checking.code(samples, tasks, ks=ks, **how)
+    result = check.code(samples, tasks, ks=ks, **how)
     if not as_json:
-        click.echo("\n".join(_checking.lines(result, ks)))
+        click.echo("\n".join(check.lines(result, ks)))
     emit(result, as_json=as_json)
 
 
@@ -84,10 +84,10 @@ def cheats(context: click.Context, *, sandbox: str, unsafe_local: bool, as_json:
     Example:
       journeyman check cheats
     """
-    from journeyman.cli import _checking
+    from journeyman.cli.actions import check
 
-    result = _checking.cheats("unsafe-local" if unsafe_local else sandbox)
+    result = check.cheats("unsafe-local" if unsafe_local else sandbox)
     if not as_json:
-        click.echo("\n".join(_checking.cheat_lines(result)))
+        click.echo("\n".join(check.cheat_lines(result)))
     emit(result, as_json=as_json)
     context.exit(1 if result["paid"] or not result["honest_paid"] else 0)

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import Group, Own, emit, json_option, options_named
+from journeyman.cli.shared import CommandGroup, Own, emit, json_option, options_named
 
 
-@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="FILES... | executions [OPTIONS]")
+@click.group(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="FILES... | executions [OPTIONS]")
 @click.argument("files", cls=Own, nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--format", "format_name", metavar="NAME", help="What the files are.  [default: recognised by what they hold]")
 @click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
@@ -32,9 +32,9 @@ def command(as_json: bool, **given: Any) -> int:
       journeyman collect otlp spans.jsonl --session 2026-11-05
       journeyman collect export.json --dry-run --json
     """
-    from journeyman.cli import _collecting
+    from journeyman.cli.actions import collect
 
-    result, code = _collecting.run(given, quiet=as_json)
+    result, code = collect.run(given, quiet=as_json)
     emit(result, as_json=as_json)
     return code
 
@@ -72,7 +72,7 @@ def executions(as_json: bool, **given: Any) -> None:
       journeyman collect executions --instructions asked.txt --models openai:gpt-5-nano,openai:gpt-5-mini --max-cost 2
       journeyman collect executions --dry-run
     """
-    from journeyman.cli import _executions
+    from journeyman.cli.actions import planning
 
     with options_named():
-        emit(_executions.run(given, quiet=as_json), as_json=as_json)
+        emit(planning.collect_executions(given, quiet=as_json), as_json=as_json)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _FILE = click.Path(path_type=Path)
 
@@ -46,10 +46,10 @@ def command(
     Example:
       journeyman compare baseline.jsonl candidate.jsonl
     """
-    from journeyman.cli import _comparing, _verdict
+    from journeyman.cli.actions import compare, evaluate
 
-    report = _comparing.run(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
+    report = compare.run(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
     if not as_json:
-        click.echo("\n".join(_verdict.lines(report)))
+        click.echo("\n".join(evaluate.lines(report)))
     emit(report.json(), as_json=as_json)
-    context.exit(_verdict.PASSED if report.passed else _verdict.NOT_PASSED)
+    context.exit(evaluate.PASSED if report.passed else evaluate.NOT_PASSED)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 
 @click.command()
@@ -30,7 +30,7 @@ def command(source: str | None, png: Path | None, window: int | None, part: floa
     Example:
       journeyman curve results/training_results_20260101_120000.json --png curve.png
     """
-    from journeyman.cli import _curving
+    from journeyman.cli.actions import curve
 
-    found = _curving.run(source, png=png, window=window, part=part, alike=alike, quiet=as_json)
+    found = curve.run(source, png=png, window=window, part=part, alike=alike, quiet=as_json)
     emit(found, as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 from journeyman.cli.traces import filters
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -82,9 +82,9 @@ def build(as_json: bool, **given: Any) -> None:
       journeyman dataset build --method grpo --out grpo.parquet --from-traces results.json.gz
       journeyman dataset build --method kto --out kto.jsonl --context drop --balance undersample --dry-run
     """
-    from journeyman.cli import _dataset
+    from journeyman.cli.actions import dataset
 
-    emit(_dataset.build(given, quiet=as_json), as_json=as_json)
+    emit(dataset.build(given, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -99,9 +99,9 @@ def show(file: Path, limit: int, full: bool, as_json: bool) -> None:
     Example:
       journeyman dataset show kto.jsonl --limit 1 --full
     """
-    from journeyman.cli import _dataset
+    from journeyman.cli.actions import dataset
 
-    emit(_dataset.show(file, limit=limit, full=full, quiet=as_json), as_json=as_json)
+    emit(dataset.show(file, limit=limit, full=full, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -117,9 +117,9 @@ def check(file: Path, as_json: bool) -> int:
     Example:
       journeyman dataset check kto.jsonl
     """
-    from journeyman.cli import _dataset
+    from journeyman.cli.actions import dataset
 
-    result = _dataset.check(file, quiet=as_json)
+    result = dataset.check(file, quiet=as_json)
     emit(result, as_json=as_json)
     return 1 if result["faults"] else 0
 
@@ -143,6 +143,6 @@ def planner(as_json: bool, **given: Any) -> None:
     Example:
       journeyman dataset planner --logs execution_logs/ --output training_data.json
     """
-    from journeyman.cli import _dataset_planner
+    from journeyman.cli.actions import dataset
 
-    emit(_dataset_planner.run(given, quiet=as_json), as_json=as_json)
+    emit(dataset.run(given, quiet=as_json), as_json=as_json)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option, options_named
+from journeyman.cli.shared import emit, json_option, options_named
 
 
 @click.command()
@@ -30,14 +30,14 @@ def command(weights: bool, compare: bool, as_json: bool, **given: Any) -> int:
       journeyman demo --weights --no-compare
     """
     if weights:
-        from journeyman.cli import _demonstrating_weights
+        from journeyman.cli.actions import demo
 
-        found = _demonstrating_weights.run(given["domain"], given["model"], given["held_out"], compare=compare, quiet=as_json)
+        found = demo.run_weights(given["domain"], given["model"], given["held_out"], compare=compare, quiet=as_json)
         emit(found, as_json=as_json)
         return 0 if found["passed"] else 1
-    from journeyman.cli import _demonstrating
+    from journeyman.cli.actions import demo
 
     with options_named():
-        result = _demonstrating.run(**given, quiet=as_json)
+        result = demo.run(**given, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["passed"] else 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import json_option, options_named
+from journeyman.cli.shared import json_option, options_named
 
 _QUANTIZATION = click.option(
     "--quantization",
@@ -76,11 +76,11 @@ def ollama(ctx: click.Context, run: str, as_json: bool, **options: Any) -> None:
       journeyman deploy ollama model-Q4_K_M.gguf --name toolbox-agent --dry-run
       journeyman deploy ollama RUN --name me/agent:v2 --host gpu-box:11434
     """
-    from journeyman.cli import _deploying
+    from journeyman.cli.actions import deploy
 
     with options_named():
-        wish = _deploying.Wish(run=run, as_json=as_json, **{name: options.pop(name) for name in _deploying.COMMON})
-        ctx.exit(0 if _deploying.to_ollama(wish, **options) else 1)
+        wish = deploy.DeployOptions(run=run, as_json=as_json, **{name: options.pop(name) for name in deploy.COMMON})
+        ctx.exit(0 if deploy.to_ollama(wish, **options) else 1)
 
 
 @command.command()
@@ -112,8 +112,8 @@ def llamacpp(ctx: click.Context, run: str, as_json: bool, **options: Any) -> Non
       journeyman deploy llamacpp model-Q4_K_M.gguf --port 0 --detach --json
       journeyman deploy llamacpp model-Q4_K_M.gguf --stop
     """
-    from journeyman.cli import _deploying
+    from journeyman.cli.actions import deploy
 
     with options_named():
-        wish = _deploying.Wish(run=run, as_json=as_json, **{name: options.pop(name) for name in _deploying.COMMON})
-        ctx.exit(0 if (_deploying.stop(wish) if options.pop("stop") else _deploying.to_llamacpp(wish, **options)) else 1)
+        wish = deploy.DeployOptions(run=run, as_json=as_json, **{name: options.pop(name) for name in deploy.COMMON})
+        ctx.exit(0 if (deploy.stop(wish) if options.pop("stop") else deploy.to_llamacpp(wish, **options)) else 1)

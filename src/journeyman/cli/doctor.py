@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 if TYPE_CHECKING:
-    from journeyman.cli._health import Check
+    from journeyman.cli.actions.doctor import HealthCheck
 
 _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red", "no": None}
 
@@ -27,9 +27,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from journeyman.cli import _health, _walls
+    from journeyman.cli.actions import doctor
 
-    checks = [*_health.examine(), *_walls.examine()]
+    checks = [*doctor.examine(), *doctor.examine_sandboxes()]
     works = all(check.works for check in checks)
     if not as_json:
         _show(checks)
@@ -38,7 +38,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     ctx.exit(0 if works else 1)
 
 
-def _show(checks: "list[Check]") -> None:
+def _show(checks: "list[HealthCheck]") -> None:
     group = ""
     for check in checks:
         if check.group != group:

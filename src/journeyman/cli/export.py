@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 
 @click.group()
@@ -67,6 +67,6 @@ def gguf(run: str, types: tuple[str, ...], no_measure: bool, as_json: bool, **op
       journeyman export gguf RUN --quantization Q4_K_M --quantization Q8_0 --out served/
       journeyman export gguf models/mine --quantization all --texts prompts.txt
     """
-    from journeyman.cli import _exporting
+    from journeyman.cli.actions import deploy
 
-    emit(_exporting.run(run, types, measure=not no_measure, quiet=as_json, **options), as_json=as_json)
+    emit(deploy.run(run, types, measure=not no_measure, quiet=as_json, **options), as_json=as_json)

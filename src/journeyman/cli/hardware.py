@@ -2,11 +2,11 @@
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 PROFILES = ("AUTO_DETECT", "RYZEN_OPTIMIZED", "GPU_ENABLED", "CPU_ONLY")
 METHODS = ("grpo", "grpo-offline", "kto", "dpo", "rft")
-"""As in `journeyman.learn.weights`, which loads too much for a help text; a test compares them."""
+"""As in `journeyman.optimizers.weights`, which loads too much for a help text; a test compares them."""
 
 
 @click.command()
@@ -35,10 +35,10 @@ def command(ctx: click.Context, as_json: bool, model: str, method: str, profile:
       journeyman hardware --model Qwen/Qwen2.5-1.5B-Instruct
       journeyman hardware --profile RYZEN_OPTIMIZED --json
     """
-    from journeyman.cli import _hardware
+    from journeyman.cli.actions import doctor
 
-    found = _hardware.look(profile, model, method)
+    found = doctor.look(profile, model, method)
     if not as_json:
-        _hardware.show(found)
-    emit(_hardware.told(found), as_json=as_json)
+        doctor.show(found)
+    emit(doctor.told(found), as_json=as_json)
     ctx.exit(1 if found.refusal else 0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option, options_named
+from journeyman.cli.shared import emit, json_option, options_named
 
 
 @click.group()
@@ -64,10 +64,10 @@ def weights(as_json: bool, **given: Any) -> int:
       journeyman pipeline weights --agent my_agent --method kto --base-model Qwen/Qwen2.5-1.5B-Instruct --deploy-ollama
       journeyman pipeline weights --resume
     """
-    from journeyman.cli import _pipeline
+    from journeyman.cli.actions import train_weights
 
     options = {name: value for name, value in given.items() if value is not None}
     with options_named():
-        result = _pipeline.run(options, quiet=as_json)
+        result = train_weights.run_pipeline(options, quiet=as_json)
     emit(result.json(), as_json=as_json)
     return 0 if result.done else 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option, options_named
+from journeyman.cli.shared import emit, json_option, options_named
 
 
 @click.command()
@@ -47,9 +47,9 @@ def command(as_json: bool, **given: Any) -> int:
       journeyman plan "for oslo: we need 4 green bowls to lima; for rome: please quote 9 red caps; then fill in the sheet"
       journeyman plan "summarise these reports and draw the trend" --planner checkpoints/phase1_best --run
     """
-    from journeyman.cli import _planning
+    from journeyman.cli.actions import planning
 
     with options_named():
-        result = _planning.run(given, quiet=as_json)
+        result = planning.run(given, quiet=as_json)
     emit(result, as_json=as_json)
     return 1 if result.get("success") is False else 0

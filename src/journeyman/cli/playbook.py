@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from journeyman.playbook import Delta, Playbook
+    from journeyman.core.playbook import Delta, Playbook
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
@@ -50,9 +50,9 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
     Example:
       journeyman playbook show playbooks/oslo.json --domain oslo
     """
-    from journeyman.learn.playbook.conflict import conflicts
-    from journeyman.learn.playbook.edit import at_revision
-    from journeyman.learn.playbook.files import bullets_json
+    from journeyman.optimizers.playbook.conflict import conflicts
+    from journeyman.optimizers.playbook.edit import at_revision
+    from journeyman.optimizers.playbook.files import bullets_json
 
     playbook = at_revision(file)
     found = conflicts(playbook)
@@ -63,7 +63,7 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
     bullets = [bullet for bullet in playbook.bullets if (retired or not bullet.retired) and domain in (None, bullet.domain)]
     counts = {"active": len(playbook.active), "retired": len(playbook.bullets) - len(playbook.active)}
     if not as_json:
-        from journeyman.cli import _bullets
+        from journeyman.cli.actions import playbook as _bullets
 
         apart = f", {len(found)} contradictions" if found else ""
         title = f"{file}: {counts['active']} bullets, {counts['retired']} retired{apart}"
@@ -88,8 +88,7 @@ def diff(before: str, after: str, as_json: bool) -> None:
       journeyman playbook diff old.json new.json
       journeyman playbook diff playbooks/oslo.json@2 playbooks/oslo.json
     """
-    from journeyman.learn.playbook.edit import at_revision
-    from journeyman.learn.playbook.words import differences
+    from journeyman.optimizers.playbook.edit import at_revision, differences
 
     found = differences(at_revision(before), at_revision(after))
     if not as_json:
@@ -117,8 +116,8 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
     """
     from dataclasses import replace
 
-    from journeyman.learn.playbook import files, formats
-    from journeyman.playbook import normalised
+    from journeyman.core.playbook import normalised
+    from journeyman.optimizers.playbook import files, formats
 
     text = files.read_text(file)
     name = name or formats.recognise(text, str(file))
@@ -159,14 +158,14 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     """
     from dataclasses import replace
 
-    from journeyman.learn.playbook import files, formats
-    from journeyman.learn.playbook.edit import at_revision
+    from journeyman.optimizers.playbook import files, formats
+    from journeyman.optimizers.playbook.edit import at_revision
 
     playbook = at_revision(file)
     if domain:
         playbook = replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.domain == domain))
     if name == "skill" and output:
-        from journeyman.learn.playbook.formats import skill
+        from journeyman.optimizers.playbook.formats import skill
 
         exported = skill.write(playbook, output.resolve().name)
         output = output / skill.FILE
@@ -200,14 +199,14 @@ def dedupe(file: Path, similarity_threshold: float, embedder: str, as_json: bool
       journeyman playbook dedupe playbooks/imported.json
       journeyman playbook dedupe playbooks/imported.json --similarity-threshold 0.85 --in-place
     """
-    from journeyman import embed
-    from journeyman.cli import _bullets
-    from journeyman.learn.playbook import files
-    from journeyman.learn.playbook.tidy import duplicates
+    from journeyman.cli.actions import playbook as _bullets
+    from journeyman.models import embedders
+    from journeyman.optimizers.playbook import files
+    from journeyman.optimizers.playbook.edit import duplicates
 
     where = _Where(**given)
     playbook = files.load(file)
-    found = duplicates(playbook, embed.load(embedder), similarity_threshold)
+    found = duplicates(playbook, embedders.load(embedder), similarity_threshold)
     if not as_json:
         click.echo("\n".join([*_bullets.merges(found, playbook), ""]), nl=False)
     _tell(
@@ -234,9 +233,9 @@ def prune(file: Path, min_confidence: float, max_bullets: int | None, harmful: b
       journeyman playbook prune playbooks/oslo.json --harmful
       journeyman playbook prune playbooks/oslo.json --max-bullets 40 --min-confidence 0.4 --in-place
     """
-    from journeyman.cli import _bullets
-    from journeyman.learn.playbook import files
-    from journeyman.learn.playbook.tidy import superfluous
+    from journeyman.cli.actions import playbook as _bullets
+    from journeyman.optimizers.playbook import files
+    from journeyman.optimizers.playbook.edit import superfluous
 
     if not (min_confidence or max_bullets is not None or harmful):
         raise click.UsageError("say what to retire: --harmful, --min-confidence or --max-bullets")
@@ -261,7 +260,7 @@ def lock(file: Path, id: str, as_json: bool) -> None:
     Example:
       journeyman playbook lock playbooks/oslo.json b-3f2a91c04d11
     """
-    from journeyman.playbook import Lock
+    from journeyman.core.playbook import Lock
 
     emit(_one(file, id, "lock", Lock(bullet_id=id)), as_json=as_json)
 
@@ -277,7 +276,7 @@ def unlock(file: Path, id: str, as_json: bool) -> None:
     Example:
       journeyman playbook unlock playbooks/oslo.json b-3f2a91c04d11
     """
-    from journeyman.playbook import Lock
+    from journeyman.core.playbook import Lock
 
     emit(_one(file, id, "unlock", Lock(bullet_id=id, locked=False)), as_json=as_json)
 
@@ -294,7 +293,7 @@ def retire(file: Path, id: str, reason: str, as_json: bool) -> None:
     Example:
       journeyman playbook retire playbooks/oslo.json b-3f2a91c04d11 --reason "the shop ships on Sundays now"
     """
-    from journeyman.playbook import Retire
+    from journeyman.core.playbook import Retire
 
     emit(_one(file, id, "retire", Retire(bullet_id=id, reason=reason)), as_json=as_json)
 
@@ -309,8 +308,8 @@ def log(file: Path, as_json: bool) -> None:
     Example:
       journeyman playbook log playbooks/oslo.json
     """
-    from journeyman.cli import _bullets
-    from journeyman.learn.playbook.edit import revisions
+    from journeyman.cli.actions import playbook as _bullets
+    from journeyman.optimizers.playbook.edit import revisions
 
     entries = revisions(file)
     if not as_json:
@@ -333,7 +332,7 @@ def restore(file: Path, revision: int, as_json: bool) -> None:
     Example:
       journeyman playbook restore playbooks/oslo.json 2
     """
-    from journeyman.learn.playbook import edit
+    from journeyman.optimizers.playbook import edit
 
     edited = edit.restore(file, revision, _now())
     _tell(f"{file} is as it was in revision {revision}; this is revision {edited.revision}")
@@ -355,8 +354,8 @@ class _Where:
 
 def _one(file: Path, id: str, verb: str, delta: "Delta") -> dict[str, Any]:
     """Change one bullet in place."""
-    from journeyman.errors import InputError
-    from journeyman.learn.playbook import files
+    from journeyman.core.errors import InputError
+    from journeyman.optimizers.playbook import files
 
     playbook = files.load(file)
     bullet = next((bullet for bullet in playbook.bullets if bullet.id == id), None)
@@ -369,7 +368,7 @@ def _one(file: Path, id: str, verb: str, delta: "Delta") -> dict[str, Any]:
 
 def _write(file: Path, playbook: "Playbook", verb: str, deltas: "Sequence[Delta]", where: _Where) -> dict[str, Any]:
     """Merge the deltas and put the result where it goes; what is to be told of it."""
-    from journeyman.learn.playbook import edit, files
+    from journeyman.optimizers.playbook import edit, files
 
     batch = edit.batch(playbook, verb, deltas, _now())
     if where.in_place:

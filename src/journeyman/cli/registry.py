@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 _STORE = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
@@ -43,9 +43,9 @@ def list_runs(as_json: bool, **given: Any) -> None:
       journeyman runs list
       journeyman runs list --kind "train router" --state finished
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.runs(quiet=as_json, **given), as_json=as_json)
+    emit(registry.runs(quiet=as_json, **given), as_json=as_json)
 
 
 @runs.command("show")
@@ -58,9 +58,9 @@ def show_run(run_id: str, store: str | None, as_json: bool) -> None:
     Example:
       journeyman runs show 20261105-1200
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.run(store, run_id, quiet=as_json), as_json=as_json)
+    emit(registry.run(store, run_id, quiet=as_json), as_json=as_json)
 
 
 @runs.command("diff")
@@ -74,9 +74,9 @@ def diff_runs(before: str, after: str, store: str | None, as_json: bool) -> None
     Example:
       journeyman runs diff 20261105-1200 20261106-0930
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.runs_diff(store, before, after, quiet=as_json), as_json=as_json)
+    emit(registry.runs_diff(store, before, after, quiet=as_json), as_json=as_json)
 
 
 @runs.command("rm")
@@ -93,9 +93,9 @@ def remove_run(run_id: str, yes: bool, store: str | None, as_json: bool) -> None
     Example:
       journeyman runs rm 20261105-1200
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.run_removed(store, run_id, yes=yes, quiet=as_json), as_json=as_json)
+    emit(registry.run_removed(store, run_id, yes=yes, quiet=as_json), as_json=as_json)
 
 
 @click.group()
@@ -122,9 +122,9 @@ def list_candidates(as_json: bool, **given: Any) -> None:
     Example:
       journeyman candidates list --kind playbook
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.candidates(quiet=as_json, **given), as_json=as_json)
+    emit(registry.candidates(quiet=as_json, **given), as_json=as_json)
 
 
 @candidates.command("show")
@@ -137,9 +137,9 @@ def show_candidate(candidate_id: str, store: str | None, as_json: bool) -> None:
     Example:
       journeyman candidates show 3f2a
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.candidate(store, candidate_id, quiet=as_json), as_json=as_json)
+    emit(registry.candidate(store, candidate_id, quiet=as_json), as_json=as_json)
 
 
 @candidates.command("diff")
@@ -153,9 +153,9 @@ def diff_candidates(before: str, after: str, store: str | None, as_json: bool) -
     Example:
       journeyman candidates diff 3f2a 81bc
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.candidates_diff(store, before, after, quiet=as_json), as_json=as_json)
+    emit(registry.candidates_diff(store, before, after, quiet=as_json), as_json=as_json)
 
 
 @click.group()
@@ -185,9 +185,9 @@ def list_evaluations(as_json: bool, **given: Any) -> None:
       journeyman evaluations list
       journeyman evaluations list --candidate 3f2a --passed
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.evaluations(quiet=as_json, **given), as_json=as_json)
+    emit(registry.evaluations(quiet=as_json, **given), as_json=as_json)
 
 
 @evaluations.command("show")
@@ -201,9 +201,9 @@ def show_evaluation(evaluation_id: str, everything: bool, store: str | None, as_
     Example:
       journeyman evaluations show 20261105-1200
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.evaluation(store, evaluation_id, everything=everything, quiet=as_json), as_json=as_json)
+    emit(registry.evaluation(store, evaluation_id, everything=everything, quiet=as_json), as_json=as_json)
 
 
 @click.group()
@@ -233,9 +233,9 @@ def list_releases(as_json: bool, **given: Any) -> None:
     Example:
       journeyman releases list --stage production
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.releases(quiet=as_json, **given), as_json=as_json)
+    emit(registry.releases(quiet=as_json, **given), as_json=as_json)
 
 
 @releases.command("show")
@@ -248,9 +248,9 @@ def show_release(candidate_id: str, store: str | None, as_json: bool) -> None:
     Example:
       journeyman releases show 3f2a
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.release(store, candidate_id, quiet=as_json), as_json=as_json)
+    emit(registry.release(store, candidate_id, quiet=as_json), as_json=as_json)
 
 
 @releases.command("history")
@@ -263,6 +263,6 @@ def history(store: str | None, limit: int, as_json: bool) -> None:
     Example:
       journeyman releases history --limit 5
     """
-    from journeyman.cli import _registry
+    from journeyman.cli.actions import registry
 
-    emit(_registry.history(store, limit=limit, quiet=as_json), as_json=as_json)
+    emit(registry.history(store, limit=limit, quiet=as_json), as_json=as_json)

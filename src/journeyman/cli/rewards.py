@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -29,9 +29,9 @@ def list_(as_json: bool) -> None:
     Example:
       journeyman rewards list
     """
-    from journeyman.cli import _rewarding
+    from journeyman.cli.actions import score
 
-    emit(_rewarding.listed(quiet=as_json), as_json=as_json)
+    emit(score.listed(quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -52,9 +52,9 @@ def train(labelled: tuple[Path, ...], output: Path, embedder: str, as_json: bool
       journeyman rewards train labelled.jsonl -o reward.json
       journeyman score traces.jsonl --rewards learned:reward.json
     """
-    from journeyman.cli import _rewarding
+    from journeyman.cli.actions import score
 
-    result = _rewarding.train(labelled, output, embedder, quiet=as_json)
+    result = score.train(labelled, output, embedder, quiet=as_json)
     emit(result, as_json=as_json)
     return 1 if result["silent"] else 0
 
@@ -76,9 +76,9 @@ def fit(as_json: bool, **given: Any) -> int:
       journeyman score traces.jsonl --out scores.jsonl
       journeyman rewards fit scores.jsonl --labels labels.jsonl -o weights.toml
     """
-    from journeyman.cli import _rewarding
+    from journeyman.cli.actions import score
 
-    result = _rewarding.fit(given, quiet=as_json)
+    result = score.fit(given, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["better"] else 1
 
@@ -95,8 +95,8 @@ def judge(opinions: tuple[Path, ...], as_json: bool) -> int:
     Example:
       journeyman rewards judge opinions.jsonl
     """
-    from journeyman.cli import _rewarding
+    from journeyman.cli.actions import score
 
-    result = _rewarding.judged(opinions, quiet=as_json)
+    result = score.judged(opinions, quiet=as_json)
     emit(result, as_json=as_json)
     return 1 if result["silent"] else 0

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import Group, Own, emit, json_option
-from journeyman.cli._train_router import OUTPUT
+from journeyman.cli.shared import CommandGroup, Own, emit, json_option
+from journeyman.cli.train import OUTPUT
 
 
-@click.group(cls=Group, invoke_without_command=True, subcommand_metavar="[REQUEST]... | anchors [OPTIONS]")
+@click.group(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="[REQUEST]... | anchors [OPTIONS]")
 @click.argument("requests", cls=Own, nargs=-1)
 @click.option("--policy", default=str(OUTPUT), show_default=True, metavar="DIR|ID", help="The router: its folder, or its id.")
 @click.option(
@@ -41,9 +41,9 @@ def command(as_json: bool, requests: tuple[str, ...], **given: Any) -> None:
       journeyman route "What is the capital of Norway?" --objective "quality - 50*cost" --json
       journeyman route --input requests.txt --log decisions.jsonl --explore 0.1
     """
-    from journeyman.cli import _routing_requests
+    from journeyman.cli.actions import routing
 
-    result = _routing_requests.run(requests, given, quiet=as_json)
+    result = routing.run(requests, given, quiet=as_json)
     emit(result, as_json=as_json)
 
 
@@ -70,6 +70,6 @@ def anchors(as_json: bool, **given: Any) -> None:
       journeyman route anchors --outcomes outcomes.jsonl --count 30 --output anchors.jsonl
       journeyman train router --outcomes outcomes.jsonl --outcomes answers.jsonl --newcomer openai:gpt-5-nano
     """
-    from journeyman.cli import _routing_anchors
+    from journeyman.cli.actions import routing
 
-    emit(_routing_anchors.run(given, quiet=as_json), as_json=as_json)
+    emit(routing.run_anchors(given, quiet=as_json), as_json=as_json)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _SANDBOX = click.option(
     "--sandbox",
@@ -42,9 +42,9 @@ def check(ctx: click.Context, name: str, only: tuple[str, ...], as_json: bool) -
       journeyman sandbox check
       journeyman sandbox check --sandbox landlock --json
     """
-    from journeyman.cli import _sandboxing
+    from journeyman.cli.actions import sandbox
 
-    report = _sandboxing.check(name, only, as_json=as_json)
+    report = sandbox.check(name, only, as_json=as_json)
     emit(report.as_json(), as_json=as_json)
     ctx.exit(0 if report.stopped == report.total else 1)
 
@@ -80,16 +80,16 @@ def run(ctx: click.Context, /, as_json: bool, **options: object) -> None:
       journeyman sandbox run solution.py
       journeyman sandbox run solution.py --limit wall_seconds=5 --limit memory=256M --files data/
     """
-    from journeyman.cli import _sandboxing
+    from journeyman.cli.actions import sandbox
 
-    outcome = _sandboxing.run(_sandboxing.Wish(**options))  # type: ignore[arg-type]
+    outcome = sandbox.run(sandbox.RunOptions(**options))  # type: ignore[arg-type]
     if not as_json:
         click.echo(outcome.stdout, nl=False)
         click.echo(outcome.stderr, nl=False, err=True)
-        if said := _sandboxing.ending(outcome):
+        if said := sandbox.ending(outcome):
             click.echo(f"journeyman: {said}", err=True)
-    emit(_sandboxing.as_json(outcome), as_json=as_json)
-    ctx.exit(_sandboxing.exit_code(outcome))
+    emit(sandbox.as_json(outcome), as_json=as_json)
+    ctx.exit(sandbox.exit_code(outcome))
 
 
 @command.command()
@@ -155,6 +155,6 @@ def serve(as_json: bool, **options: object) -> None:
       journeyman sandbox serve --port 8002
       journeyman sandbox serve --port 8002 --token-env CODE_TOKEN --concurrency 8
     """
-    from journeyman.cli import _serving
+    from journeyman.cli.actions import serve as _serving
 
-    _serving.serve(_serving.Wish(**options), as_json=as_json)  # type: ignore[arg-type]
+    _serving.serve_sandbox(_serving.ServiceOptions(**options), as_json=as_json)  # type: ignore[arg-type]

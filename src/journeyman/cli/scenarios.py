@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 
 @click.group()
@@ -29,11 +29,11 @@ def template(kind: str, output: Path | None, force: bool) -> None:
       journeyman scenarios template -o my_scenarios.yaml
       journeyman scenarios template --format json
     """
-    from journeyman.cli import _scenario_files
+    from journeyman.cli.actions import scenarios
 
     if output is not None and output.exists() and not force:
         raise click.UsageError(f"{output} is there already; name another file, or write over it with --force")
-    text = _scenario_files.template(kind, output)
+    text = scenarios.template(kind, output)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -52,9 +52,9 @@ def validate(file: Path, as_json: bool) -> int:
     Example:
       journeyman scenarios validate my_scenarios.yaml
     """
-    from journeyman.cli import _scenario_files
+    from journeyman.cli.actions import scenarios
 
-    found, words = _scenario_files.validated(file)
+    found, words = scenarios.validated(file)
     if not as_json:
         for line in words:
             click.echo(line)
@@ -71,9 +71,9 @@ def examples(as_json: bool) -> None:
     Example:
       journeyman scenarios examples
     """
-    from journeyman.cli import _scenario_files
+    from journeyman.cli.actions import scenarios
 
-    found = _scenario_files.examples()
+    found = scenarios.examples()
     if not as_json:
         for scenario in found:
             click.echo(f"{scenario['name']} ({scenario['category']}; checks: {', '.join(scenario['checks'])})")

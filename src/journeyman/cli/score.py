@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _FILE = click.Path(path_type=Path)
 
@@ -49,8 +49,8 @@ def command(as_json: bool, **given: Any) -> int:
       journeyman score --store --keep
       journeyman score --task task.json --output output.json --json
     """
-    from journeyman.cli import _scoring
+    from journeyman.cli.actions import score
 
-    result, code = _scoring.run(given, quiet=as_json)
+    result, code = score.run(given, quiet=as_json)
     emit(result, as_json=as_json)
     return code

@@ -2,7 +2,7 @@
 
 import click
 
-from journeyman.cli._shared import json_option
+from journeyman.cli.shared import json_option
 
 
 @click.command()
@@ -38,6 +38,6 @@ def command(as_json: bool, **options: object) -> None:
       journeyman serve --upstream http://127.0.0.1:11434/v1
       journeyman serve --host 0.0.0.0 --token-env GATEWAY_TOKEN
     """
-    from journeyman.cli import _gateway
+    from journeyman.cli.actions import serve
 
-    _gateway.serve(_gateway.Wish(**options), as_json=as_json)  # type: ignore[arg-type]
+    serve.serve(serve.GatewayOptions(**options), as_json=as_json)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option
+from journeyman.cli.shared import emit, json_option
 
 _Command = Callable[..., Any]
 _STORE = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
@@ -68,9 +68,9 @@ def list_(store: str | None, limit: int, after: str | None, as_json: bool, **wan
       journeyman traces list --last 7d --error
       journeyman traces list --agent desk --label none --limit 50
     """
-    from journeyman.cli import _traces
+    from journeyman.cli.actions import traces
 
-    emit(_traces.listed(store, wanted, limit=limit, after=after, quiet=as_json), as_json=as_json)
+    emit(traces.listed(store, wanted, limit=limit, after=after, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -90,11 +90,11 @@ def search(words: tuple[str, ...], store: str | None, as_json: bool, **wanted: A
       journeyman traces search refund damaged
       journeyman traces search '"cannot be exchanged" order' --agent desk
     """
-    from journeyman.cli import _traces
+    from journeyman.cli.actions import traces
 
     wanted["text"] = " ".join((wanted["text"] or "", *words)).lstrip()
     limit, after = wanted.pop("limit"), wanted.pop("after")
-    emit(_traces.listed(store, wanted, limit=limit, after=after, quiet=as_json), as_json=as_json)
+    emit(traces.listed(store, wanted, limit=limit, after=after, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -112,9 +112,9 @@ def show(trace_id: str, full: bool, store: str | None, as_json: bool) -> None:
       journeyman traces show 4f2a
       journeyman traces show 4f2a --full
     """
-    from journeyman.cli import _traces
+    from journeyman.cli.actions import traces
 
-    emit(_traces.shown(store, trace_id, full=full, quiet=as_json), as_json=as_json)
+    emit(traces.shown(store, trace_id, full=full, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -137,9 +137,9 @@ def export(name: str, out: Path | None, limit: int | None, store: str | None, as
       journeyman traces export --out traces.jsonl
       journeyman traces export --label good --format chat --out train.jsonl
     """
-    from journeyman.cli import _traces_export
+    from journeyman.cli.actions import traces
 
-    emit(_traces_export.export(store, wanted, name, out, limit=limit, quiet=as_json), as_json=as_json)
+    emit(traces.export(store, wanted, name, out, limit=limit, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -155,9 +155,9 @@ def stats(store: str | None, agreement: bool, as_json: bool, **wanted: Any) -> N
       journeyman traces stats --last 7d
       journeyman traces stats --agent desk --agreement
     """
-    from journeyman.cli import _traces_stats
+    from journeyman.cli.actions import traces
 
-    emit(_traces_stats.statistics(store, wanted, agreement=agreement, quiet=as_json), as_json=as_json)
+    emit(traces.statistics(store, wanted, agreement=agreement, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -184,9 +184,9 @@ def label(trace_id: str | None, word: str | None, as_json: bool, **given: Any) -
       journeyman traces label 4f2a good
       journeyman traces label --agreement
     """
-    from journeyman.cli import _traces_label
+    from journeyman.cli.actions import traces
 
-    emit(_traces_label.label(trace_id, word, given, quiet=as_json), as_json=as_json)
+    emit(traces.label(trace_id, word, given, quiet=as_json), as_json=as_json)
 
 
 @command.command()
@@ -209,9 +209,9 @@ def autolabel(threshold: float, embedder: str, dry_run: bool, store: str | None,
       journeyman traces label --telling
       journeyman traces autolabel --dry-run
     """
-    from journeyman.cli import _traces_auto
+    from journeyman.cli.actions import traces
 
-    result = _traces_auto.autolabel(store, threshold=threshold, embedder=embedder, dry_run=dry_run, quiet=as_json)
+    result = traces.autolabel(store, threshold=threshold, embedder=embedder, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)
     return 1 if result["silent"] else 0
 
@@ -233,6 +233,6 @@ def prune(older_than: str, keep: str | None, store: str | None, as_json: bool, *
       journeyman traces prune --older-than 30d --keep labelled --dry-run
       journeyman traces prune --older-than 30d --keep labelled --yes
     """
-    from journeyman.cli import _traces
+    from journeyman.cli.actions import traces
 
-    emit(_traces.pruned(store, older_than, keep_labelled=keep is not None, quiet=as_json, **how), as_json=as_json)
+    emit(traces.pruned(store, older_than, keep_labelled=keep is not None, quiet=as_json, **how), as_json=as_json)

@@ -5,9 +5,178 @@ from typing import Any
 
 import click
 
-from journeyman.cli._shared import emit, json_option, options_named
-from journeyman.cli._train_planner import planner
-from journeyman.cli._train_router import router
+from journeyman.cli.shared import emit, json_option, options_named
+
+# The options of `journeyman train planner`.
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+@click.command("planner")
+@click.option(
+    "--phase", type=click.Choice(["1", "2"]), default="1", show_default=True, help="1: from examples; 2: by reinforcement."
+)
+@click.option(
+    "--output-dir",
+    type=_FOLDER,
+    default=Path("checkpoints"),
+    show_default=True,
+    metavar="DIR",
+    help="Checkpoints, metrics and the result.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=_FILE,
+    metavar="FILE",
+    help="Settings as YAML, as in training.phase1_supervised and training.phase2_rl.",
+)
+@click.option("--data", type=_FILE, metavar="FILE", help="Phase 1: examples; see `journeyman dataset planner`.")
+@click.option("--epochs", type=click.IntRange(1), help="Times through the examples.  [default: 50]")
+@click.option("--batch-size", type=click.IntRange(1), help="Examples of one update.  [default: 32]")
+@click.option("--learning-rate", type=float, help="[default: by phase]")
+@click.option(
+    "--lambda-dag", type=click.FloatRange(0), help="Weight of the acyclicity term.  [default: 0, as decoding is safe]"
+)
+@click.option("--augment", "synthetic_augmentations", type=click.IntRange(0), help="Synthetic examples to add.  [default: 0]")
+@click.option(
+    "--validation", type=click.FloatRange(0, 0.9), help="Share of examples to choose the best epoch by.  [default: 0.2]"
+)
+@click.option("--patience", type=click.IntRange(0), help="Epochs without progress before it stops; 0 for never.  [default: 6]")
+@click.option("--embedder", metavar="NAME", help="hashing, or sentence (an extra).  [default: hashing]")
+@click.option(
+    "--checkpoint",
+    metavar="PLANNER",
+    help="Phase 2: the planner to start from, a file or an id.  [default: phase1_best in --output-dir]",
+)
+@click.option("--episodes", type=click.IntRange(1), help="Phase 2: executions to learn from.  [default: 1000]")
+@click.option(
+    "--steps",
+    type=click.Choice(["expert", "planner"]),
+    help="Phase 2, live: whose steps are carried out, the desk's expert's or phase 1's own.  [default: expert]",
+)
+@click.option("--replay", type=_FILE, metavar="FILE", help="Phase 2: recorded outcomes to act on, instead of real workers.")
+@click.option(
+    "--reward",
+    type=click.Choice(["utility", "documented"]),
+    help="Phase 2: what it learns by; it is examined by the utility.  [default: utility]",
+)
+@click.option(
+    "--success-value", "pay", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
+)
+@click.option("--explain-reward", is_flag=True, help="Show what the reward makes of your own logs (--logs), and train nothing.")
+@click.option(
+    "--logs", type=click.Path(path_type=Path, exists=True), metavar="PATH", help="Execution logs, for --explain-reward."
+)
+@click.option("--held-out", type=click.IntRange(1), help="Phase 2: held-out instructions to examine on.  [default: 200]")
+@click.option("--no-evaluate", "evaluate", flag_value=False, default=None, help="Phase 2: do not examine at the end.")
+@click.option(
+    "--target-stage", type=click.Choice(["shadow", "production"]), help="Where it goes if it passes.  [default: shadow]"
+)
+@click.option("--force", is_flag=True, default=None, help="Go there even if it does not pass; this is recorded.")
+@click.option("--tracker", type=click.Choice(["tensorboard", "wandb", "none"]), help="[default: tensorboard, where installed]")
+@click.option("--seed", type=int, help="[default: 0]")
+@click.option("--resume", is_flag=True, help="Go on with the phase in --output-dir where it was stopped or killed.")
+@click.option("--dry-run", is_flag=True, help="Read and check everything; train nothing.")
+@json_option
+def planner(as_json: bool, **given: Any) -> int:
+    """Learn to plan: from examples, then from what executions brought.
+
+    Phase 1 learns subtasks, their order, their types and their workers from plans that succeeded. Phase 2 starts there and
+    learns who should do what, with a reward for each real execution; what it learned is released only if it beats the planner
+    of phase 1 and the best single model on held-out instructions. A killed run goes on with --resume and loses no epoch.
+
+    \b
+    Examples:
+      journeyman train planner --phase 1 --data training_data.json --output-dir checkpoints/ --epochs 50 --batch-size 32
+      journeyman train planner --phase 2 --checkpoint checkpoints/phase1_best --episodes 1000
+      journeyman train planner --phase 2 --checkpoint checkpoints/phase1_best --replay outcomes.jsonl
+      journeyman train planner --explain-reward --logs execution_logs/
+    """
+    from journeyman.cli.actions import train_planner
+
+    with options_named():
+        result = train_planner.run({name: value for name, value in given.items() if value is not None}, quiet=as_json)
+    emit(result, as_json=as_json)
+    return 1 if result.get("passed") is False else 0
+
+
+# The options of `journeyman train router`.
+
+OUTPUT = Path("routers/trained")
+"""Where a router is written and looked for, unless it is said."""
+
+
+@click.command("router")
+@click.option("--outcomes", type=_FILE, multiple=True, metavar="FILE", help="What became of requests; see docs/routing.md.")
+@click.option(
+    "--store",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Learn from what the store has recorded and somebody judged.",
+)
+@click.option("--objective", default="quality", show_default=True, metavar="WORDS", help='Such as "quality - 20*cost".')
+@click.option("--max-cost", type=float, metavar="USD", help="A request may cost so much on average.")
+@click.option("--min-quality", type=float, metavar="P", help="The cheapest that is right with this probability.")
+@click.option("--deadline", type=float, metavar="SECONDS", help="95 of 100 answers must come within it.")
+@click.option("--allow", multiple=True, metavar="MODEL", help="Choose among these only.")
+@click.option("--deny", multiple=True, metavar="MODEL", help="Never choose this one.")
+@click.option("--safe", metavar="MODEL", help="Who answers requests of an unknown kind.  [default: the best single one]")
+@click.option("--unpriced", is_flag=True, help="Also choose models without a known price, as if they were the dearest.")
+@click.option("--embedder", metavar="NAME", help="hashing, or sentence (an extra).  [default: the project's]")
+@click.option("--prices", type=_FILE, metavar="FILE", help="US dollars for a million tokens, by model.  [default: list prices]")
+@click.option(
+    "--assume-output-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How long answers are whose length was not recorded.",
+)
+@click.option(
+    "--newcomer", multiple=True, metavar="MODEL", help="Was asked a few only: place it by how hard they are. See route anchors."
+)
+@click.option("--skip-unusable", is_flag=True, help="Leave lines out that cannot be used.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=OUTPUT,
+    show_default=True,
+    metavar="DIR",
+    help="Where the router is written.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the training. The split hangs on the requests alone.")
+@click.option("--held-out-share", type=click.FloatRange(0, 0.9), default=0.2, show_default=True, help="To prove it on.")
+@click.option(
+    "--min-gain", "least_gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]"
+)
+@click.option(
+    "--target-stage", type=click.Choice(["shadow", "production"]), default="shadow", help="Where it goes if it passes."
+)
+@click.option("--force", is_flag=True, help="Go there even if it does not pass; this is recorded.")
+@click.option("--no-evaluate", "evaluate", is_flag=True, flag_value=False, default=True, help="Do not prove it at the end.")
+@click.option("--dry-run", is_flag=True, help="Read, price and split; train nothing.")
+@json_option
+def router(as_json: bool, dry_run: bool, **given: Any) -> int:
+    """Learn which model answers which request, from what became of earlier ones.
+
+    Success, cost and time of each model are predicted for a request, and the objective chooses. On held-out requests the
+    router must bring more than the best single model; one that does not stays in shadow, and whoever serves it asks that
+    model. Exit code 1: it did not pass.
+
+    \b
+    Examples:
+      journeyman train router --outcomes outcomes.jsonl --objective "quality - 20*cost"
+      journeyman train router --outcomes outcomes.jsonl --objective "quality where cost <= 0.002" --embedder sentence
+      journeyman train router --store --objective "-cost where quality >= 0.9" --target-stage production
+      journeyman train router --outcomes outcomes.jsonl --prices prices.json --assume-output-tokens 250 --dry-run
+    """
+    from journeyman.cli.actions import routing
+
+    result = routing.train(given, dry_run=dry_run, quiet=as_json)
+    emit(result, as_json=as_json)
+    examined = given["evaluate"] and not dry_run
+    return 1 if examined and not (result["passed"] or result["forced"]) else 0
 
 
 @click.group()
@@ -92,12 +261,12 @@ def playbook(as_json: bool, dry_run: bool, resume: str | None, initial_playbook:
       journeyman train playbook --scenarios my_scenarios.yaml --model openai:gpt-5-mini
       journeyman train playbook --resume
     """
-    from journeyman.cli import _scenarios, _training
+    from journeyman.cli.actions import scenarios, train_playbook
 
     options = {name: value for name, value in given.items() if value is not None}
     if (repairs := options.pop("max_repairs", None)) is not None:
         options["rounds"] = 1 + repairs
-    run = _scenarios.run if _scenarios.asked(options, resume) else _training.run
+    run = scenarios.run if scenarios.asked(options, resume) else train_playbook.run
     with options_named():
         result = run(options, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)
@@ -182,9 +351,9 @@ def weights(as_json: bool, **given: Any) -> None:
       journeyman train weights --method rft --tasks gsm8k --input train.jsonl --base-model models/mine
       journeyman train weights --resume
     """
-    from journeyman.cli import _weights
+    from journeyman.cli.actions import train_weights
 
     options = {name: value for name, value in given.items() if value is not None and value != ()}
     with options_named():
-        result = _weights.run(options, quiet=as_json)
+        result = train_weights.run(options, quiet=as_json)
     emit(result, as_json=as_json)

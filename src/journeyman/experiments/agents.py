@@ -5,19 +5,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from journeyman.agents.answer import Answer, MakeAgent
-from journeyman.candidate import BASE, Candidate, Kind
-from journeyman.embed.base import Embedder
-from journeyman.errors import ModelBusy, ModelError, ModelRefused
-from journeyman.examination import EvaluateConfig, Report, evaluate_agents
+from journeyman.agents.attempt import Agent, Attempt, refusal
+from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.gate import Gate
+from journeyman.core.playbook import Playbook
+from journeyman.core.release import Stage
+from journeyman.core.task import Split
+from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
-from journeyman.gate import Gate
-from journeyman.learn.playbook import files
-from journeyman.learn.playbook.choose import chooser
 from journeyman.models.base import Model
-from journeyman.playbook import Playbook
-from journeyman.release import Stage
-from journeyman.rollout import Agent, Attempt, refusal
-from journeyman.task import Split
+from journeyman.models.embedders import Embedder
+from journeyman.optimizers.playbook import files
+from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.tasks.base import Dataset
 
 
@@ -49,7 +49,7 @@ class AgentEvaluation:
         id: str,
         done: Callable[[int, int], None] = lambda _, __: None,
         resumed: bool = False,
-    ) -> Report:
+    ) -> EvaluationReport:
         """Let both attempt the tasks, ask the gate, and keep what was found.
 
         Args:
@@ -63,7 +63,7 @@ class AgentEvaluation:
         """
         new, old = self.weights or candidate_of(playbook), candidate_of(against)
 
-        async def measure(look: Look) -> Report:
+        async def measure(look: Look) -> EvaluationReport:
             return await self._measured(playbook, against, look, id, done)
 
         subject = Subject(
@@ -80,7 +80,7 @@ class AgentEvaluation:
             measure,
             id=id,
             records=lambda report: [(subject.baseline, report)],
-            restore=Report.restored if resumed else None,
+            restore=EvaluationReport.restored if resumed else None,
         )
 
     def _settings(self, playbook: Playbook) -> dict[str, object]:
@@ -108,7 +108,7 @@ class AgentEvaluation:
 
     async def _measured(
         self, playbook: Playbook, against: Playbook, look: Look, id: str, done: Callable[[int, int], None]
-    ) -> Report:
+    ) -> EvaluationReport:
         finished: list[Attempt] = []
 
         def count(attempt: Attempt) -> None:

@@ -13,13 +13,13 @@ from datetime import datetime
 from inspect import isawaitable
 from typing import Any, Protocol, TypeVar
 
-from journeyman import app
-from journeyman.candidate import Candidate
-from journeyman.errors import InputError
-from journeyman.evaluation import Evaluation
-from journeyman.gate import named
+from journeyman.core.candidate import Candidate
+from journeyman.core.errors import InputError
+from journeyman.core.evaluation import Evaluation
+from journeyman.core.gate import named
+from journeyman.core.task import Task, fingerprint
+from journeyman.experiments import wiring
 from journeyman.stores import EvaluationRecord, Store
-from journeyman.task import Task, fingerprint
 
 LANDMARKS = 8
 
@@ -107,7 +107,7 @@ class HeldOutEvaluator:
     """Lets a subject be measured on held-out tasks."""
 
     store: Store
-    clock: Callable[[], datetime] = app.now
+    clock: Callable[[], datetime] = wiring.now
     nonce: Callable[[], str] = field(default=lambda: secrets.token_hex(8))
     """Tells looks apart that are never the same again."""
 

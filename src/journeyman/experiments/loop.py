@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from journeyman.candidate import Candidate
+from journeyman.core.candidate import Candidate
+from journeyman.core.release import Release, Stage
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
-from journeyman.release import Release, Stage
 
 log = logging.getLogger(__name__)
 

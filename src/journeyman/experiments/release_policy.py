@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from journeyman.candidate import Candidate
+from journeyman.core.candidate import Candidate
+from journeyman.core.release import Release, Stage
 from journeyman.experiments.run import Run
-from journeyman.release import Release, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from journeyman import app
-from journeyman.errors import StoreError
-from journeyman.rollout import Attempt
+from journeyman.agents.attempt import Attempt
+from journeyman.core.errors import StoreError
+from journeyman.experiments import wiring
 from journeyman.stores import AttemptRecord, RunRecord, RunState, Store
 
 log = logging.getLogger(__name__)
@@ -26,12 +26,12 @@ class Run:
     config: Mapping[str, Any]
     """As resolved, defaults and all. Secrets do not belong here."""
     store: Store
-    clock: Callable[[], datetime] = app.now
+    clock: Callable[[], datetime] = wiring.now
 
     @classmethod
     def new(cls, name: str, **more: Any) -> Self:
         """A run with an id of its own, made of a name and the time."""
-        return cls(id=f"{name}-{app.now():%Y%m%d-%H%M%S-%f}", **more)
+        return cls(id=f"{name}-{wiring.now():%Y%m%d-%H%M%S-%f}", **more)
 
     @contextmanager
     def tracked(self) -> Iterator[Self]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 
 
 @contextmanager

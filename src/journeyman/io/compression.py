@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 
 _GZIP = b"\x1f\x8b"
 

@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 
 
 def read_text(path: Path | str) -> str:

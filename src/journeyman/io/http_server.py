@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 
 
 def listen(host: str, port: int) -> socket.socket:

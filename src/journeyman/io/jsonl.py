@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.io.compression import open_maybe_compressed
 
 LONGEST = 256 * 2**20

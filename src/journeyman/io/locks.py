@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from journeyman.errors import InputError, PlaybookError
+from journeyman.core.errors import InputError, PlaybookError
 
 PATIENCE = 60.0
 """Seconds that another process is waited for. It holds the lock while it merges, not while it asks a model."""

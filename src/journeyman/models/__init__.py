@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
-from journeyman.errors import MissingExtra, ModelError, ModelRefused
+from journeyman.core.errors import MissingExtra, ModelError, ModelRefused
 from journeyman.models.base import Model
 
 _MODELS = {
@@ -24,7 +24,7 @@ _MODELS = {
     "local": ("journeyman.models.local", "Local"),
     "ollama": ("journeyman.models.openai", "Ollama"),
     "openai": ("journeyman.models.openai", "OpenAI"),
-    "recorded": ("journeyman.models.recorded", "Recorded"),
+    "recorded": ("journeyman.models.recorded", "RecordedModel"),
     "scripted": ("journeyman.models.scripted", "Always"),
 }
 """Strings cost nothing until somebody asks."""

@@ -9,16 +9,16 @@ Dialect = Literal["full", "terse"]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PromptMessage:
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ModelRequest:
     """What is asked of a model."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[PromptMessage, ...]
     temperature: float | None = None
     """`None` leaves it to the provider; the embedded model then decodes greedily."""
     max_tokens: int | None = None
@@ -67,7 +67,32 @@ class Model(Protocol):
     def deterministic(self) -> bool:
         """Whether the same request always gives the same reply, on any day."""
 
-    async def complete(self, request: Request) -> Reply: ...
+    async def complete(self, request: ModelRequest) -> Reply: ...
 
     async def close(self) -> None:
         """Give back connections; the client is not used afterwards."""
+
+
+# A model client around another one: what it is called and can do is the other's.
+
+
+class Around:
+    """All of a `Model` but its verb, `complete`."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.model.dialect
+
+    @property
+    def deterministic(self) -> bool:
+        return self.model.deterministic
+
+    async def close(self) -> None:
+        await self.model.close()

@@ -21,9 +21,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
 from transformers.utils import logging
 
-from journeyman.errors import ModelError, ModelRefused
+from journeyman.core.errors import ModelError, ModelRefused
 from journeyman.models import embedded_weights, split_adapter
-from journeyman.models.base import Dialect, Reply, Request
+from journeyman.models.base import Dialect, ModelRequest, Reply
 
 BATCH = 64
 """Prompts decoded together."""
@@ -33,7 +33,7 @@ REPLY_TOKENS = 512
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    request: Request
+    request: ModelRequest
     reply: asyncio.Future[Reply]
 
 
@@ -72,7 +72,7 @@ class Local:
     def deterministic(self) -> bool:
         return not torch.cuda.is_available()
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(request, reply))
         if self._decoding is None or self._decoding.done():
@@ -109,7 +109,7 @@ class Local:
             if not waiting.reply.done():
                 waiting.reply.set_result(reply)
 
-    def _decode(self, requests: Sequence[Request]) -> list[Reply]:
+    def _decode(self, requests: Sequence[ModelRequest]) -> list[Reply]:
         started = time.perf_counter()
         limit = max(request.max_tokens or self._reply_tokens for request in requests)
         prompts = [self._prompt(request) for request in requests]
@@ -135,14 +135,14 @@ class Local:
             for request, ids, count in zip(requests, output, counts, strict=True)
         ]
 
-    def _prompt(self, request: Request) -> str:
+    def _prompt(self, request: ModelRequest) -> str:
         if not self._tokenizer.chat_template:
             return request.text
         messages = [{"role": m.role, "content": m.content} for m in request.messages]
         text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return text
 
-    def _reply(self, request: Request, ids: list[int], prompt_tokens: int, seconds: float) -> Reply:
+    def _reply(self, request: ModelRequest, ids: list[int], prompt_tokens: int, seconds: float) -> Reply:
         end = self._tokenizer.eos_token_id
         limit = request.max_tokens or self._reply_tokens
         written = ids[: ids.index(end)] if end in ids else ids
@@ -258,7 +258,7 @@ class _Sampled(LogitsProcessor):  # type: ignore[misc]  # transformers is untype
     with a generator for each row a sample does not depend on its neighbours.
     """
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[ModelRequest]) -> None:
         self._rows = [
             (row, request.temperature, np.random.default_rng([(request.seed or 0) % 2**63, *request.text.encode()]))
             for row, request in enumerate(requests)

@@ -8,16 +8,132 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import openai
+from pydantic import TypeAdapter, ValidationError
 
-from journeyman.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.io.retry import retry_after
-from journeyman.models import HOME, KEY, completions, prices
-from journeyman.models.base import Dialect, Reply, Request
+from journeyman.models import HOME, KEY, pricing
+from journeyman.models.base import Dialect, ModelRequest, Reply
+
+# What a chat-completions server answers, read into values. Servers differ in what they leave out, so little is required.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    type: str = ""
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[Any] | None = None
+    function_call: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """What is meant for the reader: reasoning parts are left out, and a refusal is an answer too."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content if part.type == "text")
+        return self.content or self.refusal or ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    message: _Message = field(default_factory=_Message)
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Details:
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Usage:
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Completion:
+    choices: list[_Choice] | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_BODY = TypeAdapter(dict[str, Any])
+_COMPLETION = TypeAdapter(_Completion)
+
+
+def read(body: str, *, asked: str, seconds: float) -> Reply:
+    """The reply in a server's answer of status 200. `asked` names the model for messages, and for a server that does not.
+
+    Raises `ModelError` for text that is no completion, or one with nothing in it. The cost is left to the caller.
+    """
+    try:
+        raw = _BODY.validate_json(body)
+        completion = _COMPLETION.validate_python(raw)
+    except ValidationError as error:
+        what = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in what["loc"])
+        problem = f"{where}: {what['msg']}" if where else what["msg"]
+        raise ModelError(
+            f"{asked} answered with something that is no chat completion ({problem}): {body[:80]!r}; "
+            "check that the base URL is that of a chat-completions server"
+        ) from None
+    if completion.error:
+        raise failure(completion.error, asked)
+    choice = _first(completion, asked)
+    usage = completion.usage or _Usage()
+    return Reply(
+        text=choice.message.text,
+        model=completion.model or asked,
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        cached_tokens=usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None,
+        seconds=seconds,
+        finish=choice.finish_reason,
+        raw=raw,
+    )
+
+
+def failure(error: object, asked: str) -> ModelError:
+    """The error that a gateway puts into an answer of status 200."""
+    found = error if isinstance(error, Mapping) else {"message": error}
+    message = f"{asked} answered with an error: {str(found.get('message'))[:300]}"
+    code = str(found.get("code") or found.get("status") or "")
+    if code.isdigit():
+        return named(int(code), message)
+    return ModelError(message)
+
+
+def named(status: int, message: str, retry_after: float | None = None) -> ModelError:
+    """The error of an HTTP status: may the same call succeed later, or not?"""
+    if status in {408, 409, 425, 429} or status >= 500:
+        return ModelBusy(message, retry_after=retry_after)
+    return ModelRefused(message)
+
+
+def _first(completion: _Completion, asked: str) -> _Choice:
+    choice = next(iter(completion.choices or []), None)
+    if choice is None:
+        raise ModelError(f"{asked} answered without any choice in it")
+    message = choice.message
+    if message.text or message.tool_calls or message.function_call:
+        return choice
+    if choice.finish_reason == "length":
+        raise ModelError(f"{asked} used up its tokens before it said anything: raise max_tokens, or leave it out")
+    raise ModelError(f"{asked} gave an empty answer (finish reason {choice.finish_reason!r})")
+
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +194,11 @@ class OpenAI:
             return 'say which it gets, with key_env = "NAME OF A VARIABLE" beside its base_url in journeyman.toml'
         return f"set {self._key_env}, or name a server of your own after an @"
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         started = time.perf_counter()
         try:
             body = await self._negotiate(request)
-            reply = completions.read(body, asked=self.name, seconds=time.perf_counter() - started)
+            reply = read(body, asked=self.name, seconds=time.perf_counter() - started)
         except openai.APIStatusError as error:
             raise self._named(error) from None
         except openai.APITimeoutError:
@@ -103,7 +219,7 @@ class OpenAI:
             await self._sdk.close()
         self._sdk = None
 
-    async def _negotiate(self, request: Request) -> str:
+    async def _negotiate(self, request: ModelRequest) -> str:
         """The answer's text. What the model says it does not take is left out, a thing at a time."""
         without = self._without
         lasting = set(without)
@@ -137,7 +253,7 @@ class OpenAI:
     def _cost(self, reply: Reply) -> float | None:
         provider = "openai" if self.base_url == HOME else self.base_url
         for model in (reply.model, self.model):
-            cost = prices.cost(provider, model, reply.input_tokens, reply.output_tokens, reply.cached_tokens)
+            cost = pricing.cost(provider, model, reply.input_tokens, reply.output_tokens, reply.cached_tokens)
             if cost is not None:
                 return cost
         return None
@@ -154,7 +270,7 @@ class OpenAI:
             return ModelRefused(f"{self.name}: the account has no credit left ({said})")
         if status == 404:
             return ModelRefused(f"{self.name} is not there (404): {said}")
-        return completions.named(status, f"{self.name} answered {status}: {said}", retry_after(error.response.headers))
+        return named(status, f"{self.name} answered {status}: {said}", retry_after(error.response.headers))
 
     def _clean(self, text: str) -> str:
         """Without the key, also where a server quotes half of it. Short keys are placeholders, and may be ordinary words."""
@@ -177,7 +293,7 @@ class Ollama(OpenAI):
         return "http://localhost:11434/v1"
 
 
-def _call(model: str, request: Request, without: frozenset[str], caps: tuple[str, ...]) -> dict[str, Any]:
+def _call(model: str, request: ModelRequest, without: frozenset[str], caps: tuple[str, ...]) -> dict[str, Any]:
     """The body of the call."""
     lead = "user" if "system" in without else "system"
     messages = [{"role": lead if m.role == "system" else m.role, "content": m.content} for m in request.messages]

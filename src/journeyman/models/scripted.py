@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterator
 
-from journeyman.errors import ModelError
-from journeyman.models.base import Dialect, Reply, Request
+from journeyman.core.errors import ModelError
+from journeyman.models.base import Dialect, ModelRequest, Reply
 
 Line = str | Reply | Exception
 """What the script says next; an exception is raised."""
@@ -20,18 +20,22 @@ class Scripted:
     deterministic = True
 
     def __init__(
-        self, *script: Line | Callable[[Request], Line], latency: float = 0.0, dialect: Dialect = "full", name: str = "scripted"
+        self,
+        *script: Line | Callable[[ModelRequest], Line],
+        latency: float = 0.0,
+        dialect: Dialect = "full",
+        name: str = "scripted",
     ) -> None:
         self.name = name
         self.dialect: Dialect = dialect
         self.latency = latency
         """Seconds before every answer."""
-        self.requests: list[Request] = []
+        self.requests: list[ModelRequest] = []
         """What it was asked, in order, for a test to read."""
-        self._script: Iterator[Line | Callable[[Request], Line]] = iter(script)
+        self._script: Iterator[Line | Callable[[ModelRequest], Line]] = iter(script)
         self._endless = script[0] if len(script) == 1 and callable(script[0]) else None
 
-    async def complete(self, request: Request) -> Reply:
+    async def complete(self, request: ModelRequest) -> Reply:
         self.requests.append(request)
         # The line is taken before the wait, so that concurrent calls get theirs in the order they were made.
         line = self._next(request)
@@ -44,7 +48,7 @@ class Scripted:
     async def close(self) -> None:
         """There is nothing to give back."""
 
-    def _next(self, request: Request) -> Line:
+    def _next(self, request: ModelRequest) -> Line:
         if self._endless is not None:
             return self._endless(request)
         line = next(self._script, None)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.errors import InputError
-from journeyman.policy import Choice
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Choice
 from journeyman.stats import Floats
 
 _TRUST = 20.0

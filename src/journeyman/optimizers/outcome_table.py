@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.policy import Card, Outcome
+from journeyman.core.policy import Card, Outcome
 from journeyman.stats import Floats
 
 

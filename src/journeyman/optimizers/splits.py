@@ -4,9 +4,9 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
+from journeyman.core.task import Split
 from journeyman.optimizers.outcome_table import Table
-from journeyman.task import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ development          the components for agents that develop software, together (
 from importlib import import_module
 from typing import Any
 
-from journeyman.errors import InputError, MissingExtra
+from journeyman.core.errors import InputError, MissingExtra
 from journeyman.rewards.base import RewardFunction, RewardResult
 
 __all__ = ["DEFAULTS", "RewardFunction", "RewardResult", "defaults", "load"]
@@ -21,10 +21,10 @@ __all__ = ["DEFAULTS", "RewardFunction", "RewardResult", "defaults", "load"]
 _REWARDS = {
     "code_execution": ("journeyman.rewards.code_execution", "CodeExecutionReward"),
     "syntax_validation": ("journeyman.rewards.syntax", "SyntaxValidationReward"),
-    "tool_success": ("journeyman.rewards.tools", "ToolSuccessReward"),
+    "tool_success": ("journeyman.rewards.tool_use", "ToolSuccessReward"),
     "task_completion": ("journeyman.rewards.completion", "TaskCompletionReward"),
     "efficiency": ("journeyman.rewards.efficiency", "EfficiencyReward"),
-    "format_compliance": ("journeyman.rewards.form", "FormatComplianceReward"),
+    "format_compliance": ("journeyman.rewards.format_compliance", "FormatComplianceReward"),
     "learned": ("journeyman.rewards.learned", "LearnedReward"),
     "development": ("journeyman.rewards.development", "DevelopmentReward"),
 }

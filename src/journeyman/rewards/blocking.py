@@ -7,7 +7,7 @@ from functools import lru_cache
 from multiprocessing.util import Finalize
 from typing import Any, TypeVar
 
-from journeyman.sandbox.base import Outcome, Program, Sandbox
+from journeyman.sandbox.base import Program, RunOutcome, Sandbox
 
 _Result = TypeVar("_Result")
 
@@ -30,7 +30,7 @@ class Blocking:
     def __reduce__(self) -> tuple[Callable[[Callable[[], Sandbox]], "Blocking"], tuple[Callable[[], Sandbox]]]:
         return _shared, (self._make,)
 
-    def run(self, program: Program) -> Outcome:
+    def run(self, program: Program) -> RunOutcome:
         """What happened to the program.
 
         Raises:

@@ -6,8 +6,8 @@ import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from journeyman.fences import fences
-from journeyman.trace import Trace
+from journeyman.core.trace import Trace
+from journeyman.io.markdown import fences
 
 _WORD = re.compile(r"[\w+#-]+")
 
@@ -21,7 +21,7 @@ _PROMPT = {"python": re.compile(r"^(?:>>>|\.\.\.)(?: |$)"), "shell": re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodeBlock:
     """One piece of code."""
 
     language: str
@@ -29,7 +29,7 @@ class Block:
     code: str
 
 
-def blocks(text: str) -> tuple[Block, ...]:
+def blocks(text: str) -> tuple[CodeBlock, ...]:
     """Every fenced block, in order. One that is not closed ends with the text, as in CommonMark.
 
     Of a session with prompts only what was typed is kept.
@@ -37,7 +37,7 @@ def blocks(text: str) -> tuple[Block, ...]:
     return tuple(_block(_language(fence.info), fence.lines) for fence in fences(text))
 
 
-def last_blocks(trace: Trace, languages: Collection[str]) -> tuple[Block, ...]:
+def last_blocks(trace: Trace, languages: Collection[str]) -> tuple[CodeBlock, ...]:
     """The blocks in these languages of the last reply that holds any: what came before was a draft."""
     for call in reversed(trace.calls):
         # Most replies of an agent hold no code at all.
@@ -71,8 +71,8 @@ def _language(info: str) -> str:
     return _LANGUAGES.get(name, name)
 
 
-def _block(language: str, lines: Sequence[str]) -> Block:
+def _block(language: str, lines: Sequence[str]) -> CodeBlock:
     prompt = _PROMPT.get(language)
     if prompt and any(prompt.match(line) for line in lines[:1]):
         lines = [prompt.sub("", line) for line in lines if prompt.match(line)]
-    return Block(language, "".join(f"{line}\n" for line in lines))
+    return CodeBlock(language, "".join(f"{line}\n" for line in lines))

@@ -24,7 +24,7 @@ _RESAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class IntervalEstimate:
     """A number with its 95 % interval."""
 
     value: float
@@ -79,7 +79,7 @@ def kappa(scores: Floats, labels: Floats) -> float:
 
 def estimate(
     statistic: Statistic, scores: Floats, labels: Floats, groups: Sequence[str], *, inflated: bool = False, seed: int = 0
-) -> Estimate:
+) -> IntervalEstimate:
     """The statistic with its percentile interval over 1,000 resamplings of groups. (NaN, NaN) where none defined it.
 
     Of one that resampling inflates, as it does a calibration error, the interval is moved back by as much, to 0 at the least.
@@ -100,7 +100,7 @@ def estimate(
     if inflated and found:
         bias = float(np.mean(found)) - value
         low, high = max(0.0, low - bias), max(0.0, high - bias)
-    return Estimate(value, float(low), float(high))
+    return IntervalEstimate(value, float(low), float(high))
 
 
 class Calibrator(Protocol):

@@ -5,13 +5,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from journeyman.errors import SandboxError
-from journeyman.rewards.base import RewardResult
+from journeyman.core.errors import SandboxError
+from journeyman.core.trace import Trace
+from journeyman.rewards.base import UNREACHABLE, RewardResult, binary, short, unknown, version
 from journeyman.rewards.blocking import Blocking
-from journeyman.rewards.blocks import Block, last_blocks, parsed
-from journeyman.rewards.verdict import UNREACHABLE, binary, short, unknown, version
-from journeyman.sandbox.base import Limits, Outcome, Program, Sandbox
-from journeyman.trace import Trace
+from journeyman.rewards.blocks import CodeBlock, last_blocks, parsed
+from journeyman.sandbox.base import Limits, Program, RunOutcome, Sandbox
 
 LIMITS = Limits(cpu_seconds=5.0, wall_seconds=10.0)
 LANGUAGES = ("python", "shell", "javascript")
@@ -89,7 +88,7 @@ class _Given:
         return self._sandbox
 
 
-def _programs(blocks: Sequence[Block]) -> list[tuple[str, str]]:
+def _programs(blocks: Sequence[CodeBlock]) -> list[tuple[str, str]]:
     """One program for each language that has code which does something."""
     by_language = groupby(sorted(blocks, key=lambda block: block.language), key=lambda block: block.language)
     programs = [(language, "\n".join(block.code for block in group)) for language, group in by_language]
@@ -130,7 +129,7 @@ def _leaves(line: ast.stmt) -> bool:
     return raised or bool(names & _LEAVE)
 
 
-def _fault(outcome: Outcome, token: str) -> str:
+def _fault(outcome: RunOutcome, token: str) -> str:
     """What went wrong, or nothing."""
     if outcome.limit not in (None, "output"):
         return f"was stopped at its limit of {outcome.limit}"

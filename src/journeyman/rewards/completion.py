@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from journeyman.rewards.base import RewardResult
-from journeyman.rewards.tools import went_well
-from journeyman.rewards.verdict import binary, short, unknown, version
-from journeyman.trace import ModelCall, ToolCall, Trace
+from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.rewards.base import RewardResult, binary, short, unknown, version
+from journeyman.rewards.tool_use import went_well
 
 _NOT_THE_AGENT = frozenset(
     {"ModelError", "ModelBusy", "ModelRefused", "SandboxError", "StoreError", "TaskError", "MissingExtra", "ConnectionError"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.rewards.utility import RunReward, Runs, total
 from journeyman.stats import Floats
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Self
 
-from journeyman.rewards.base import RewardResult
-from journeyman.rewards.verdict import soft, unknown, version
-from journeyman.trace import ModelCall, ToolCall, Trace, total
+from journeyman.core.trace import ModelCall, ToolCall, Trace, total
+from journeyman.rewards.base import RewardResult, soft, unknown, version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Protocol, runtime_checkable
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
+from journeyman.core.score import Score
+from journeyman.core.trace import Trace
 from journeyman.rewards.base import RewardFunction, RewardResult
-from journeyman.score import Score
-from journeyman.trace import Trace
 
 FORM = frozenset({"syntax_validation", "format_compliance"})
 """Binary rewards that look at the form of an answer, and decide nothing by themselves."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from journeyman.models.base import Message, Model, Request
+from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.models.base import Model, ModelRequest, PromptMessage
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.calibration import Calibrator, Estimate, agreement, auc, calibrated, estimate, kappa
-from journeyman.trace import ModelCall, ToolCall, Trace
+from journeyman.rewards.calibration import Calibrator, IntervalEstimate, agreement, auc, calibrated, estimate, kappa
 
 LEAST_LABELS = 50
 """Opinions on labelled attempts before a judge may weigh in."""
@@ -62,7 +62,7 @@ class Opinion:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class ModelJudge:
     """Asks a model."""
 
     model: Model
@@ -100,10 +100,10 @@ class Judge:
         mark = hashlib.sha256("\0".join(texts.values()).encode(errors="surrogatepass")).hexdigest()[:16]
         parts = [f"<{name} {mark}>\n{text}\n</{name} {mark}>" for name, text in texts.items()]
         messages = (
-            Message("system", _SYSTEM.format(mark=mark, rubric=self.rubric, form=form)),
-            Message("user", "\n\n".join(parts)),
+            PromptMessage("system", _SYSTEM.format(mark=mark, rubric=self.rubric, form=form)),
+            PromptMessage("user", "\n\n".join(parts)),
         )
-        request = Request(messages=messages, temperature=0.0, max_tokens=self.max_tokens, task_id=task_id)
+        request = ModelRequest(messages=messages, temperature=0.0, max_tokens=self.max_tokens, task_id=task_id)
         return _object((await self.model.complete(request)).text)
 
 
@@ -137,11 +137,11 @@ class Standing:
 
     labels: int
     successes: int
-    agreement: Estimate | None = None
+    agreement: IntervalEstimate | None = None
     """The share of verdicts (from one half on) that are the label; `None` with too few labels, as the rest."""
-    kappa: Estimate | None = None
+    kappa: IntervalEstimate | None = None
     """Cohen's: agreement beyond chance."""
-    auc: Estimate | None = None
+    auc: IntervalEstimate | None = None
     calibration: Calibrator | None = None
 
     @property

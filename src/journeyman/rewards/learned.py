@@ -7,20 +7,106 @@ it was examined (`teaching.teach`).
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from journeyman import embed
-from journeyman.embed.base import Embedder
-from journeyman.errors import InputError
-from journeyman.rewards import features
+from journeyman.core.errors import InputError
+from journeyman.core.trace import ModelCall, Reasoning, ToolCall, Trace
+from journeyman.models import embedders
+from journeyman.models.embedders import Embedder
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.calibration import Calibrator, Estimate, calibrator, finite
-from journeyman.trace import Trace
+from journeyman.rewards.calibration import Calibrator, IntervalEstimate, calibrator, finite
+
+# What an attempt looks like in numbers: what a learned reward sees.
+#
+# Counts and shares of what was recorded, and nothing about which task it was: a reward that knows the task learns its
+# difficulty.
+
+NAMES = (
+    "model_calls",
+    "tool_calls",
+    "tools",
+    "tool_errors",
+    "tool_error_share",
+    "late_tool_errors",
+    "retries",
+    "reasoning",
+    "input_tokens",
+    "output_tokens",
+    "reply_characters",
+    "mean_reply_characters",
+    "argument_characters",
+    "result_characters",
+    "questions",
+    "stopped_early",
+    "ends_with_a_tool",
+    "seconds",
+)
+"""In the order of the columns. Counts, lengths and times are log(1 + x); the unknown is NaN."""
+
+_COUNTS = frozenset(NAMES) - {"tool_error_share", "stopped_early", "ends_with_a_tool"}
+
+
+def numbers(traces: Sequence[Trace]) -> NDArray[np.float64]:
+    """Shape (traces, len(NAMES)); NaN where a trace does not tell."""
+    table = np.array([_row(trace) for trace in traces], np.float64).reshape(len(traces), len(NAMES))
+    logarithmic = [name in _COUNTS for name in NAMES]
+    table[:, logarithmic] = np.log1p(table[:, logarithmic])
+    return table
+
+
+def columns(traces: Sequence[Trace], embedder: Embedder | None) -> NDArray[np.float64]:
+    """The numbers, and beside them the vector of what was done and last said, when there is an embedder."""
+    table = numbers(traces)
+    if embedder is None:
+        return table
+    return np.hstack([table, embedder.embed([told(trace) for trace in traces]).astype(np.float64)])
+
+
+def told(trace: Trace) -> str:
+    """The tools in the order of their use, failures marked, and the last reply."""
+    used = " ".join(step.tool if step.ok else f"{step.tool} failed" for step in trace.steps if isinstance(step, ToolCall))
+    return f"{used}\n{trace.reply}"
+
+
+def _row(trace: Trace) -> list[float]:
+    tools = [step for step in trace.steps if isinstance(step, ToolCall)]
+    replies = [call.reply for call in trace.calls]
+    failed = [not call.ok for call in tools]
+    asked = {(call.tool, call.arguments) for call in tools}
+    seconds = [step.seconds for step in trace.steps if isinstance(step, ModelCall | ToolCall)]
+    known = [each for each in seconds if each is not None]
+    found: dict[str, float] = {
+        "model_calls": len(replies),
+        "tool_calls": len(tools),
+        "tools": len({call.tool for call in tools}),
+        "tool_errors": sum(failed),
+        "tool_error_share": sum(failed) / len(failed) if failed else 0.0,
+        "late_tool_errors": sum(failed[-3:]),
+        "retries": len(tools) - len(asked),
+        "reasoning": sum(isinstance(step, Reasoning) for step in trace.steps),
+        "input_tokens": _or_nan(trace.input_tokens, replies),
+        "output_tokens": _or_nan(trace.output_tokens, replies),
+        "reply_characters": sum(map(len, replies)),
+        "mean_reply_characters": sum(map(len, replies)) / len(replies) if replies else 0.0,
+        "argument_characters": sum(len(call.arguments) for call in tools),
+        "result_characters": sum(len(call.result) for call in tools),
+        "questions": sum(reply.rstrip().endswith("?") for reply in replies),
+        "stopped_early": float(trace.error is not None),
+        "ends_with_a_tool": float(bool(trace.steps) and isinstance(trace.steps[-1], ToolCall)),
+        "seconds": sum(known) if known and len(known) == len(seconds) else float("nan"),
+    }
+    return [found[name] for name in NAMES]
+
+
+def _or_nan(count: int | None, replies: Sequence[str]) -> float:
+    return float("nan") if count is None or not replies else float(count)
+
 
 FORMAT = "journeyman-learned-reward"
 FORMAT_VERSION = 1
@@ -29,16 +115,16 @@ LEAST_LABELS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CrossValidationReport:
     """What cross-validation by groups found: every number is of attempts at tasks that the tested model had never seen."""
 
     successes: int
     failures: int
     groups: int
-    auc: Estimate | None = None
+    auc: IntervalEstimate | None = None
     """`None` where there were too few labels to find out; so with the others."""
-    ece: Estimate | None = None
-    brier: Estimate | None = None
+    ece: IntervalEstimate | None = None
+    brier: IntervalEstimate | None = None
 
     @property
     def silence(self) -> str | None:
@@ -69,10 +155,10 @@ class LearnedModel:
     coefficients: tuple[float, ...]
     intercept: float
     calibration: Calibrator
-    report: Report
+    report: CrossValidationReport
 
     def probability(self, trace: Trace, embedder: Embedder | None) -> float:
-        row = features.columns([trace], embedder)[0]
+        row = columns([trace], embedder)[0]
         normal = np.nan_to_num((row - np.array(self.mean)) / np.array(self.scale), nan=0.0)
         return float(self.calibration(np.array([normal @ np.array(self.coefficients) + self.intercept]))[0])
 
@@ -81,7 +167,7 @@ class LearnedModel:
         content = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
-            "features": list(features.NAMES),
+            "features": list(NAMES),
             "embedder": self.embedder,
             "mean": list(self.mean),
             "scale": list(self.scale),
@@ -109,7 +195,7 @@ class LearnedReward:
         if not rest:
             raise InputError("learned: after the colon stands the file that `journeyman rewards train` wrote")
         model = load(Path(rest))
-        return cls(model, embed.load(model.embedder) if model.embedder else None)
+        return cls(model, embedders.load(model.embedder) if model.embedder else None)
 
     @property
     def version(self) -> str:
@@ -137,7 +223,7 @@ def load(path: Path) -> LearnedModel:
         raise InputError(f"{path} could not be read as a learned reward: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError(f"{path} is no learned reward; `journeyman rewards train` writes one")
-    if data.get("version") != FORMAT_VERSION or data.get("features") != list(features.NAMES):
+    if data.get("version") != FORMAT_VERSION or data.get("features") != list(NAMES):
         raise InputError(f"{path} was made by another version of journeyman; train it anew")
     if data.get("digest") != _digest({name: value for name, value in data.items() if name != "digest"}):
         raise InputError(f"{path} was changed since it was written: its digest does not fit; train it anew")
@@ -149,7 +235,7 @@ def load(path: Path) -> LearnedModel:
 
 def _model(data: Mapping[str, Any]) -> LearnedModel:
     arrays = {name: tuple(finite(value) for value in data[name]) for name in ("mean", "scale", "coefficients")}
-    width = len(features.NAMES) + _dimensions(str(data["embedder"]))
+    width = len(NAMES) + _dimensions(str(data["embedder"]))
     if {len(values) for values in arrays.values()} != {width}:
         raise ValueError(f"its arrays should have {width} numbers each")
     if not all(value > 0 for value in arrays["scale"]):
@@ -160,7 +246,7 @@ def _model(data: Mapping[str, Any]) -> LearnedModel:
         **arrays,
         intercept=finite(data["intercept"]),
         calibration=calibrator(data["calibration"]),
-        report=Report(
+        report=CrossValidationReport(
             successes=int(report["successes"]),
             failures=int(report["failures"]),
             groups=int(report["groups"]),
@@ -180,8 +266,8 @@ def _dimensions(embedder: str) -> int:
     return int(rest)
 
 
-def _estimate(data: Mapping[str, Any] | None) -> Estimate | None:
-    return None if data is None else Estimate(*(finite(data[name]) for name in ("value", "low", "high")))
+def _estimate(data: Mapping[str, Any] | None) -> IntervalEstimate | None:
+    return None if data is None else IntervalEstimate(*(finite(data[name]) for name in ("value", "low", "high")))
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from journeyman.rewards.base import RewardResult
+from journeyman.core.trace import Trace
+from journeyman.rewards.base import UNREACHABLE, RewardResult, binary, short, unknown, version
 from journeyman.rewards.blocks import last_blocks, parsed
-from journeyman.rewards.verdict import UNREACHABLE, binary, short, unknown, version
-from journeyman.trace import Trace
 
 _SECONDS = 10.0
 _MODULE = re.compile(r"^\s*(?:import\b(?!\s*\()|export\b)", re.MULTILINE)

@@ -1,18 +1,252 @@
 """A program is right when its task's tests pass, which it cannot reach: they run in another sandbox and ask it for values."""
 
 import asyncio
+import json
 import os
+import py_compile
+import sys
 from asyncio import AbstractEventLoop, Semaphore
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from tempfile import TemporaryDirectory
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from journeyman.errors import TaskError
-from journeyman.rewards.out_of_process import Candidate, Tests, Verdict, examine
-from journeyman.sandbox.base import Limits, Sandbox
-from journeyman.score import Reward
-from journeyman.task import Task
+from journeyman.core.errors import SandboxError, TaskError
+from journeyman.core.score import Reward
+from journeyman.core.task import Task
+from journeyman.core.trace import Trace
+from journeyman.sandbox.base import Limits, Program, RunOutcome, Sandbox
 from journeyman.tasks.code import MODULE, CodeTests, answer, code_tests
-from journeyman.trace import Trace
+
+# Tests that the code they test cannot reach: the checker in one sandbox, the candidate in another, and data between them.
+#
+# The tests and the values they expect never enter the candidate's process, so it can neither read them nor touch what decides.
+
+PACKAGE = "_journeyman"
+"""What `inside` is called inside."""
+_CANDIDATE = f"from {PACKAGE}.candidate import serve\nserve(lambda message: tools.exchange(message))\n"
+_MOST_WAITING = 64
+_FAREWELL_SECONDS = 1.0
+_PATIENCE_SECONDS = 60.0
+"""With a machine that is too busy to start the other end."""
+_WORN_OUT = ("cpu", "memory")
+TIME = ("cpu", "wall")
+"""Limits that a program hits which only takes too long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tests:
+    """What is run against a candidate. Written by the task's author."""
+
+    file: str
+    """The module of tests, with its ending."""
+    files: Mapping[str, bytes]
+    """That one, and what it needs that is not the candidate's, by relative path."""
+    runner: str = "module"
+    """Or "pytest"."""
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Modules whose objects the candidate may use by their public names."""
+        return tuple(name.removesuffix(".py").replace("/", ".") for name in self.files if name.endswith(".py"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeUnderTest:
+    """What is tested: files that nobody trusts."""
+
+    files: Mapping[str, bytes]
+    """By relative path."""
+    limits: Limits
+    """For all tests together. What runs the tests may itself take a little longer."""
+    setup: str = ""
+    """A shell script by the task's author, run in the folder before."""
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The top-level modules among the files, for the tests to import."""
+        tops = {path.partition("/")[0] for path in self.files if path.endswith(".py")}
+        return frozenset(top.removesuffix(".py") for top in tops)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTestVerdict:
+    """What the tests said."""
+
+    passed: bool | None
+    """`None` when this could not be told."""
+    evidence: str
+    tests: int | None = None
+    tests_passed: int | None = None
+    timed_out: bool = False
+    needs_one_process: bool = False
+    """Whether it could not be told because the tests hand the code something that cannot leave their process."""
+    outcome: RunOutcome | None = None
+    """Of the run in which the code was; `None` when it was ended after its last answer."""
+
+
+@cache
+def carried(program: str) -> Mapping[str, bytes]:
+    """One program of the package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
+    names = ("__init__", program) if program == "together" else ("__init__", "wire", "handle", "peer", program)
+    files: dict[str, bytes] = {}
+    with TemporaryDirectory() as folder:
+        for path in (Path(__file__).parent / "inside" / f"{name}.py" for name in names):
+            name = f"{PACKAGE}/{path.name}"
+            compiled = Path(folder, path.stem)
+            # Not checked against the source's date, which is the date of the run. Another Python looks for another name.
+            py_compile.compile(
+                str(path), str(compiled), name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+            )
+            files[name] = path.read_bytes()
+            files[f"{PACKAGE}/__pycache__/{path.stem}.{sys.implementation.cache_tag}.pyc"] = compiled.read_bytes()
+    return files
+
+
+class _Line:
+    """The wire between the two ends. Each has one tool, with which it gives a message and waits for the next.
+
+    Only the time in which the checker waits for an answer is the candidate's: that a busy machine starts either of them slowly
+    is not its fault.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self.out_of_time = False
+        self.answered = False
+        """Whether the candidate said anything at all."""
+        self._to_checker: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self._to_candidate: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        self._ready = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._gone = ""
+        self.report: dict[str, Any] | None = None
+
+    async def candidate_says(self, arguments: Mapping[str, Any]) -> str:
+        message = str(arguments["0"])
+        self._ready.set()
+        if message:
+            self.answered = True
+            await self._to_checker.put(message)
+        return await self._to_candidate.get()
+
+    async def checker_says(self, arguments: Mapping[str, Any]) -> str:
+        if not self._ended.is_set():
+            await self._to_candidate.put(str(arguments["0"]))
+        await self._ready.wait()
+        answer = asyncio.ensure_future(self._to_checker.get())
+        end = asyncio.ensure_future(self._ended.wait())
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await asyncio.wait((answer, end), return_when=asyncio.FIRST_COMPLETED, timeout=self._left)
+        self._left -= clock() - began
+        end.cancel()
+        if answer.done():
+            return answer.result()
+        answer.cancel()
+        if not self._ended.is_set():
+            self.out_of_time = True
+            self.candidate_ended("wall limit")
+        return json.dumps({"gone": self._gone})
+
+    async def checker_reports(self, arguments: Mapping[str, Any]) -> None:
+        self.report = json.loads(arguments["0"])
+
+    def candidate_ended(self, why: str) -> None:
+        self._gone = why
+        self._ended.set()
+        self._ready.set()
+
+    def farewell(self) -> None:
+        """Let the candidate go, unless it is busy."""
+        if not self._to_candidate.full():
+            self._to_candidate.put_nowait("{}")
+
+
+async def examine(sandbox: Sandbox, tests: Tests, candidate: CodeUnderTest) -> UnitTestVerdict:
+    """Run tests against a candidate."""
+    line = _Line(candidate.limits.wall_seconds)
+    running = asyncio.create_task(_candidate(sandbox, line, candidate))
+    try:
+        checked = await _checker(sandbox, line, tests, candidate)
+        ended = running.done()
+        line.farewell()
+        if not line.out_of_time:
+            await asyncio.wait((running,), timeout=_FAREWELL_SECONDS)
+        outcome = running.result() if ended else None
+    except SandboxError as error:
+        return UnitTestVerdict(passed=None, evidence=str(error))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    if line.out_of_time:
+        return UnitTestVerdict(passed=False, evidence="the code did not answer in time: wall limit", timed_out=True)
+    return _verdict(line.report, checked, outcome, answered=line.answered)
+
+
+async def _candidate(sandbox: Sandbox, line: _Line, candidate: CodeUnderTest) -> RunOutcome:
+    why = "the sandbox failed"
+    try:
+        code = prepared(candidate.setup) + _CANDIDATE
+        patient = replace(candidate.limits, wall_seconds=candidate.limits.wall_seconds + _PATIENCE_SECONDS)
+        program = Program(code=code, files={**candidate.files, **carried("candidate")}, limits=patient)
+        outcome = await sandbox.run(program, tools={"exchange": line.candidate_says})
+        why = ended_by(outcome)
+    finally:
+        line.candidate_ended(why)
+    return outcome
+
+
+async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, candidate: CodeUnderTest) -> RunOutcome:
+    target = tests.file if tests.runner == "pytest" else tests.file.removesuffix(".py")
+    code = (
+        f"from {PACKAGE} import checker\n"
+        f"met = checker.start(lambda m: tools.exchange(m), modules={sorted(candidate.modules)!r}, own={tests.own!r})\n"
+        f"tools.report(checker.run_{tests.runner}(met, {target!r}))\n"
+    )
+    limits = candidate.limits
+    longer = replace(limits, wall_seconds=limits.wall_seconds + _PATIENCE_SECONDS, cpu_seconds=limits.cpu_seconds + 10)
+    program = Program(code=code, files={**tests.files, **carried("checker")}, limits=longer)
+    return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
+
+
+def _verdict(
+    report: dict[str, Any] | None, checked: RunOutcome, outcome: RunOutcome | None, *, answered: bool
+) -> UnitTestVerdict:
+    if outcome is not None:
+        found = f"the code ended before its tests did: {ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
+        return UnitTestVerdict(passed=False, evidence=found, timed_out=outcome.limit in TIME, outcome=outcome)
+    if report is None:
+        found = f"the tests ended before they were through: {ended_by(checked)}\n{checked.stderr[-500:]}".strip()
+        # Tests that know their own size come to that only with what the code answered.
+        return UnitTestVerdict(passed=False if checked.limit in _WORN_OUT and answered else None, evidence=found)
+    if report["could_not_cross"]:
+        return UnitTestVerdict(passed=None, needs_one_process=True, evidence=report["could_not_cross"])
+    tests, good = int(report["tests"]), int(report["passed"])
+    evidence = "; ".join(report["failures"][:5]) or ("no test ran" if not tests else f"{good} of {tests} passed")
+    return UnitTestVerdict(
+        passed=checked.ok and tests > 0 and good == tests and not report["failures"],
+        evidence=evidence,
+        tests=tests,
+        tests_passed=good,
+    )
+
+
+def prepared(setup: str) -> str:
+    """Python that runs the author's set-up, or nothing."""
+    return f"import subprocess\nsubprocess.run(['sh', '-ec', {setup!r}], check=True)\n" if setup.strip() else ""
+
+
+def ended_by(outcome: RunOutcome) -> str:
+    """How a run ended, in a few words."""
+    if outcome.limit:
+        return f"{outcome.limit} limit"
+    return outcome.signal or f"exit code {outcome.exit_code}"
+
 
 SECONDS = 5.0
 """Of computing that a program may take for all its tests."""
@@ -53,8 +287,8 @@ class UnitTests:
         loop = asyncio.get_running_loop()
         return self._places.setdefault(loop, Semaphore(2 * (os.cpu_count() or 1)))
 
-    async def check(self, tests: CodeTests, program: str) -> Verdict:
+    async def check(self, tests: CodeTests, program: str) -> UnitTestVerdict:
         """Whether a program passes."""
         module = Tests(file=f"{_TESTS}.py", files={f"{_TESTS}.py": tests.module().encode()})
         files = {f"{MODULE}.py": program.encode("utf-8", "replace")}
-        return await examine(self.sandbox, module, Candidate(files=files, limits=self.limits))
+        return await examine(self.sandbox, module, CodeUnderTest(files=files, limits=self.limits))

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from journeyman.errors import InputError
-from journeyman.policy import Outcome
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Outcome
 from journeyman.stats import Floats
 
 

@@ -4,18 +4,18 @@ import logging
 import os
 from importlib import import_module
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.sandbox.base import Sandbox
 
 _SANDBOXES = {
     "auto": ("journeyman.sandbox.strongest", "Strongest"),
     "bubblewrap": ("journeyman.sandbox.bubblewrap", "Bubblewrap"),
-    "landlock": ("journeyman.sandbox.landlock", "Landlock"),
+    "landlock": ("journeyman.sandbox.strongest", "Landlock"),
     "unsafe-local": ("journeyman.sandbox.unsafe", "Unsafe"),
 }
 BEARER = "JOURNEYMAN_SANDBOX_TOKEN"
 """The environment variable with the bearer token of a service."""
-_SERVICE = ("journeyman.sandbox.http", "HttpSandbox")
+_SERVICE = ("journeyman.sandbox.remote", "HttpSandbox")
 
 _log = logging.getLogger(__name__)
 

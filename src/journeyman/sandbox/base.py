@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from journeyman.core.errors import InputError
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -76,7 +78,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """What happened."""
 
     level: Level
@@ -106,7 +108,7 @@ class Outcome:
 class Session(Protocol):
     """A Python that keeps its state between calls, in walls of its own."""
 
-    async def run(self, code: str, *, tools: Mapping[str, Tool] | None = None, wall_seconds: float | None = None) -> Outcome:
+    async def run(self, code: str, *, tools: Mapping[str, Tool] | None = None, wall_seconds: float | None = None) -> RunOutcome:
         """Run statements; the value of a last expression is printed as its `repr`, as an interactive Python does.
 
         An exception is exit code 1 with its traceback on stderr, and the session lives on. A limit ends the session.
@@ -132,7 +134,7 @@ class Sandbox(Protocol):
     async def start(self) -> None:
         """Start and test the walls. Called by the first run where nobody did."""
 
-    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
         """Run a program to its end. In its Python, `tools.NAME(…)` calls the tool of that name here and waits for its value."""
 
     async def session(
@@ -142,3 +144,35 @@ class Sandbox(Protocol):
 
     async def close(self) -> None:
         """End all that is under way. Not used afterwards."""
+
+
+# What languages there are: a name, the file that the code goes into, and what runs it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """How one language is run."""
+
+    file: str
+    """The name of the code in the working folder."""
+    kind: Literal["python", "pytest", "command"] = "command"
+    """A command is a program of its own; the others run in a Python that is warm already."""
+    commands: tuple[tuple[str, ...], ...] = ()
+    """The first whose program is there is taken."""
+    processes: int = 0
+    """Threads that the interpreter itself needs, on top of the limit."""
+
+
+LANGUAGES: Mapping[str, Language] = {
+    "python": Language(file="main.py", kind="python"),
+    "pytest": Language(file="test_main.py", kind="pytest"),
+    "shell": Language(file="main.sh", commands=(("bash",), ("sh",))),
+    "javascript": Language(file="main.js", commands=(("node",), ("nodejs",)), processes=16),
+}
+
+
+def language(name: str) -> Language:
+    """Raises `InputError` where there is none of that name."""
+    if name not in LANGUAGES:
+        raise InputError(f"no language {name!r}; there are {', '.join(sorted(LANGUAGES))}")
+    return LANGUAGES[name]

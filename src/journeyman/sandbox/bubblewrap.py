@@ -9,12 +9,11 @@ import os
 import socket
 from collections.abc import Mapping
 
-from journeyman.errors import SandboxError
-from journeyman.sandbox import probes
-from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
-from journeyman.sandbox.nursery import Nursery
-from journeyman.sandbox.sessions import LocalSession
-from journeyman.sandbox.talk import Talk, request
+from journeyman.core.errors import SandboxError
+from journeyman.sandbox import self_test
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool
+from journeyman.sandbox.fork_server import ForkServer
+from journeyman.sandbox.run_channel import LocalSession, RunChannel, request
 
 NAME = "bubblewrap"
 MUST_HOLD = frozenset(
@@ -28,10 +27,10 @@ class Bubblewrap:
     """The default on Linux."""
 
     def __init__(self) -> None:
-        self._nursery: Nursery | None = None
+        self._nursery: ForkServer | None = None
         self._level: Level | None = None
         self._starting: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._talks: set[Talk] = set()
+        self._talks: set[RunChannel] = set()
 
     @property
     def level(self) -> Level:
@@ -44,7 +43,7 @@ class Bubblewrap:
             if self._nursery is None or not self._nursery.alive:
                 await self._begin()
 
-    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
         message, blobs = request(program, tools or {})
         await self.start()
         return await self._run(message, blobs, tools or {})
@@ -72,7 +71,7 @@ class Bubblewrap:
     async def _begin(self) -> None:
         if self._nursery is not None:
             self._nursery.end()
-        self._nursery = nursery = Nursery()
+        self._nursery = nursery = ForkServer()
         try:
             await nursery.ready()
             self._level = Level(NAME)
@@ -85,10 +84,10 @@ class Bubblewrap:
     async def _tested(self) -> Level:
         """What holds, as seen from within."""
 
-        async def run(program: Program) -> Outcome:
+        async def run(program: Program) -> RunOutcome:
             return await self._run(*request(program, {}), {})
 
-        held, not_held = await probes.test(run)
+        held, not_held = await self_test.test(run)
         if broken := MUST_HOLD - set(held):
             raise SandboxError(
                 f"bubblewrap started, but its walls do not hold on this machine ({', '.join(sorted(broken))}); "
@@ -99,7 +98,7 @@ class Bubblewrap:
             (held if controller in counted else not_held).append(wall)
         return Level(NAME, tuple(held), tuple(not_held))
 
-    async def _run(self, message: dict[str, object], blobs: tuple[bytes, ...], tools: Mapping[str, Tool]) -> Outcome:
+    async def _run(self, message: dict[str, object], blobs: tuple[bytes, ...], tools: Mapping[str, Tool]) -> RunOutcome:
         talk = await self._talk(pytest=message["kind"] == "pytest")
         try:
             await talk.send(message, blobs)
@@ -109,14 +108,14 @@ class Bubblewrap:
             self._talks.discard(talk)
             await talk.close()
 
-    async def _talk(self, *, pytest: bool = False) -> Talk:
+    async def _talk(self, *, pytest: bool = False) -> RunChannel:
         """A warden, fresh from the nursery."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 while not (self._nursery or _gone()).give(theirs, pytest=pytest):
                     await asyncio.sleep(BUSY_SECONDS)
-                talk = await Talk.open(ours, self.level)
+                talk = await RunChannel.open(ours, self.level)
             except BaseException:
                 ours.close()
                 raise
@@ -131,12 +130,12 @@ class Bubblewrap:
         return self._starting[1]
 
 
-def _gone() -> Nursery:
+def _gone() -> ForkServer:
     raise SandboxError("the sandbox was closed")
 
 
 def installed() -> bool:
     """Whether bubblewrap is there at all."""
     with contextlib.suppress(SandboxError):
-        return bool(os.fspath(Nursery.program()))
+        return bool(os.fspath(ForkServer.program()))
     return False

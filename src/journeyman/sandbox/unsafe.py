@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 
-from journeyman.sandbox.base import Level, Limits, Outcome, Program, Tool
-from journeyman.sandbox.sessions import LocalSession
-from journeyman.sandbox.wardens import Start, Wardens
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool
+from journeyman.sandbox.run_channel import LocalSession
+from journeyman.sandbox.supervised import Start, Wardens
 
 ENVIRONMENT = ("PATH", "SYSTEMROOT")
 """All that the code sees of the caller's."""
@@ -22,7 +22,7 @@ class Unsafe:
     async def start(self) -> None:
         """There are no walls to test."""
 
-    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> Outcome:
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
         return await self._wardens.run(program, tools or {}, self.level)
 
     async def session(

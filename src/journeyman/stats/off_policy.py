@@ -9,8 +9,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from journeyman.errors import InputError
-from journeyman.policy import Choice
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Choice
 from journeyman.stats.intervals import Floats
 
 MIN_EFFECTIVE_SAMPLE = 100.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from journeyman.errors import StoreError
+from journeyman.core.errors import StoreError
 from journeyman.io.atomic import commit, temporary_file
 from journeyman.io.files import sha256
 

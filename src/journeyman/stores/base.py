@@ -10,12 +10,12 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.errors import StoreError
-from journeyman.release import Move, Release, Stage
-from journeyman.score import Score
-from journeyman.task import Split
-from journeyman.trace import Trace, total
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import StoreError
+from journeyman.core.release import Move, Release, Stage
+from journeyman.core.score import Score
+from journeyman.core.task import Split
+from journeyman.core.trace import Trace, total
 
 
 class RunState(StrEnum):

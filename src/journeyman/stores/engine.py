@@ -1,16 +1,22 @@
 """From a store's URL to an engine that keeps the promises of `SqlStore`, and from a driver's error to a sentence."""
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from journeyman.errors import InputError, MissingExtra, StoreError
-from journeyman.stores.urls import MEMORY, redacted
+from journeyman.core.errors import InputError, MissingExtra, StoreError, Unkeepable
+from journeyman.stores.tables import METADATA
+from journeyman.stores.traces.tables import create_search_and_triggers
+from journeyman.stores.urls import MEMORY, is_nowhere, redacted
 
 PATIENCE = 30
 """Seconds to wait for another process that writes to the same SQLite file."""
@@ -121,3 +127,195 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     # A transaction that reads first and then writes cannot wait for another writer, only fail: so say it at once.
     writes = connection.get_execution_options().get("write", False)
     connection.exec_driver_sql("begin immediate" if writes else "begin")
+
+
+# Which step a database is at, and how to bring it to the newest.
+#
+# A new database is made at once as the tables are now; an older one takes the steps of `migrations`. A test compares the two.
+
+HEAD = "0003"
+"""The step that this version of the code reads and writes. A test compares it with the newest file of `migrations`."""
+
+_TWICE = "0002"
+"""The last step at which attempts of runs kept their traces themselves."""
+
+_LOCK = 5_061_726_177
+"""Any number, as long as it is the same for all: whoever holds it on PostgreSQL migrates."""
+
+_VERSION = """
+create table alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))
+"""
+"""As Alembic makes it."""
+
+
+def current(connection: sa.Connection) -> str | None:
+    """The step that the database is at; `None` when it has none of our tables."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    version: str | None = connection.scalar(sa.text("select version_num from alembic_version"))
+    return version
+
+
+def update(connection: sa.Connection, name: str) -> None:
+    """Bring a database to the newest step, in the transaction of the connection, so whole or not at all.
+
+    Args:
+        name: Of the database, for messages.
+
+    Raises:
+        StoreError: A newer Journeyman has been here.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    # Another process may have been first.
+    at = current(connection)
+    if at is None:
+        _create(connection)
+    elif at != HEAD:
+        _migrate(connection, at, name)
+
+
+def _create(connection: sa.Connection) -> None:
+    METADATA.create_all(connection, checkfirst=False)
+    create_search_and_triggers(connection)
+    connection.execute(sa.text(_VERSION))
+    connection.execute(sa.text("insert into alembic_version (version_num) values (:at)"), {"at": HEAD})
+
+
+def _migrate(connection: sa.Connection, at: str, name: str) -> None:
+    if at > HEAD:
+        newer = f"step {at}, and this one knows steps up to {HEAD}"
+        raise StoreError(f"{name} was written by a newer Journeyman ({newer}): pip install --upgrade journeyman")
+    upgrade(connection, HEAD)
+    if at <= _TWICE:
+        # With the tables as they are now, so after all steps.
+        from journeyman.stores.traces.attempts import move
+
+        move(connection)
+
+
+def upgrade(connection: sa.Connection, to: str) -> None:
+    """Let Alembic change the tables up to a step."""
+    # Loading Alembic takes a fifth of a second, and nearly every opening has nothing to migrate.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, to)
+
+
+def step_of(url: str) -> str | None:
+    """The step that a store is at; `None` when nothing is kept there yet. Nothing is made or migrated.
+
+    Raises:
+        InputError: The URL is not one of a store.
+        StoreError: It cannot be reached, or is not a database.
+    """
+    if is_nowhere(url):
+        return None
+    name, engine = connect(url)
+    try:
+        with engine.connect() as connection:
+            return current(connection)
+    except sa.exc.SQLAlchemyError as error:
+        raise StoreError(f"{name}: {describe(error)}") from error
+    finally:
+        engine.dispose()
+
+
+# An open database: transactions to read and to write in, and errors that are one sentence.
+
+
+class Database:
+    """May be used by several threads and processes at once; of those who write, one at a time."""
+
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        """Open the database, make it when it is new, and bring it up to date.
+
+        Args:
+            make: Without it nothing is made where there is no database yet: what is opened then is empty, and in memory.
+
+        Raises:
+            StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
+            MissingExtra: The driver is not installed.
+        """
+        self._open(MEMORY if not make and is_nowhere(url) else url)
+        try:
+            with self.read() as connection:
+                version = current(connection)
+            if version is None and not make:
+                self.close()
+                self._open(MEMORY)
+            if version != HEAD:
+                with self.write() as connection:
+                    update(connection, self.name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, url: str) -> None:
+        self.name, self._engine = connect(url)
+        # In memory there is one connection for all threads, and a transaction is its own.
+        self._turn = RLock() if url == MEMORY else nullcontext()
+
+    @property
+    def dialect(self) -> str:
+        """ "sqlite" or "postgresql"."""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """What is read in one block is of one moment on SQLite; keep it short, and never hold it while a caller thinks."""
+        with self._named(), self._turn, self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """A transaction of its own: whole and on disk when the block ends, undone when it raises."""
+        with (
+            self._named(),
+            self._turn,
+            self._engine.connect().execution_options(write=True) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+            raise Unkeepable(f"{self.name}: {describe(error)}") from error
+        except sa.exc.SQLAlchemyError as error:
+            raise StoreError(f"{self.name}: {describe(error)}") from error
+
+
+class OnDatabase:
+    """What a store on a database is made of."""
+
+    def __init__(self, url: str, *, make: bool = True) -> None:
+        """As `Database` is opened."""
+        self._database = Database(url, make=make)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def starting(connection: sa.Connection, ids: sa.Column[str], prefix: str, limit: int) -> Sequence[str]:
+    """The ids of a column that begin so, each once and in the order of the alphabet. The prefix is as it is kept."""
+    where = [sa.func.substr(ids, 1, len(prefix)) == prefix]
+    if connection.dialect.name == "sqlite":
+        # Where the index is sorted by code points, the search begins at the prefix.
+        where.append(sa.type_coerce(ids, sa.Text) >= prefix)
+    return list(connection.scalars(sa.select(ids).where(*where).distinct().order_by(ids).limit(limit)))

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.errors import InputError
-from journeyman.release import Stage
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import InputError
+from journeyman.core.release import Stage
 from journeyman.stores.base import Store
 
 

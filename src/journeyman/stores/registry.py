@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.errors import InputError
-from journeyman.evaluation import Pair, Result, pair
-from journeyman.release import Release, Stage
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import InputError
+from journeyman.core.evaluation import Pair, Result, pair
+from journeyman.core.release import Release, Stage
+from journeyman.core.task import Split
 from journeyman.stores import open_store
 from journeyman.stores.base import AttemptRecord, AttemptTotals, EvaluationRecord, Listed, RunRecord, RunState, Store
-from journeyman.task import Split
 
 _ONE: Mapping[Listed, str] = {
     "runs": "run",

@@ -9,9 +9,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.candidate import Candidate, Kind
-from journeyman.errors import StoreError
-from journeyman.release import Move, Release, Stage
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import StoreError
+from journeyman.core.release import Move, Release, Stage
+from journeyman.core.task import Split
 from journeyman.stores.base import (
     AttemptRecord,
     AttemptTotals,
@@ -24,11 +25,10 @@ from journeyman.stores.base import (
     unknown_run,
     utc,
 )
-from journeyman.stores.database import OnDatabase, starting
+from journeyman.stores.engine import OnDatabase, starting
 from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
 from journeyman.stores.traces import attempts as among_traces
-from journeyman.stores.traces import bulk, prune, writing
-from journeyman.task import Split
+from journeyman.stores.traces import sql, writing
 
 _PAGE = 500
 """Rows read at a time: a list of attempts is as long as a year, and no connection is held while a caller thinks."""
@@ -64,15 +64,15 @@ class SqlStore(OnDatabase):
     def add_run(self, run: RunRecord) -> None:
         row = {"id": run.id, "kind": run.kind, "config": dict(run.config), "started_at": utc(run.started_at)}
         with self._database.write() as connection:
-            bulk.insert(connection, RUNS, [row])
+            writing.insert(connection, RUNS, [row])
             if run.state is not RunState.RUNNING:
-                bulk.insert(connection, RUN_MARKS, [_mark(run.id, run.state, run.ended_at or run.started_at, run.result)])
+                writing.insert(connection, RUN_MARKS, [_mark(run.id, run.state, run.ended_at or run.started_at, run.result)])
 
     def mark_run(self, run_id: str, state: RunState, at: datetime, result: Mapping[str, Any] | None = None) -> None:
         mark = _mark(run_id, state, at, result)
         with self._database.write() as connection:
             self._must_know(connection, {run_id})
-            bulk.insert(connection, RUN_MARKS, [mark])
+            writing.insert(connection, RUN_MARKS, [mark])
 
     def run(self, run_id: str) -> RunRecord | None:
         return next(self._runs(RUNS.c.id == run_id), None)
@@ -95,8 +95,8 @@ class SqlStore(OnDatabase):
             traces = list(connection.scalars(sa.select(ATTEMPTS.c.trace).where(of_run, ATTEMPTS.c.trace.is_not(None))))
             count = connection.execute(sa.delete(ATTEMPTS).where(of_run)).rowcount
             for begin in range(0, len(traces), _PAGE):
-                prune.forget(connection, traces[begin : begin + _PAGE])
-            prune.forget_contents(connection)
+                sql.forget(connection, traces[begin : begin + _PAGE])
+            sql.forget_contents(connection)
             for table, which in ((EVALUATIONS, made), (RUN_MARKS, RUN_MARKS.c.run_id == run_id), (RUNS, RUNS.c.id == run_id)):
                 connection.execute(sa.delete(table).where(which))
         return count
@@ -145,7 +145,7 @@ class SqlStore(OnDatabase):
     def add_candidate(self, candidate: Candidate) -> None:
         row = {"id": candidate.id, "kind": candidate.kind.value, "body": candidate.body, "parents": list(candidate.parents)}
         with self._database.write() as connection:
-            bulk.insert(connection, CANDIDATES, [row])
+            writing.insert(connection, CANDIDATES, [row])
 
     def candidate(self, candidate_id: str) -> Candidate | None:
         return next(self._candidates(CANDIDATES.c.id == candidate_id), None)
@@ -161,7 +161,7 @@ class SqlStore(OnDatabase):
         row = {field.name: getattr(evaluation, field.name) for field in fields(evaluation)}
         row |= {"report": dict(evaluation.report), "at": utc(evaluation.at)}
         with self._database.write() as connection:
-            bulk.insert(connection, EVALUATIONS, [row])
+            writing.insert(connection, EVALUATIONS, [row])
 
     def evaluation(self, evaluation_id: str) -> EvaluationRecord | None:
         return next(self._evaluations(EVALUATIONS.c.id == evaluation_id), None)
@@ -187,7 +187,7 @@ class SqlStore(OnDatabase):
         for _ in range(_TRIES):
             with self._database.write() as connection:
                 row = {**key, "number": connection.execute(last).scalar_one() + 1, "at": moment}
-                bulk.insert(connection, LOOKS, [row])
+                writing.insert(connection, LOOKS, [row])
                 # Another process may have taken the number, and then nothing was added: look again.
                 number: int | None = connection.scalar(same)
             if number is not None:

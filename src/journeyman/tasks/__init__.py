@@ -9,7 +9,7 @@ desk      the order desk, the small world that ships with the package; its domai
 
 from dataclasses import replace
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.tasks.base import Dataset
 
 NAMES = ("custom", "desk", "gsm8k", "humaneval", "mbpp")

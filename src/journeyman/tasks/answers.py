@@ -4,9 +4,9 @@ import re
 import unicodedata
 from decimal import Decimal
 
-from journeyman.score import Reward
-from journeyman.task import Task
-from journeyman.trace import Trace
+from journeyman.core.score import Reward
+from journeyman.core.task import Task
+from journeyman.core.trace import Trace
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3}){1,20}(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}\b)?|\.\d+"
 _NUMBER = re.compile(

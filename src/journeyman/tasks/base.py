@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from journeyman.score import Reward
-from journeyman.task import Split, Task
-from journeyman.trace import Trace
+from journeyman.core.score import Reward
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import Trace
 
 
 class Verifier(Protocol):

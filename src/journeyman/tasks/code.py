@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from journeyman.errors import InputError, TaskError
-from journeyman.fences import fences
-from journeyman.task import Split, Task
+from journeyman.core.errors import InputError, TaskError
+from journeyman.core.task import Split, Task
+from journeyman.io.markdown import fences
 from journeyman.tasks import rows
 from journeyman.tasks.questions import LEAST, SHARES, enough, share
 
@@ -75,7 +75,7 @@ class CodeTests:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class CodeSample:
     """What a model wrote for a task."""
 
     task_id: str
@@ -122,7 +122,7 @@ def read_tasks(path: Path | str, *, domain: str = "code") -> tuple[Task, ...]:
     return tuple(found.values())
 
 
-def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
+def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[CodeSample, ...]:
     """The samples of a file for these tasks, in order. A row may hold a list of them; one without an id is found by its prompt.
 
     Raises:
@@ -131,7 +131,7 @@ def read_samples(path: Path | str, tasks: Sequence[Task]) -> tuple[Sample, ...]:
     bad = rows.Complaints("these samples cannot be used")
     by_prompt = {code_tests(task).prompt.strip(): task.id for task in tasks}
     known = {task.id for task in tasks}
-    found: list[Sample] = []
+    found: list[CodeSample] = []
     for row in rows.read(path, bad):
         id = _id(row.value) or by_prompt.get(str(row.value.get("prompt")).strip(), "")
         if id not in known:
@@ -166,7 +166,7 @@ def _asked(task: Task) -> str:
     return " ".join(task.question.split())
 
 
-def _task(row: rows.Row, bad: rows.Complaints, domain: str) -> Task | None:
+def _task(row: rows.FileRow, bad: rows.Complaints, domain: str) -> Task | None:
     value, id = row.value, _id(row.value)
     if not id:
         bad.add(row.where, "no task_id; every task needs one")
@@ -207,7 +207,7 @@ def _mbpp(value: Mapping[str, Any]) -> tuple[str, CodeTests] | str:
     return f"{text}\nIt must pass, for example: {example}", CodeTests(test="\n".join(lines).replace("\r\n", "\n"))
 
 
-def _samples(row: rows.Row, id: str, bad: rows.Complaints) -> Iterator[Sample]:
+def _samples(row: rows.FileRow, id: str, bad: rows.Complaints) -> Iterator[CodeSample]:
     key = next((key for key in (*_CONTINUED, *_ALONE) if row.value.get(key) is not None), "")
     if not key:
         bad.add(row.where, "no completion and no solution; every sample needs one")
@@ -215,12 +215,12 @@ def _samples(row: rows.Row, id: str, bad: rows.Complaints) -> Iterator[Sample]:
     texts = row.value[key] if isinstance(row.value[key], list) else [row.value[key]]
     for text in texts:
         if isinstance(text, str):
-            yield Sample(task_id=id, text=text, continues=key in _CONTINUED)
+            yield CodeSample(task_id=id, text=text, continues=key in _CONTINUED)
         else:
             bad.add(row.where, f"{key} is no text")
 
 
-def _of_one_kind(samples: Sequence[Sample], tests: Mapping[str, CodeTests]) -> tuple[Sample, ...]:
+def _of_one_kind(samples: Sequence[CodeSample], tests: Mapping[str, CodeTests]) -> tuple[CodeSample, ...]:
     """Some files call bodies of functions solutions. What most of those in a file are, all are."""
     alone = [sample for sample in samples if not sample.continues]
     bodies = sum(tests[sample.task_id].goes_on(sample.text) for sample in alone)

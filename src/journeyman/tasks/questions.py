@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from journeyman.errors import InputError, MissingExtra
-from journeyman.task import Split, Task, content
+from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.task import Split, Task, content
 from journeyman.tasks import rows
 from journeyman.tasks.answers import Exact, Number, first_number
 from journeyman.tasks.base import Dataset, Verifier
@@ -208,7 +208,7 @@ def _file(path: str, *, number: bool = False) -> list[_Question]:
     return found
 
 
-def _question(row: rows.Row, number: bool, bad: rows.Complaints) -> _Question | None:
+def _question(row: rows.FileRow, number: bool, bad: rows.Complaints) -> _Question | None:
     """The row's question, or everything that is wrong with it."""
     value = row.value
     question, answer = value.get("question"), value.get("answer")
@@ -258,7 +258,7 @@ def _download(split: str) -> list[_Question]:
         first = next(iter(str(error).splitlines()), "")
         raise InputError(f"{_DOWNLOADED} could not be downloaded ({type(error).__name__}: {first}); {local}") from None
     bad = rows.Complaints(f"{_DOWNLOADED} holds rows that cannot be used")
-    numbered = (rows.Row(f"{_DOWNLOADED}/{split}:{n}", dict(row)) for n, row in enumerate(downloaded, start=1))
+    numbered = (rows.FileRow(f"{_DOWNLOADED}/{split}:{n}", dict(row)) for n, row in enumerate(downloaded, start=1))
     found = [question for row in numbered if (question := _question(row, True, bad)) is not None]
     bad.check()
     return found

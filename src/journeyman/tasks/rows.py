@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.io.compression import open_maybe_compressed
 from journeyman.io.jsonl import Unusable, as_object, iter_jsonl, json_object
 
@@ -20,7 +20,7 @@ _ALIKE, _NAMED = 5, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     where: str
     """`file:line`."""
     value: dict[str, Any]
@@ -53,7 +53,7 @@ class Complaints:
         raise InputError(f"{self.summary}:{told}")
 
 
-def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
+def read(path: Path | str, bad: Complaints) -> Iterator[FileRow]:
     """The objects in a file, in order. What is no object is added to `bad` on the way, and left out.
 
     Raises:
@@ -61,7 +61,7 @@ def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
     """
     if not _is_list(path):
         for line in iter_jsonl(path, json_object, bad=bad.add):
-            yield Row(line.where, line.value)
+            yield FileRow(line.where, line.value)
         return
     with open_maybe_compressed(path) as file:
         text = file.read().decode("utf-8-sig")
@@ -71,7 +71,7 @@ def read(path: Path | str, bad: Complaints) -> Iterator[Row]:
             bad.add(where, f"no JSON ({value})")
             continue
         try:
-            yield Row(where, as_object(value, text))
+            yield FileRow(where, as_object(value, text))
         except Unusable as error:
             bad.add(where, str(error))
 

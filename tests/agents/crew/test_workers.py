@@ -10,27 +10,25 @@ import pytest
 
 from journeyman import sandbox
 from journeyman.agents.answer import Answer
-from journeyman.agents.crew.base import Job, Unreadable, WorkerFailed
-from journeyman.agents.crew.model import ByAgent, ByModel
-from journeyman.agents.crew.tools import ByCode, ByFunction, ByHttp
-from journeyman.agents.orchestrator import Limits as LimitsOfAll
 from journeyman.agents.orchestrator import Orchestrator
-from journeyman.errors import InputError, ModelBusy, ModelError
-from journeyman.models.base import Message, Reply
+from journeyman.agents.subtask import PlanLimits as LimitsOfAll
+from journeyman.agents.workers import ByAgent, ByCode, ByFunction, ByHttp, ByModel, SubtaskJob, UnreadableAnswer, WorkerFailed
+from journeyman.core.errors import InputError, ModelBusy, ModelError
+from journeyman.core.plan import Plan, Subtask
+from journeyman.core.policy import Card
+from journeyman.core.trace import ModelCall, Step, ToolCall
+from journeyman.models.base import PromptMessage, Reply
 from journeyman.models.scripted import Scripted
-from journeyman.plan import Plan, Subtask
-from journeyman.policy import Card
 from journeyman.sandbox.base import Limits
-from journeyman.trace import ModelCall, Step, ToolCall
 
 READ = Subtask(id="read", text="read the report")
 CARD = Card(name="tool", kind="tool", call_price=0.25)
 
 
-def job(inputs: dict[str, Any] | None = None, **arguments: Any) -> Job:
+def job(inputs: dict[str, Any] | None = None, **arguments: Any) -> SubtaskJob:
     own = Subtask(id="sum", text="summarise it", after=("read",), arguments=arguments)
     plan = Plan(instruction="tell me of the report", subtasks=(READ, own))
-    return Job(plan=plan, subtask=own, inputs={"read": "the report"} if inputs is None else inputs)
+    return SubtaskJob(plan=plan, subtask=own, inputs={"read": "the report"} if inputs is None else inputs)
 
 
 async def test_a_model_is_told_the_whole_the_earlier_results_and_its_step() -> None:
@@ -46,9 +44,11 @@ async def test_a_model_is_told_the_whole_the_earlier_results_and_its_step() -> N
 
 async def test_a_model_can_be_asked_in_words_of_ones_own() -> None:
     model = Scripted("x")
-    worker = ByModel(model=model, card=Card(name="m"), prompt=lambda job: (Message("user", job.subtask.text),), max_tokens=7)
+    worker = ByModel(
+        model=model, card=Card(name="m"), prompt=lambda job: (PromptMessage("user", job.subtask.text),), max_tokens=7
+    )
     await worker.do(job(), lambda _: None)
-    assert (model.requests[0].messages, model.requests[0].max_tokens) == ((Message("user", "summarise it"),), 7)
+    assert (model.requests[0].messages, model.requests[0].max_tokens) == ((PromptMessage("user", "summarise it"),), 7)
 
 
 @pytest.mark.parametrize(("error", "cost"), [(ModelBusy("later"), 0.0), (ModelError("torn"), None)])
@@ -122,7 +122,7 @@ async def test_a_function_that_fails_or_gives_no_json_says_so() -> None:
     with pytest.raises(WorkerFailed, match="tool: ConnectionResetError: gone") as failed:
         await ByFunction(call=fails, card=CARD).do(job(), noted.append)
     assert failed.value.again
-    with pytest.raises(Unreadable, match="no JSON"):
+    with pytest.raises(UnreadableAnswer, match="no JSON"):
         await ByFunction(call=lambda: {1, 2}, card=CARD).do(job(), noted.append)
     assert [step.ok for step in noted if isinstance(step, ToolCall)] == [False, False]
 
@@ -261,7 +261,7 @@ async def test_an_api_that_is_busy_at_first_costs_a_plan_nothing_but_time() -> N
 async def test_json_that_is_none_and_a_server_that_is_not_there_are_two_things() -> None:
     async with served(Api(200, b"{")) as api:
         worker = ByHttp(api.url, card=CARD)
-        with pytest.raises(Unreadable, match="says it answers JSON, and does not"):
+        with pytest.raises(UnreadableAnswer, match="says it answers JSON, and does not"):
             await worker.do(job(), lambda _: None)
         await worker.close()
     with pytest.raises(WorkerFailed, match="could not be reached") as failed:
@@ -271,7 +271,7 @@ async def test_json_that_is_none_and_a_server_that_is_not_there_are_two_things()
 
 async def test_an_answer_without_an_end_is_refused() -> None:
     async with served(Api(200, b"x" * (4 * 2**20 + 1), headers="")) as api:
-        with pytest.raises(Unreadable, match="longer than 4 MB"):
+        with pytest.raises(UnreadableAnswer, match="longer than 4 MB"):
             await ByHttp(api.url, card=CARD).do(job(), lambda _: None)
 
 

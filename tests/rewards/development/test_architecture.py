@@ -8,18 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from radon.visitors import ComplexityVisitor
 
-from journeyman.errors import InputError
-from journeyman.rewards.development import measures
-from journeyman.rewards.development.architecture import Architecture, complies
-from journeyman.rewards.development.profile import V2, Profile, as_json, load
-from journeyman.rewards.development.work import Work, functions
+from journeyman.core.errors import InputError
+from journeyman.rewards.development import code_measures
+from journeyman.rewards.development.code_measures import V2, Architecture, ComplianceProfile, as_json, complies, load
+from journeyman.rewards.development.work import DevelopmentWork, functions
 from tests.support.traces import done
 
 SMALL = "def f(a):\n    return a\n"
 
 
-def judged(text: str, before: str | None = None, profile: Profile = V2, *, soft: bool = True) -> tuple[float | None, list[str]]:
-    work = Work(trace=done(), before={} if before is None else {"a.py": before}, after={"a.py": text})
+def judged(
+    text: str, before: str | None = None, profile: ComplianceProfile = V2, *, soft: bool = True
+) -> tuple[float | None, list[str]]:
+    work = DevelopmentWork(trace=done(), before={} if before is None else {"a.py": before}, after={"a.py": text})
     result = Architecture(profile, soft).compute(work)
     return result.score, list(result.details.get("violations", ()))
 
@@ -82,9 +83,9 @@ def test_a_class_that_inherits_from_itself_ends() -> None:
 
 
 def test_a_file_of_more_than_600_lines_is_a_critical_fault() -> None:
-    work = Work(trace=done(), after={"a.py": "x = 1\n" * 601})
+    work = DevelopmentWork(trace=done(), after={"a.py": "x = 1\n" * 601})
     assert "file_lines 601" in str(Architecture().compute(work).details["critical"])
-    work = Work(trace=done(), after={"a.py": "x = 1\n" * 600})
+    work = DevelopmentWork(trace=done(), after={"a.py": "x = 1\n" * 600})
     assert Architecture().compute(work).details["critical"] == []
 
 
@@ -115,9 +116,9 @@ def test_a_hard_profile_is_all_or_nothing() -> None:
 
 
 def test_a_forbidden_import_is_found_in_every_spelling_and_is_critical() -> None:
-    profile = Profile(forbidden_imports=("pickle", "os.system"))
+    profile = ComplianceProfile(forbidden_imports=("pickle", "os.system"))
     for text in ("import pickle\n", "from pickle import loads\n", "from os import system\n", "def f():\n    import pickle.x\n"):
-        work = Work(trace=done(), after={"a.py": text})
+        work = DevelopmentWork(trace=done(), after={"a.py": text})
         assert "forbidden_imports" in str(Architecture(profile).compute(work).details["critical"]), text
     for text in ("import pickles\n", "from os import path\n", "from . import pickle\n"):
         assert judged(text, profile=profile) == (1.0, []), text
@@ -140,7 +141,7 @@ def test_nesting_never_exceeds_the_blocks_written(blocks: list[str]) -> None:
     tree = ast.parse("\n".join([*lines, *closing]))
     function = tree.body[0]
     assert isinstance(function, ast.FunctionDef)
-    assert measures.nesting(function.body) == depth - 1
+    assert code_measures.nesting(function.body) == depth - 1
 
 
 def test_complexity_is_radons_on_real_code() -> None:
@@ -156,13 +157,13 @@ def test_complexity_is_radons_on_real_code() -> None:
                 if node is not function
             )
             if plain:
-                assert measures.complexity(function) == ComplexityVisitor.from_ast(function).functions[0].complexity
+                assert code_measures.complexity(function) == ComplexityVisitor.from_ast(function).functions[0].complexity
                 compared += 1
     assert compared > 50
 
 
 def test_a_profile_written_as_json_is_read_as_the_same(tmp_path: Path) -> None:
-    profile = Profile(name="ours", function_lines=None, forbidden_imports=("pickle",))
+    profile = ComplianceProfile(name="ours", function_lines=None, forbidden_imports=("pickle",))
     (tmp_path / "p.json").write_text(json.dumps(as_json(profile)))
     assert load(tmp_path / "p.json") == profile
 
@@ -170,7 +171,7 @@ def test_a_profile_written_as_json_is_read_as_the_same(tmp_path: Path) -> None:
 def test_a_profile_in_toml_changes_what_it_names_and_leaves_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "strict.toml"
     path.write_text('function_lines = 20\nenums = false\nforbidden_imports = ["pickle"]\n')
-    assert load(path) == Profile(name="strict", function_lines=20, enums=None, forbidden_imports=("pickle",))
+    assert load(path) == ComplianceProfile(name="strict", function_lines=20, enums=None, forbidden_imports=("pickle",))
 
 
 def test_every_fault_of_a_profile_is_named_at_once(tmp_path: Path) -> None:

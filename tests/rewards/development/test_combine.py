@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.development import WEIGHTS, Checked, Development, DevelopmentReward, Work
-from journeyman.rewards.development.architecture import Architecture
-from journeyman.rewards.development.profile import Profile
+from journeyman.rewards.development import WEIGHTS, CheckResult, Development, DevelopmentReward, DevelopmentWork
+from journeyman.rewards.development.code_measures import Architecture, ComplianceProfile
 from tests.support.traces import done, used
 
-WORK = Work(trace=done())
+WORK = DevelopmentWork(trace=done())
 SHARES = st.one_of(st.none(), st.floats(0, 1))
 
 
@@ -23,7 +22,7 @@ class Fixed:
     score: float | None
     critical: tuple[str, ...] = ()
 
-    def compute(self, work: Work) -> RewardResult:
+    def compute(self, work: DevelopmentWork) -> RewardResult:
         return RewardResult(score=self.score, details={"evidence": self.name, "critical": list(self.critical)})
 
 
@@ -100,22 +99,24 @@ def test_settings_that_cannot_be_are_refused() -> None:
 
 
 def test_another_profile_is_another_version() -> None:
-    strict = Development(components=(Architecture(Profile(function_lines=5)),), weights={"architecture": 1.0})
+    strict = Development(components=(Architecture(ComplianceProfile(function_lines=5)),), weights={"architecture": 1.0})
     loose = Development(components=(Architecture(),), weights={"architecture": 1.0})
     assert DevelopmentReward(strict).version != DevelopmentReward(loose).version
     assert DevelopmentReward().version == DevelopmentReward().version
 
 
 def test_real_work_is_judged_by_all_that_is_known() -> None:
-    work = Work(
+    work = DevelopmentWork(
         trace=done(used("write_file")),
         after={"shop.py": "def price(amount: int) -> int:\n    return amount * 2\n"},
-        checks=(Checked(name="doubles", passed=True), Checked(name="zero", passed=True, edge=True)),
+        checks=(CheckResult(name="doubles", passed=True), CheckResult(name="zero", passed=True, edge=True)),
     )
     result = Development().compute(work)
     assert result.score == pytest.approx(1.0)
     assert result.details["unknown"] == ["learning"]
-    worse = Development().compute(Work(trace=work.trace, after={"shop.py": "def price(amount:\n"}, checks=work.checks))
+    worse = Development().compute(
+        DevelopmentWork(trace=work.trace, after={"shop.py": "def price(amount:\n"}, checks=work.checks)
+    )
     assert worse.score is not None
     assert worse.score < 0.5
     assert "shop.py is not Python" in str(worse.details["components"]["code_quality"]["evidence"])

@@ -4,17 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.core.trace import ModelCall, Step, Trace
 from journeyman.rewards.checks import Check, CheckResult
-from journeyman.rewards.development import Checked, DevelopmentReward, Work, examine, work_of
-from journeyman.rewards.development.autonomy import Autonomy
-from journeyman.rewards.development.efficiency import Budget, DevelopmentEfficiency
+from journeyman.rewards.development import (
+    Autonomy,
+    DevelopmentEfficiency,
+    DevelopmentReward,
+    DevelopmentWork,
+    Innovation,
+    Learning,
+    TaskBudget,
+    examine,
+    work_of,
+)
+from journeyman.rewards.development import CheckResult as Checked
 from journeyman.rewards.development.functionality import Functionality, measure_coverage
-from journeyman.rewards.development.innovation import Innovation
-from journeyman.rewards.development.learning import Learning
 from journeyman.rewards.development.work import Coverage, checked
-from journeyman.sandbox.base import MIB, Level, Outcome
+from journeyman.sandbox.base import MIB, Level, RunOutcome
 from journeyman.sandbox.unsafe import Unsafe
-from journeyman.trace import ModelCall, Step, Trace
 from tests.support.traces import done, reply, used
 
 pytestmark = pytest.mark.service
@@ -32,7 +39,7 @@ TESTS = "from shop import price\n\n\ndef test_price():\n    assert price(10) == 
 
 
 def score(component: object, **work: object) -> float | None:
-    made = Work(**{"trace": done(), **work})  # type: ignore[arg-type]
+    made = DevelopmentWork(**{"trace": done(), **work})  # type: ignore[arg-type]
     value: float | None = component.compute(made).score  # type: ignore[attr-defined]
     return value
 
@@ -92,7 +99,7 @@ async def test_examined_work_knows_its_checks_its_coverage_and_what_they_took() 
         Check(name="none", kind="shell", text="test ! -e shop.pyc; false"),
     ]
     try:
-        work = await examine(Work(trace=done(), after={"shop.py": SHOP}), sandbox, checks, edges={"none"})
+        work = await examine(DevelopmentWork(trace=done(), after={"shop.py": SHOP}), sandbox, checks, edges={"none"})
     finally:
         await sandbox.close()
     assert [(check.name, check.passed, check.edge) for check in work.checks] == [("price", True, False), ("none", False, True)]
@@ -146,12 +153,12 @@ def test_learning_is_unknown_without_bullets_and_without_a_verdict() -> None:
     assert score(Learning(), trace=shown("b1")) is None
 
 
-def ran(**took: float | int | None) -> Outcome:
-    return Outcome(level=Level("none"), exit_code=0, **took)  # type: ignore[arg-type]
+def ran(**took: float | int | None) -> RunOutcome:
+    return RunOutcome(level=Level("none"), exit_code=0, **took)  # type: ignore[arg-type]
 
 
 def test_efficiency_is_budget_over_use_and_no_more_than_one() -> None:
-    budget = Budget(cpu_seconds=2, wall_seconds=10, peak_memory=100 * MIB)
+    budget = TaskBudget(cpu_seconds=2, wall_seconds=10, peak_memory=100 * MIB)
     outcomes = (
         ran(cpu_seconds=3.0, wall_seconds=1.0, peak_memory=50 * MIB),
         ran(cpu_seconds=1.0, wall_seconds=1.0, peak_memory=MIB),

@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from journeyman.rewards.development.quality import CodeQuality
-from journeyman.rewards.development.work import Work
+from journeyman.rewards.development.code_measures import CodeQuality
+from journeyman.rewards.development.work import DevelopmentWork
 from tests.support.traces import done
 
 pytestmark = pytest.mark.service
@@ -16,7 +16,7 @@ def total(prices: list[float]) -> float:
 
 
 def judged(**files: str) -> tuple[float | None, dict[str, object]]:
-    result = CodeQuality().compute(Work(trace=done(), after={f"{name}.py": text for name, text in files.items()}))
+    result = CodeQuality().compute(DevelopmentWork(trace=done(), after={f"{name}.py": text for name, text in files.items()}))
     return result.score, dict(result.details)
 
 
@@ -25,12 +25,14 @@ def test_clean_code_is_worth_all() -> None:
 
 
 def test_work_without_python_is_unknown_and_not_zero() -> None:
-    assert CodeQuality().compute(Work(trace=done(), after={"README.md": "# Shop"})).score is None
+    assert CodeQuality().compute(DevelopmentWork(trace=done(), after={"README.md": "# Shop"})).score is None
 
 
 def test_a_file_that_did_not_change_is_not_judged() -> None:
     bad = "def f(:\n"
-    result = CodeQuality().compute(Work(trace=done(), before={"old.py": bad}, after={"old.py": bad, "new.py": CLEAN}))
+    result = CodeQuality().compute(
+        DevelopmentWork(trace=done(), before={"old.py": bad}, after={"old.py": bad, "new.py": CLEAN})
+    )
     assert result.score == pytest.approx(1.0)
 
 
@@ -88,7 +90,7 @@ def test_tangled_code_is_worth_less_than_plain_code() -> None:
 def test_settings_and_modules_among_the_files_do_not_reach_the_tools() -> None:
     bad = "import os\n\n\ndef run(name):\n    return eval(name)\n"
     alone, _ = judged(run=bad)
-    work = Work(
+    work = DevelopmentWork(
         trace=done(),
         after={
             "run.py": bad,
@@ -101,7 +103,7 @@ def test_settings_and_modules_among_the_files_do_not_reach_the_tools() -> None:
 
 
 def test_a_path_that_leads_out_of_the_folder_is_only_a_name() -> None:
-    work = Work(trace=done(), after={"../../etc/shop.py": "import os\n" + CLEAN})
+    work = DevelopmentWork(trace=done(), after={"../../etc/shop.py": "import os\n" + CLEAN})
     assert "../../etc/shop.py:1" in str(CodeQuality().compute(work).details["findings"])
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from journeyman.errors import StoreError
-from journeyman.score import Reward, Score
+from journeyman.core.errors import StoreError
+from journeyman.core.score import Reward, Score
+from journeyman.core.task import Split
+from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores import AttemptRecord, RunRecord, engine, open_store
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query
-from journeyman.task import Split
-from journeyman.trace import ModelCall, Trace
 
 pytestmark = pytest.mark.service
 
@@ -30,10 +30,10 @@ NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 COMMON = """
 import resource, sys
 from datetime import UTC, datetime
-from journeyman.errors import StoreError
+from journeyman.core.errors import StoreError
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow
-from journeyman.trace import ModelCall, ToolCall, Trace
+from journeyman.core.trace import ModelCall, ToolCall, Trace
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 

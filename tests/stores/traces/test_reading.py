@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError, StoreError
-from journeyman.reward import Reward
-from journeyman.stores.traces import search
-from journeyman.stores.traces.base import AUTO, RECORDER, Query, Session, SpanRow, TraceStore
-from journeyman.trace import AgentCall, ModelCall, ToolCall, Trace
+from journeyman.core.errors import InputError, StoreError
+from journeyman.core.reward import Reward
+from journeyman.core.trace import AgentCall, ModelCall, ToolCall, Trace
+from journeyman.stores.traces import fulltext
+from journeyman.stores.traces.base import AUTO, RECORDER, Query, SpanRow, TraceSession, TraceStore
 from tests.support.trace_stores import KINDS, opened
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -88,8 +88,8 @@ class Known:
     def _says(self, text: str | None) -> bool:
         if text is None or not text.strip():
             return True
-        wanted = search.phrases(text)
-        return bool(wanted) and all(any(search.matches(said, [each]) for said in self.texts) for each in wanted)
+        wanted = fulltext.phrases(text)
+        return bool(wanted) and all(any(fulltext.matches(said, [each]) for said in self.texts) for each in wanted)
 
 
 def some_trace(number: int, chance: random.Random) -> Trace:
@@ -251,9 +251,9 @@ def test_what_is_found_does_not_hang_on_how_far_is_looked_first(
     world: World, monkeypatch: pytest.MonkeyPatch, scattered: int
 ) -> None:
     store, known = world.store, world.known
-    monkeypatch.setattr("journeyman.stores.traces.finding._FEWEST", 1)
-    monkeypatch.setattr("journeyman.stores.traces.finding._MORE", 3)
-    monkeypatch.setattr("journeyman.stores.traces.finding._SCATTERED", scattered)
+    monkeypatch.setattr("journeyman.stores.traces.query._FEWEST", 1)
+    monkeypatch.setattr("journeyman.stores.traces.query._MORE", 3)
+    monkeypatch.setattr("journeyman.stores.traces.query._SCATTERED", scattered)
     monkeypatch.setattr("journeyman.stores.traces.query._FEW", 1)
     for text in ASKED:
         for query in (Query(text=text), Query(text=text, agent="desk"), Query(text=text, failed=True, tool="find")):
@@ -290,7 +290,7 @@ def test_a_time_without_a_zone_is_refused(world: World) -> None:
 
 def test_sessions_come_with_the_latest_first_and_add_up(world: World) -> None:
     store, known = world.store, world.known
-    found: list[Session] = []
+    found: list[TraceSession] = []
     after: str | None = None
     for _ in range(10):
         some, after = store.sessions(limit=1, after=after)

@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 
-from journeyman.reward import Reward
-from journeyman.stores.traces import digests
-from journeyman.stores.traces.base import AUTO, Group, Query, TraceStore
+from journeyman.core.reward import Reward
+from journeyman.core.trace import ModelCall, ToolCall, Trace
+from journeyman.stores.traces import statistics
+from journeyman.stores.traces.base import AUTO, Query, StatisticsGroup, TraceStore
 from journeyman.stores.traces.tables import DIGEST_BLOCK
-from journeyman.trace import ModelCall, ToolCall, Trace
 from tests.stores.traces.test_reading import NOON, World, queries
 from tests.support.examples import examples
 from tests.support.trace_stores import KINDS, opened
@@ -27,7 +27,9 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         yield World(store)
 
 
-def same(found: Group, traces: list[Trace], labels: list[bool | None], calls: list[ModelCall], times: list[float]) -> None:
+def same(
+    found: StatisticsGroup, traces: list[Trace], labels: list[bool | None], calls: list[ModelCall], times: list[float]
+) -> None:
     rewards = [reward.value for trace in traces for reward in trace.rewards if reward.value is not None]
     tools = [call for trace in traces for call in trace.tool_calls]
     assert found.traces == len(traces)
@@ -51,7 +53,7 @@ def test_every_number_is_that_of_a_plain_loop(world: World, query: Query) -> Non
     meant = [each for each in world.known if each.holds(query)]
     found = world.store.statistics(query)
 
-    def check(group: Group, which: Callable[[Trace], bool], model: str | None = None) -> None:
+    def check(group: StatisticsGroup, which: Callable[[Trace], bool], model: str | None = None) -> None:
         some = [each for each in meant if which(each.trace)]
         traces = [each.trace for each in some]
         by_trace = [[call for call in trace.calls if model in (None, call.model)] for trace in traces]
@@ -128,8 +130,8 @@ def test_no_change_is_overlooked(kind: str, tmp_path: Path, monkeypatch: pytest.
             after = store.statistics()
             with monkeypatch.context() as patched:
                 # Digests of another format are as good as none: all is read from the tables.
-                patched.setattr(digests, "_FORMAT", -1)
-                patched.setattr(digests, "make", lambda database: None)
+                patched.setattr(statistics, "_FORMAT", -1)
+                patched.setattr(statistics, "make", lambda database: None)
                 assert store.statistics() == after, name
             assert after != before, name
 
@@ -139,12 +141,12 @@ def test_full_blocks_are_read_from_digests_and_not_from_the_tables(tmp_path: Pat
         store.add(small(number) for number in range(ADDED))
         counted = store.statistics()
         looked_up: list[int] = []
-        plain = digests._looked_up
+        plain = statistics._looked_up_digests
 
-        def noted(connection: sa.Connection, block: int) -> digests.Columns:
+        def noted(connection: sa.Connection, block: int) -> statistics.Columns:
             looked_up.append(block)
             return plain(connection, block)
 
-        monkeypatch.setattr(digests, "_looked_up", noted)
+        monkeypatch.setattr(statistics, "_looked_up_digests", noted)
         assert store.statistics() == counted
         assert looked_up == [1]

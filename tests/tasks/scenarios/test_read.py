@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.errors import InputError
-from journeyman.tasks.scenarios import Reading, TaskType, load, parse
-from journeyman.tasks.scenarios.nodes import MOST, Node, Unreadable, of_json, of_yaml
+from journeyman.core.errors import InputError
+from journeyman.tasks.scenarios import ScenarioFile, TaskType, load, parse
+from journeyman.tasks.scenarios.read import MOST, DocumentNode, UnreadableDocument, of_json, of_yaml
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20).filter(lambda text: text.strip())
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -23,7 +23,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def reading(text: str, name: str = "s.yaml", beside: Path = Path()) -> Reading:
+def reading(text: str, name: str = "s.yaml", beside: Path = Path()) -> ScenarioFile:
     return parse(text.encode(), name, beside=beside)
 
 
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         load(tmp_path / "b.yaml")
 
 
-def plain(node: Node) -> Any:
+def plain(node: DocumentNode) -> Any:
     if isinstance(node.value, dict):
         return {key: plain(value) for key, value in node.value.items()}
     return [plain(item) for item in node.value] if isinstance(node.value, list) else node.value
@@ -218,9 +218,9 @@ def test_the_lines_of_json_are_those_it_was_written_on(value: Any) -> None:
 
 
 @given(st.text(max_size=60), st.sampled_from([of_yaml, of_json]))
-def test_any_text_is_a_value_or_unreadable(text: str, read: Callable[[str], Node]) -> None:
-    with suppress(Unreadable):
-        assert isinstance(read(text), Node)
+def test_any_text_is_a_value_or_unreadable(text: str, read: Callable[[str], DocumentNode]) -> None:
+    with suppress(UnreadableDocument):
+        assert isinstance(read(text), DocumentNode)
 
 
 @given(st.text(max_size=80), st.sampled_from(["s.yaml", "s.json"]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.development.work import Coverage, Work, parsed, share, unknown
+from journeyman.rewards.development.work import Coverage, DevelopmentWork, parsed, share, unknown
 from journeyman.sandbox.base import Limits, Program, Sandbox
 
 PARTS = {"passed": 0.6, "coverage": 0.2, "edge_cases": 0.2}
@@ -25,7 +25,7 @@ class Functionality:
 
     name: str = "functionality"
 
-    def compute(self, work: Work) -> RewardResult:
+    def compute(self, work: DevelopmentWork) -> RewardResult:
         if work.passed is None:
             lost = sum(check.passed is None for check in work.checks)
             return unknown(f"{lost} of {len(work.checks)} checks could not be run" if lost else "no checks were run")

@@ -5,18 +5,18 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from journeyman.rewards import blocks, verdict
+from journeyman.core.trace import Trace
+from journeyman.rewards import base, blocks
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.checks import CheckResult
-from journeyman.sandbox.base import Outcome
-from journeyman.trace import Trace
+from journeyman.rewards.checks import CheckResult as ChecksCheckResult
+from journeyman.sandbox.base import RunOutcome
 
 DEEPEST = 200
 """Levels of a syntax tree. What measures them calls itself for each, and radon gives up from about 300 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckResult:
     """What one check found, run outside of the agent's reach."""
 
     name: str
@@ -30,13 +30,13 @@ class Checked:
     """Of these, in a check that did not pass as a whole."""
 
 
-def checked(results: Iterable[CheckResult], edges: Container[str] = ()) -> tuple[Checked, ...]:
+def checked(results: Iterable[ChecksCheckResult], edges: Container[str] = ()) -> tuple[CheckResult, ...]:
     """The results of `checks.run_checks`; `edges` names those that try edge cases.
 
     A check that failed with all its tests passed was ended by something else, so none of them is believed.
     """
     return tuple(
-        Checked(
+        CheckResult(
             name=result.check.name,
             passed=result.passed,
             edge=result.check.name in edges,
@@ -61,7 +61,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class DevelopmentWork:
     """Evidence alone: what was recorded, written, checked and measured. What the agent says of itself is no part of it."""
 
     trace: Trace
@@ -69,10 +69,10 @@ class Work:
     """The files as the agent found them, by relative path; empty for work from nothing."""
     after: Mapping[str, str] = field(default_factory=dict)
     """The files as it left them."""
-    checks: tuple[Checked, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
     """What the checks found; empty when none were run."""
     coverage: Coverage | None = None
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[RunOutcome, ...] = ()
     """The runs in the sandbox that the attempt caused, in order."""
     earlier: tuple[str, ...] = ()
     """Sources of earlier solutions of the same task."""
@@ -92,7 +92,7 @@ class Work:
         return share(self.checks)
 
 
-def share(checks: tuple[Checked, ...]) -> float | None:
+def share(checks: tuple[CheckResult, ...]) -> float | None:
     """The share of tests that passed, or `None` when that cannot be told."""
     if not checks or any(check.passed is None for check in checks):
         return None
@@ -109,12 +109,12 @@ class Component(Protocol):
     @property
     def name(self) -> str: ...
 
-    def compute(self, work: Work) -> RewardResult: ...
+    def compute(self, work: DevelopmentWork) -> RewardResult: ...
 
 
 def unknown(why: str) -> RewardResult:
     """It could not be told."""
-    return verdict.unknown(why, is_binary=False)
+    return base.unknown(why, is_binary=False)
 
 
 def parsed(files: Mapping[str, str]) -> tuple[dict[str, ast.Module], dict[str, str]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .handle import Handle, may_speak
-from .peer import CannotCross, Gone, Peer
+from .peer import CannotCross, Peer, PeerGone
 
 _PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}
@@ -107,7 +107,7 @@ def run_module(checker: Checker, name: str) -> str:
     try:
         importlib.import_module(name)
         report["passed"] = 1
-    except Gone as gone:
+    except PeerGone as gone:
         report["failures"] = [f"the code ended: {gone}"]
     except BaseException as error:  # noqa: BLE001 - the boundary: a test may raise anything
         report["failures"] = [_told(error)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .handle import Handle
-from .wire import Decoder, Encoded, Encoder, Memo, plain
+from .wire import Decoder, Encoded, Memo, ValueEncoder, plain
 
 Exchange = Callable[[str], str]
 """Gives the other end a message and waits for its next one."""
@@ -55,7 +55,7 @@ class CannotCross(TypeError):
     """A value that neither is plain data nor may be used from the other end."""
 
 
-class Gone(BaseException):
+class PeerGone(BaseException):
     """The other end is no more. No test can catch it by mistake."""
 
 
@@ -110,7 +110,7 @@ class Peer:
     def _read(self, text: str) -> dict[str, Any]:
         found = json.loads(text)
         if not isinstance(found, dict) or "gone" in found:
-            raise Gone(found.get("gone", "") if isinstance(found, dict) else "")
+            raise PeerGone(found.get("gone", "") if isinstance(found, dict) else "")
         return found
 
     def serve_until_the_end(self, first: str) -> None:
@@ -134,7 +134,7 @@ class Peer:
                 raise CannotCross(f"{request['do']} is not allowed here")
             value = OPERATIONS[request["do"]](*args, **named)
             reply["value"] = encoder.encode(value)
-        except Gone:
+        except PeerGone:
             raise
         except BaseException as error:  # noqa: BLE001 - the boundary: it is raised again at the other end
             reply["raised"] = self._raised(encoder, error)
@@ -142,7 +142,7 @@ class Peer:
         reply["printed"] = self.heard()
         return json.dumps(reply)
 
-    def _changed(self, encoder: Encoder, memo: Memo, before: list[str]) -> list[tuple[int, Encoded]]:
+    def _changed(self, encoder: ValueEncoder, memo: Memo, before: list[str]) -> list[tuple[int, Encoded]]:
         changed = []
         for number, old in enumerate(before):
             new = encoder.contents(memo.objects[number])
@@ -150,7 +150,7 @@ class Peer:
                 changed.append((number, new))
         return changed
 
-    def _raised(self, encoder: Encoder, error: BaseException) -> dict[str, Any]:
+    def _raised(self, encoder: ValueEncoder, error: BaseException) -> dict[str, Any]:
         try:
             args = [encoder.encode(arg) for arg in error.args]
         except Exception:  # noqa: BLE001 - an exception may hold anything
@@ -170,8 +170,8 @@ class Peer:
                     return found()
         return RuntimeError(f"{raised['kinds'][:1]}: {args}")
 
-    def _encoder(self, memo: Memo) -> Encoder:
-        return Encoder(memo, self.lend)
+    def _encoder(self, memo: Memo) -> ValueEncoder:
+        return ValueEncoder(memo, self.lend)
 
     def _decoder(self, memo: Memo) -> Decoder:
         return Decoder(memo, self._find)

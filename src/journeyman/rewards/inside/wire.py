@@ -76,7 +76,7 @@ class Memo:
         return len(self.objects) - 1
 
 
-class Encoder:
+class ValueEncoder:
     """One value to JSON. What is no plain data is handed to `opaque`, which gives its encoding or raises."""
 
     def __init__(self, memo: Memo, opaque: Callable[[Any], Encoded]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import landlock_filter, landlock_rules, linux, seccomp
 from .landlock_rules import READ, READ_FILE, USE
-from .walls import Limits, Usage, Walls, descendants, processes, rlimits, shared_out, usage
+from .walls import Limits, ProcessUsage, Walls, descendants, processes, rlimits, shared_out, usage
 from .warden import Warden, serve
 
 DEVICES = (("/dev/null", USE), ("/dev/zero", USE), ("/dev/full", USE), ("/dev/random", READ_FILE), ("/dev/urandom", READ_FILE))
@@ -55,7 +55,7 @@ class Landlocked(Walls):
         landlock_filter.apply(shared_user=self.uid is None)
         seccomp.apply()
 
-    def usage(self, init: int) -> Usage:
+    def usage(self, init: int) -> ProcessUsage:
         pids = [pid for pid in descendants(os.getpid()) if pid != init]
         used = usage("/proc", pids)
         if used.memory:

@@ -32,7 +32,7 @@ end = os._exit
 """As it was before the code came, which may put something else in its place."""
 
 
-def run(job: Mapping[str, Any], line: toolbox.Line) -> NoReturn:
+def run(job: Mapping[str, Any], line: toolbox.ToolConnection) -> NoReturn:
     """Run a job in the working folder and end the process with its exit code."""
     own_modules = set(sys.modules)
     _fresh_streams()
@@ -49,7 +49,7 @@ def complain() -> None:
     os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
 
 
-def _ran(job: Mapping[str, Any], line: toolbox.Line) -> int:
+def _ran(job: Mapping[str, Any], line: toolbox.ToolConnection) -> int:
     _reseed()
     toolbox.install(line, job["tools"])
     match job["kind"]:
@@ -119,7 +119,7 @@ def _main_module(path: str) -> ModuleType:
     return main
 
 
-def _python(name: str, arguments: list[str], line: toolbox.Line) -> int:
+def _python(name: str, arguments: list[str], line: toolbox.ToolConnection) -> int:
     path = os.path.join(os.getcwd(), name)
     sys.argv[:] = [name, *arguments]
     main = _main_module(path)
@@ -141,7 +141,7 @@ def _pytest(name: str, arguments: list[str]) -> int:
     return int(pytest.main(["-p", "no:cacheprovider", *arguments, name]))
 
 
-def _session(line: toolbox.Line) -> int:
+def _session(line: toolbox.ToolConnection) -> int:
     """Execute what comes until the line is closed."""
     namespace = _main_module("<session>").__dict__
     del namespace["__file__"]
@@ -177,7 +177,7 @@ def _compiled(tree: ast.Module | ast.Expression, name: str) -> CodeType:
     return code
 
 
-def _ended(error: BaseException, line: toolbox.Line, show: Callable[[BaseException], None]) -> int:
+def _ended(error: BaseException, line: toolbox.ToolConnection, show: Callable[[BaseException], None]) -> int:
     """The exit code of a program that ended so, after it was said on stderr."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):

@@ -5,7 +5,7 @@ import resource
 
 from . import linux, seccomp
 from .cgroup import Cgroup
-from .walls import Limits, Room, Usage, Walls, end, processes, rlimits, shared_out, usage
+from .walls import Limits, ProcessUsage, Room, Walls, end, processes, rlimits, shared_out, usage
 
 USER = 1000
 """As which the code sees itself."""
@@ -74,7 +74,7 @@ class Sealed(Walls):
     def environment(self) -> dict[str, str]:
         return {"PATH": os.environ["PATH"], "HOME": self.home, "TMPDIR": self.temporary, "LANG": "C.UTF-8", "USER": "code"}
 
-    def usage(self, init: int) -> Usage:
+    def usage(self, init: int) -> ProcessUsage:
         # The warden shares the mounts of the run, so this /proc shows nobody else.
         pids = [pid for pid in processes("/proc") if pid != 1]
         used = usage("/proc", pids)

@@ -18,7 +18,7 @@ class ToolError(Exception):
     """The tool failed, with its message."""
 
 
-class Line:
+class ToolConnection:
     """The connection to the warden: JSON, a line each. Threads may share it."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -87,10 +87,10 @@ class Line:
 class Toolbox(ModuleType):
     """The module `tools`: an attribute for each tool there is."""
 
-    _line: Line
+    _line: ToolConnection
     _names: list[str]
 
-    def __init__(self, line: Line, names: Iterable[str]) -> None:
+    def __init__(self, line: ToolConnection, names: Iterable[str]) -> None:
         super().__init__("tools", "The tools that the caller offers.")
         self._line = line
         self._names = sorted(names)
@@ -111,7 +111,7 @@ class Toolbox(ModuleType):
         return [*self._names, "ToolError"]
 
 
-def install(line: Line, names: Iterable[str]) -> None:
+def install(line: ToolConnection, names: Iterable[str]) -> None:
     """Make `tools` importable and known everywhere. Nothing when there are none: the code may have a module of that name."""
     names = tuple(names)
     for place in (sys.modules, builtins.__dict__):

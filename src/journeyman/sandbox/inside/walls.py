@@ -18,7 +18,7 @@ Limits = Mapping[str, Any]
 """The fields of `journeyman.sandbox.base.Limits` by name."""
 
 
-class Usage:
+class ProcessUsage:
     """What a tree of processes uses at one moment."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Walls:
         """All that the code sees of the world."""
         return {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.home, "TMPDIR": self.temporary, "LANG": "C.UTF-8"}
 
-    def usage(self, init: int) -> Usage:
+    def usage(self, init: int) -> ProcessUsage:
         """Of the processes within. `init` is the first of them, as the warden knows it."""
         return usage("/proc", descendants(os.getpid()))
 
@@ -154,9 +154,9 @@ def _is_zombie(pid: int) -> bool:
     return fields is None or fields[0] == b"Z"
 
 
-def usage(proc: str, pids: list[int]) -> Usage:
+def usage(proc: str, pids: list[int]) -> ProcessUsage:
     """What these processes use: CPU with that of children they have waited for, memory as it is shared out among them."""
-    total = Usage()
+    total = ProcessUsage()
     resident = 0
     for pid in pids:
         fields = _stat(proc, pid)

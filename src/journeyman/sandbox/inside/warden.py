@@ -17,7 +17,7 @@ from . import files, wire
 from .runner import HINTS
 from .tape import Tape
 from .toolbox import MAX_MESSAGE
-from .walls import Usage, Walls
+from .walls import ProcessUsage, Walls
 from .within import Within
 
 LOOK_SECONDS = 0.015
@@ -287,7 +287,7 @@ class Warden:
         if room and (room.full or room.out_of_inodes):
             self.hint = self.hint or ("inodes" if room.out_of_inodes else "disk")
 
-    def _crowded(self, used: Usage, now: float) -> bool:
+    def _crowded(self, used: ProcessUsage, now: float) -> bool:
         if used.processes < self.limits["processes"]:
             self.crowded_since = None
             return False

@@ -122,7 +122,7 @@ def _second(job: Mapping[str, Any], ends: Ends, walls: Walls) -> NoReturn:
         _report(ends.report, {"fault": _sentence(error)})
         os._exit(1)
     try:
-        runner.run(job, toolbox.Line(socket.socket(fileno=ends.code_line)))
+        runner.run(job, toolbox.ToolConnection(socket.socket(fileno=ends.code_line)))
     except BaseException:  # noqa: BLE001 - the process's own boundary: above it is the code of the first process
         runner.complain()
     finally:

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
         with _as_it_was(), contextlib.suppress(ImportError):
             warm_pytest()
         _freeze()
-        Nursery(for_pytest).serve()
+        ForkServerHost(for_pytest).serve()
         os._exit(0)
     for_pytest.close()
     _freeze()
@@ -77,10 +77,10 @@ def main(arguments: Sequence[str]) -> None:
         for fd in (0, 1, 2):
             os.dup2(nowhere.fileno(), fd)
     host.send(b"ready")
-    Nursery(host).serve()
+    ForkServerHost(host).serve()
 
 
-class Nursery:
+class ForkServerHost:
     """Hands the socket of each run to a warden whose walls stand already, and has the next one built meanwhile."""
 
     def __init__(self, host: socket.socket) -> None:

@@ -1,40 +1,370 @@
 """The service: what each address does."""
 
+import asyncio
+import hashlib
+import json
+import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Send
+from starlette.types import Message, Receive, Scope, Send
 
-from journeyman.errors import JourneymanError
+from journeyman.core.errors import InputError, JourneymanError, SandboxError
+from journeyman.io.http_server import addressed_directly, bearer_token
 from journeyman.io.metrics import CONTENT_TYPE
-from journeyman.sandbox.base import Outcome, Sandbox, Tool
-from journeyman.sandbox.service import callback, edge
+from journeyman.sandbox.base import RunOutcome, Sandbox, Session, Tool
+from journeyman.sandbox.service import tools as callback
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.edge import Endpoint, Lines, answer
-from journeyman.sandbox.service.metrics import Metrics
-from journeyman.sandbox.service.queue import Gate, Refused
-from journeyman.sandbox.service.relay import Relay
+from journeyman.sandbox.service.metrics import ServiceMetrics
+from journeyman.sandbox.service.queue import STOPPING, AdmissionQueue, RunRejected
 from journeyman.sandbox.service.schema import (
     Calling,
     Execute,
-    OpenSession,
+    Faults,
     SessionExecute,
     ToolResult,
     level_json,
     outcome_json,
     read,
 )
-from journeyman.sandbox.service.sessions import CLOSED, Kept, Sessions
+from journeyman.sandbox.service.schema import OpenSession as SchemaOpenSession
+from journeyman.sandbox.service.tools import Relay
 
-Run = Callable[[Mapping[str, Tool] | None], Awaitable[Outcome]]
+# Where HTTP ends: bodies are read within bounds, callers are told apart, and what is refused becomes an answer.
+
+JSON = "application/json"
+Handler = Callable[[Request, Send], Awaitable[Response | None]]
+"""Gives the answer, or `None` when it sent one itself."""
+
+_Result = TypeVar("_Result")
+
+
+class Abandoned(Exception):
+    """The caller is gone: there is nobody left to answer."""
+
+
+def answer(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json.dumps(data), status, headers, JSON)
+
+
+class Endpoint:
+    """A handler as ASGI, without layers: what it raises is answered here."""
+
+    def __init__(self, handler: Handler, refused: Callable[[str], None]) -> None:
+        self._handler = handler
+        self._refused = refused
+        """Told the reason, in one word."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def sent(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            response = await self._handler(Request(scope, receive), sent)
+        except asyncio.CancelledError:
+            # Only a stop that cannot wait any longer ends requests. A stream is cut off, and its reader sees that.
+            response = None if started else refusal_response(STOPPING)
+        except (Abandoned, ClientDisconnect):
+            return
+        except (RunRejected, Faults, InputError, SandboxError) as error:
+            refusal = as_refusal(error)
+            self._refused(refusal.reason)
+            response = refusal_response(refusal)
+        if response is not None:
+            await response(scope, receive, send)
+
+
+async def misaddressed(request: Request, error: Exception) -> Response:
+    """What is asked of no address there is, or by no method that it has."""
+    assert isinstance(error, HTTPException)
+    path, allowed = request.url.path, error.headers
+    sentence = (
+        f"there is no {path} here; code is run by POST /execute"
+        if error.status_code == 404
+        else f"{path} cannot be asked by {request.method}"
+    )
+    return answer({"error": sentence}, error.status_code, allowed)
+
+
+def as_refusal(error: Exception) -> RunRejected:
+    match error:
+        case RunRejected():
+            return error
+        case Faults():
+            return RunRejected(422, str(error), "invalid", faults=error.faults)
+        case InputError():
+            return RunRejected(422, str(error), "invalid", faults=(str(error),))
+    return RunRejected(500, str(error), "sandbox_error")
+
+
+def refusal_response(refusal: RunRejected) -> Response:
+    """One sentence under `error`; where a request had faults, each under `faults`."""
+    headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refusal.status in (408, 413):
+        # What is left of the body would be read as the next request.
+        headers["Connection"] = "close"
+    faults = {"faults": list(refusal.faults)} if refusal.faults else {}
+    return answer({"error": str(refusal), **faults}, refusal.status, headers)
+
+
+def client_of(request: Request, config: ServiceConfig) -> str:
+    """A name for whoever asks: made of the token where there are tokens, else of the address.
+
+    Raises:
+        Refused: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
+    """
+    if config.tokens:
+        known = bearer_token(request.headers.get("authorization", "").encode(), config.tokens)
+        if known is None:
+            raise RunRejected(401, "this service needs a bearer token that it knows: Authorization: Bearer …", "unauthorised")
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
+    if not addressed_directly(request.headers.get("host", "")):
+        raise RunRejected(421, "without tokens this service answers to its address and to localhost only", "misdirected")
+    return request.client.host if request.client else "local"
+
+
+async def body_of(request: Request, config: ServiceConfig, hold: Callable[[int], None]) -> bytes:
+    """The whole body, measured while it is read.
+
+    Raises:
+        Refused: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
+            does not arrive; (503) with the other bodies in memory it is too much.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise RunRejected(415, f"the body should be JSON: Content-Type: {JSON}", "invalid")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(config.request_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size <= config.max_request:
+                    hold(len(part))
+                    parts.append(part)
+                elif size > 2 * config.max_request:
+                    break
+    except TimeoutError:
+        raise RunRejected(408, f"the body did not arrive within {config.request_seconds:g} s", "slow") from None
+    # Somewhat more than is allowed was read and dropped: a caller that still sends would not see the answer.
+    if size > config.max_request:
+        raise RunRejected(413, f"the body is larger than {config.max_request} bytes", "too_large")
+    return b"".join(parts)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of the work, which is cancelled when the caller hangs up. The body must have been read.
+
+    Raises:
+        Abandoned: The caller hung up.
+    """
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request.receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Abandoned
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Lines:
+    """A streamed answer: one JSON object a line."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def start(self) -> None:
+        headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def say(self, event: Mapping[str, Any]) -> None:
+        line = json.dumps(event).encode() + b"\n"
+        await self._send({"type": "http.response.body", "body": line, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+# The sessions that are alive, and whose they are.
+
+REMEMBERED = 1000
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenSession:
+    """One session."""
+
+    id: str
+    """Not to be guessed: who knows it, and is the client that opened it, may use it."""
+    client: str
+    session: Session
+    idle_seconds: float
+    used_at: float
+    runs: int = 0
+    busy: bool = False
+
+
+class Sessions:
+    """Opened and ended here only, so that none is forgotten."""
+
+    def __init__(self, config: ServiceConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._kept: dict[str, OpenSession] = {}
+        self._over: dict[str, tuple[str, str]] = {}
+        """Whose the last ones were, and why they ended."""
+        self._opening: list[str] = []
+        """Clients whose session is being opened: they count already."""
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    async def open(self, client: str, idle_seconds: float, make: Callable[[], Awaitable[Session]]) -> OpenSession:
+        """Raises `Refused` when there are too many (503), or too many of this client (429)."""
+        self._room(client)
+        self._opening.append(client)
+        try:
+            session = await make()
+        finally:
+            self._opening.remove(client)
+        kept = OpenSession(
+            id=secrets.token_urlsafe(16), client=client, session=session, idle_seconds=idle_seconds, used_at=self._clock()
+        )
+        self._kept[kept.id] = kept
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep())
+        return kept
+
+    def _room(self, client: str) -> None:
+        clients = [*(kept.client for kept in self._kept.values()), *self._opening]
+        if clients.count(client) >= self._config.per_client:
+            raise RunRejected(
+                429, f"this client has {self._config.per_client} sessions: close one", "client_busy", retry_after=5
+            )
+        if len(clients) >= self._config.sessions:
+            raise RunRejected(
+                503, f"{self._config.sessions} sessions are open, which is all there may be", "sessions", retry_after=5
+            )
+
+    def find(self, client: str, id: str) -> OpenSession:
+        """Raises `Refused`: (410) with why it is over; (404) for those of others, too: nobody learns that they exist."""
+        kept = self._kept.get(id)
+        if kept is not None and kept.client == client:
+            return kept
+        owner, why = self._over.get(id, ("", ""))
+        if owner == client:
+            raise RunRejected(410, why, "over")
+        raise RunRejected(404, "there is no such session", "unknown")
+
+    @contextmanager
+    def taken(self, kept: OpenSession) -> Iterator[None]:
+        """Nobody else may use it in this block. Raises `Refused` (409) where somebody does."""
+        if kept.busy:
+            raise RunRejected(409, "the session is busy with another call: it does one at a time", "busy")
+        kept.busy = True
+        try:
+            yield
+        finally:
+            kept.busy = False
+            kept.used_at = self._clock()
+
+    async def run(self, kept: OpenSession, running: Awaitable[RunOutcome]) -> RunOutcome:
+        """Run in it. When whoever asked is gone, it is over: its state is then anybody's guess.
+
+        Raises:
+            Refused: (410) It is over.
+        """
+        kept.runs += 1
+        try:
+            outcome = await running
+            if outcome.limit is not None or outcome.exit_code not in (0, 1):
+                await self._end_if_over(kept)
+        except SandboxError as error:
+            await self.end(kept, str(error))
+            raise RunRejected(410, str(error), "over") from error
+        except BaseException:
+            await self.end(kept, _over("a call was cancelled"))
+            raise
+        return outcome
+
+    async def _end_if_over(self, kept: OpenSession) -> None:
+        """Some limits end a session and some do not, and so it is asked."""
+        try:
+            await kept.session.run("")
+        except SandboxError as error:
+            await self.end(kept, str(error))
+
+    async def end(self, kept: OpenSession, why: str) -> None:
+        if self._kept.pop(kept.id, None) is not None:
+            self._over[kept.id] = kept.client, why
+            if len(self._over) > REMEMBERED:
+                del self._over[next(iter(self._over))]
+            # A session that cannot be ended in order was over already.
+            with suppress(SandboxError):
+                await kept.session.close()
+
+    def listed(self, client: str, *, whole: bool) -> list[dict[str, Any]]:
+        """Those of one client. Where an address is all that tells clients apart, ids are shortened: each is a key."""
+        now = self._clock()
+        return [
+            {
+                "id": kept.id if whole else f"{kept.id[:6]}…",
+                "runs": kept.runs,
+                "busy": kept.busy,
+                "idle_seconds": 0.0 if kept.busy else round(now - kept.used_at, 3),
+                "idle_limit": kept.idle_seconds,
+            }
+            for kept in self._kept.values()
+            if kept.client == client
+        ]
+
+    async def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await asyncio.gather(*(self.end(kept, _over("the service stops")) for kept in list(self._kept.values())))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self._config.idle_seconds / 4))
+            now = self._clock()
+            for kept in list(self._kept.values()):
+                if not kept.busy and now - kept.used_at > kept.idle_seconds:
+                    await self.end(kept, _over(f"nothing was asked of it for {kept.idle_seconds:g} seconds"))
+
+
+def _over(why: str) -> str:
+    return f"the session is over: {why}; open a new one"
+
+
+CLOSED = _over("it was closed")
+
+Run = Callable[[Mapping[str, Tool] | None], Awaitable[RunOutcome]]
 
 
 class Service:
@@ -43,19 +373,19 @@ class Service:
     def __init__(self, sandbox: Sandbox, config: ServiceConfig) -> None:
         self.config = config
         self._sandbox = sandbox
-        self.metrics = Metrics(
+        self.metrics = ServiceMetrics(
             in_flight=lambda: self.gate.running,
             queued=lambda: self.gate.waiting,
             sessions=lambda: len(self.sessions),
             draining=lambda: self.gate.draining,
         )
-        self.gate = Gate(config, lambda: self.metrics.mean_seconds)
+        self.gate = AdmissionQueue(config, lambda: self.metrics.mean_seconds)
         self.sessions = Sessions(config, time.monotonic)
         self._relay = Relay(config.tool_seconds, self.metrics)
         self._callback = callback.Callback(config)
 
     def app(self) -> Starlette:
-        def route(path: str, method: str, handler: edge.Handler) -> Route:
+        def route(path: str, method: str, handler: Handler) -> Route:
             return Route(path, Endpoint(handler, self._refused), methods=[method])
 
         return Starlette(
@@ -69,7 +399,7 @@ class Service:
                 route("/health", "GET", self.health),
                 route("/metrics", "GET", self.show_metrics),
             ],
-            exception_handlers={HTTPException: edge.misaddressed},
+            exception_handlers={HTTPException: misaddressed},
         )
 
     def _refused(self, reason: str) -> None:
@@ -86,24 +416,24 @@ class Service:
             asked = read(Execute, body, self.config.most)
             program = asked.program(self.config.most)
 
-            async def run(tools: Mapping[str, Tool] | None) -> Outcome:
+            async def run(tools: Mapping[str, Tool] | None) -> RunOutcome:
                 return await self._measured(asked.language, self._sandbox.run(program, tools=tools))
 
             return await self._answered(request, send, client, asked, run)
 
     async def open_session(self, request: Request, send: Send) -> Response:
         async with self._entered(request) as (client, body):
-            asked = read(OpenSession, body, self.config.most)
+            asked = read(SchemaOpenSession, body, self.config.most)
             idle = min(asked.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
             limits = asked.limits.within(self.config.most)
 
-            async def opened() -> Kept:
+            async def opened() -> OpenSession:
                 async with self.gate.turn():
                     return await self.sessions.open(
                         client, idle, lambda: self._sandbox.session(limits=limits, files=asked.files, idle_seconds=idle)
                     )
 
-            kept = await edge.while_connected(request, opened())
+            kept = await while_connected(request, opened())
         self.metrics.sessions_opened().inc()
         return answer({"id": kept.id, "idle_seconds": idle, "level": level_json(self._sandbox.level)}, 201)
 
@@ -112,7 +442,7 @@ class Service:
             kept = self.sessions.find(client, request.path_params["id"])
             asked = read(SessionExecute, body, self.config.most)
 
-            async def run(tools: Mapping[str, Tool] | None) -> Outcome:
+            async def run(tools: Mapping[str, Tool] | None) -> RunOutcome:
                 ran = kept.session.run(asked.code, tools=tools, wall_seconds=asked.wall_seconds)
                 return await self.sessions.run(kept, self._measured("session", ran))
 
@@ -120,19 +450,19 @@ class Service:
                 return await self._answered(request, send, client, asked, run)
 
     async def close_session(self, request: Request, send: Send) -> Response:
-        kept = self.sessions.find(edge.client_of(request, self.config), request.path_params["id"])
+        kept = self.sessions.find(client_of(request, self.config), request.path_params["id"])
         await self.sessions.end(kept, CLOSED)
         return Response(status_code=204)
 
     async def list_sessions(self, request: Request, send: Send) -> Response:
-        client = edge.client_of(request, self.config)
+        client = client_of(request, self.config)
         return answer({"sessions": self.sessions.listed(client, whole=bool(self.config.tokens))})
 
     async def settle(self, request: Request, send: Send) -> Response:
         """Also while the service stops, and past the share of a client: what runs waits for it."""
-        client = edge.client_of(request, self.config)
+        client = client_of(request, self.config)
         with self.gate.holding() as hold:
-            result = read(ToolResult, await edge.body_of(request, self.config, hold), self.config.most)
+            result = read(ToolResult, await body_of(request, self.config, hold), self.config.most)
         self._relay.answer(client, request.path_params["id"], request.path_params["call_id"], result)
         return Response(status_code=204)
 
@@ -142,17 +472,17 @@ class Service:
         return answer(said, 200 if ready else 503)
 
     async def show_metrics(self, request: Request, send: Send) -> Response:
-        edge.client_of(request, self.config)
+        client_of(request, self.config)
         return Response(self.metrics.text(), media_type=CONTENT_TYPE)
 
     @asynccontextmanager
     async def _entered(self, request: Request) -> AsyncIterator[tuple[str, bytes]]:
         """The caller's name and the body, with a place for both until the end of the block."""
-        client = edge.client_of(request, self.config)
+        client = client_of(request, self.config)
         with self.gate.admitted(client), self.gate.holding() as hold:
-            yield client, await edge.body_of(request, self.config, hold)
+            yield client, await body_of(request, self.config, hold)
 
-    async def _measured(self, language: str, running: Awaitable[Outcome]) -> Outcome:
+    async def _measured(self, language: str, running: Awaitable[RunOutcome]) -> RunOutcome:
         began, ended = time.monotonic(), "abandoned"
         try:
             outcome = await running
@@ -166,7 +496,7 @@ class Service:
             sentence = (
                 f"the collected files have {size} bytes and this service gives back {self.config.max_response}: collect fewer"
             )
-            raise Refused(413, sentence, "too_large")
+            raise RunRejected(413, sentence, "too_large")
         return outcome
 
     async def _answered(self, request: Request, send: Send, client: str, asked: Calling, run: Run) -> Response | None:
@@ -175,7 +505,7 @@ class Service:
         if url is not None:
             callback.check(url, self.config)
 
-        async def plainly() -> Outcome:
+        async def plainly() -> RunOutcome:
             async with self.gate.turn():
                 return await run(
                     self._relay.tools(asked.tools, partial(self._callback.ask, url)) if url and asked.tools else None
@@ -186,9 +516,9 @@ class Service:
                 return await self._exchanged(send, client, asked, run)
 
         if asked.tools and url is None:
-            await (await edge.while_connected(request, streamed())).end()
+            await (await while_connected(request, streamed())).end()
             return None
-        return answer(outcome_json(await edge.while_connected(request, plainly())))
+        return answer(outcome_json(await while_connected(request, plainly())))
 
     async def _exchanged(self, send: Send, client: str, asked: Calling, run: Run) -> Lines:
         """The answer as it grows: the execution's id, its tool calls, and at last its outcome or why there is none."""
@@ -198,6 +528,6 @@ class Service:
             await lines.say({"execution": {"id": exchange.id}})
             try:
                 await lines.say({"outcome": outcome_json(await run(self._relay.tools(asked.tools, exchange.ask)))})
-            except (JourneymanError, Refused) as error:
+            except (JourneymanError, RunRejected) as error:
                 await lines.say({"error": str(error)})
         return lines

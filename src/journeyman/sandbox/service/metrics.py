@@ -8,7 +8,7 @@ BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 3
 """Seconds."""
 
 
-class Metrics(Registry):
+class ServiceMetrics(Registry):
     """Counters, one histogram, and gauges that are asked when somebody looks."""
 
     def __init__(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from journeyman.sandbox.service.config import ServiceConfig
 
 
-class Refused(Exception):
+class RunRejected(Exception):
     """A request that is turned away, as HTTP says it."""
 
     def __init__(
@@ -24,10 +24,10 @@ class Refused(Exception):
         self.faults = faults
 
 
-STOPPING = Refused(503, "the service is stopping", "stopping", retry_after=5)
+STOPPING = RunRejected(503, "the service is stopping", "stopping", retry_after=5)
 
 
-class Gate:
+class AdmissionQueue:
     """Counts who is inside: so many in all, so many of one client, so many at work; the others wait in order of arrival."""
 
     def __init__(self, config: ServiceConfig, mean_seconds: Callable[[], float]) -> None:
@@ -65,10 +65,10 @@ class Gate:
             raise STOPPING
         if self._clients[client] >= self._config.per_client:
             sentence = f"this client has {self._config.per_client} requests under way, which is its share: wait for one to end"
-            raise Refused(429, sentence, "client_busy", retry_after=self._retry_after(self._config.per_client))
+            raise RunRejected(429, sentence, "client_busy", retry_after=self._retry_after(self._config.per_client))
         if self._inside >= self._config.concurrency + self._config.queue:
             sentence = f"the service is full: {self._config.queue} requests wait already"
-            raise Refused(503, sentence, "queue_full", retry_after=self._retry_after(self._config.queue))
+            raise RunRejected(503, sentence, "queue_full", retry_after=self._retry_after(self._config.queue))
         self._inside += 1
         self._clients[client] += 1
         try:
@@ -91,7 +91,7 @@ class Gate:
         def hold(size: int) -> None:
             nonlocal mine
             if self._held + size > self._config.held:
-                raise Refused(503, "the service holds too many large requests", "memory", retry_after=self._retry_after(1))
+                raise RunRejected(503, "the service holds too many large requests", "memory", retry_after=self._retry_after(1))
             mine += size
             self._held += size
 
@@ -127,7 +127,7 @@ class Gate:
         if not done:
             self._leave(place)
             sentence = f"no turn came within {self._config.queue_seconds:g} s"
-            raise Refused(503, sentence, "queue_slow", retry_after=self._retry_after(self._config.queue))
+            raise RunRejected(503, sentence, "queue_slow", retry_after=self._retry_after(self._config.queue))
         place.result()
 
     def _leave(self, place: asyncio.Future[None]) -> None:

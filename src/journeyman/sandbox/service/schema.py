@@ -21,8 +21,7 @@ from pydantic import (
     field_validator,
 )
 
-from journeyman.sandbox.base import Level, Limits, Outcome, Program
-from journeyman.sandbox.languages import LANGUAGES
+from journeyman.sandbox.base import LANGUAGES, Level, Limits, Program, RunOutcome
 
 SOLUTION = "solution.py"
 """The name under which a test imports the code."""
@@ -243,7 +242,7 @@ class _Result(BaseModel):
     peak_memory: int | None = None
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_json(outcome: RunOutcome) -> dict[str, Any]:
     """Every field of an `Outcome`, and `ok`."""
     return {
         "ok": outcome.ok,
@@ -260,9 +259,9 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_of(data: Any) -> Outcome:
+def outcome_of(data: Any) -> RunOutcome:
     """Raises `ValueError` where it is none."""
-    return Outcome(**dict(_Result.model_validate(data)))
+    return RunOutcome(**dict(_Result.model_validate(data)))
 
 
 def level_json(level: Level) -> dict[str, Any]:

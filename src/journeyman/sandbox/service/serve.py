@@ -33,12 +33,12 @@ async def _serve(opened: Opened, config: ServiceConfig, bound: socket.socket, re
     sandbox = await opened()
     service = Service(sandbox, config)
     try:
-        await Server(service, lambda: ready(sandbox.level)).serve(sockets=[bound])
+        await SandboxServer(service, lambda: ready(sandbox.level)).serve(sockets=[bound])
     finally:
         await service.close()
 
 
-class Server(asgi_server.Server):
+class SandboxServer(asgi_server.Server):
     """Goes on listening while it stops: values of tools that running code waits for still have to come in."""
 
     def __init__(self, service: Service, ready: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate. The connection comes from `journeyman.stores.schema`, which has locked the database."""
+"""What Alembic runs to migrate. The connection comes from `journeyman.stores.engine`, which has locked the database."""
 
 from alembic import context
 

@@ -4,28 +4,86 @@ A row of the attempts points to its trace, and holds what of it had to be change
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from journeyman.errors import StoreError, boundary
-from journeyman.score import Score
+from journeyman.core.errors import StoreError, boundary
+from journeyman.core.score import Score
+from journeyman.core.task import Split
+from journeyman.core.trace import Trace
 from journeyman.stores.base import AttemptRecord, utc
 from journeyman.stores.tables import ATTEMPTS
-from journeyman.stores.traces import bulk, loading, writing
-from journeyman.task import Split
-from journeyman.trace import Trace
+from journeyman.stores.traces import codec, writing
+from journeyman.stores.traces import labels as opinions
+from journeyman.stores.traces.tables import CONTENTS, PARTS, TRACES
+
+# From the tables back to whole traces.
+
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What traces are made of, as it was read from the tables."""
+
+    bodies: Mapping[int, Sequence[bytes]]
+    """The header and the steps of each trace, by its `seq`; one that is gone is not in it."""
+    contents: Mapping[str, str]
+    """Texts kept apart, by digest."""
+
+    def trace(self, seq: int) -> Trace:
+        """The trace as it came in, without what was said of it here.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        with boundary(StoreError, f"trace number {seq} cannot be read"):
+            return codec.trace(self.bodies[seq], self.contents)
+
+
+def pieces(connection: sa.Connection, seqs: Sequence[int]) -> Pieces:
+    bodies: dict[int, list[bytes]] = {}
+    rows = sa.select(PARTS.c.trace, PARTS.c.body).where(PARTS.c.trace.in_(seqs)).order_by(PARTS.c.trace, PARTS.c.position)
+    for seq, body in connection.execute(rows) if seqs else ():
+        bodies.setdefault(seq, []).append(codec.unpack(body))
+    digests = {digest for told in bodies.values() for body in told for digest in codec.references(body)}
+    return Pieces(bodies, _contents(connection, digests))
+
+
+def load(connection: sa.Connection, seqs: Sequence[int]) -> list[Trace]:
+    """The whole traces with the labels and the rewards that hold, in the order asked for, without those that are gone."""
+    whole = pieces(connection, seqs)
+    labels = dict(connection.execute(sa.select(TRACES.c.seq, TRACES.c.label).where(TRACES.c.seq.in_(seqs))).all())
+    given = opinions.given(connection, seqs)
+    found = []
+    for seq in seqs:
+        if seq in whole.bodies:
+            trace = whole.trace(seq)
+            rewards = codec.in_force(trace.rewards, given.get(seq, ()))
+            found.append(replace(trace, label=labels[seq], rewards=rewards))
+    return found
+
+
+def _contents(connection: sa.Connection, digests: Collection[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    ordered = sorted(digests)
+    for begin in range(0, len(ordered), _AT_ONCE):
+        some = ordered[begin : begin + _AT_ONCE]
+        rows = connection.execute(sa.select(CONTENTS.c.digest, CONTENTS.c.body).where(CONTENTS.c.digest.in_(some)))
+        found.update((digest, codec.unpack_text(body)) for digest, body in rows)
+    return found
+
 
 SOURCE = "run"
 _OF_RUN = ("run_id", "split")
 """What the `raw` of a trace says of the run that it is of."""
 _OTHERWISE = " (as attempted)"
 """Ends the id of an attempt's trace where somebody else has put another one under its id."""
-_AT_ONCE = 500
 _TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
 _BEFORE = sa.table("attempts", *(sa.column(name) for name in ("seq", "run_id", "id", "split", "told", "score")))
@@ -70,7 +128,7 @@ def add(connection: sa.Connection, attempts: Sequence[AttemptRecord]) -> None:
     for run_id, id in connection.execute(keys).all():
         wanted.pop((run_id, id), None)
     new = list(wanted.values())[::-1]
-    bulk.insert(connection, ATTEMPTS, [_row(each, seq) for each, seq in zip(new, _place(connection, new), strict=True)])
+    writing.insert(connection, ATTEMPTS, [_row(each, seq) for each, seq in zip(new, _place(connection, new), strict=True)])
 
 
 def _row(attempt: AttemptRecord, seq: int) -> Row:
@@ -96,7 +154,7 @@ def _place(connection: sa.Connection, attempts: Sequence[AttemptRecord]) -> list
     """The `seq` of the trace of each attempt; those that are not among the traces yet are added."""
     traces = [as_trace(attempt) for attempt in attempts]
     known = writing.seqs(connection, [trace.id for trace in traces])
-    there = loading.pieces(connection, list(known.values()))
+    there = pieces(connection, list(known.values()))
     for place, trace in enumerate(traces):
         if trace.id in known and there.trace(known[trace.id]) != trace:
             traces[place] = replace(trace, id=trace.id + _OTHERWISE)
@@ -111,11 +169,11 @@ def read(connection: sa.Connection, rows: Sequence[sa.Row[Any]]) -> Iterator[Att
     Raises:
         StoreError: One cannot be read.
     """
-    found = loading.pieces(connection, [row.trace for row in rows if row.trace is not None])
+    found = pieces(connection, [row.trace for row in rows if row.trace is not None])
     return (_read(row, found) for row in rows)
 
 
-def _read(row: sa.Row[Any], found: loading.Pieces) -> AttemptRecord:
+def _read(row: sa.Row[Any], found: Pieces) -> AttemptRecord:
     with boundary(StoreError, f"attempt {row.id} of run {row.run_id} cannot be read"):
         score = _SCORE.validate_python(row.score)
         trace = _TRACE.validate_python(row.unread) if row.trace is None else found.trace(row.trace)

@@ -6,8 +6,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
-from journeyman.reward import Reward
-from journeyman.trace import Trace
+from journeyman.core.reward import Reward
+from journeyman.core.trace import Trace
 
 AUTO = "auto-labeler"
 """Who gave a label that no person gave."""
@@ -48,7 +48,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TraceSummary:
     """A trace as a list shows it. `None` is unknown."""
 
     id: str
@@ -81,7 +81,7 @@ class Line:
 class Page:
     """Some traces, newest first."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TraceSummary, ...]
     next: str | None
     """Where the next page begins, for `page(after=…)`; `None` when there is none."""
 
@@ -110,7 +110,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class TraceSession:
     """Traces that belong together."""
 
     id: str
@@ -126,7 +126,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class StatisticsGroup:
     """Statistics of the traces that have something in common: an agent, a model, a day, or all of them.
 
     Sums and means are over what is known; `unpriced` and `uncounted` say how many calls are not in them.
@@ -162,10 +162,10 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    all: Group
-    by_agent: tuple[Group, ...]
-    by_model: tuple[Group, ...]
-    by_day: tuple[Group, ...]
+    all: StatisticsGroup
+    by_agent: tuple[StatisticsGroup, ...]
+    by_model: tuple[StatisticsGroup, ...]
+    by_day: tuple[StatisticsGroup, ...]
     """Oldest day first (UTC); the others come with the most traces first."""
     tools: tuple[ToolUse, ...]
 
@@ -243,7 +243,7 @@ class TraceStore(Protocol):
     def get(self, trace_id: str) -> Trace | None:
         """The whole trace, with its label and all its rewards."""
 
-    def line(self, trace_id: str) -> Line | None:
+    def line(self, trace_id: str) -> TraceSummary | None:
         """The trace as a list shows it: with the label that holds, and whose it is."""
 
     def starting(self, prefix: str, *, limit: int = 2) -> Sequence[str]:
@@ -265,10 +265,10 @@ class TraceStore(Protocol):
 
     def rewards(self, trace_id: str) -> Sequence[Given]: ...
 
-    def unlabelled(self, limit: int, query: Query = Query()) -> Sequence[Line]:
+    def unlabelled(self, limit: int, query: Query = Query()) -> Sequence[TraceSummary]:
         """Traces without a person's label, newest first."""
 
-    def sessions(self, *, limit: int = 50, after: str | None = None) -> tuple[Sequence[Session], str | None]:
+    def sessions(self, *, limit: int = 50, after: str | None = None) -> tuple[Sequence[TraceSession], str | None]:
         """Sessions with the latest first, and where the next page begins."""
 
     def statistics(self, query: Query = Query()) -> Statistics: ...

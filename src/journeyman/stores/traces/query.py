@@ -1,16 +1,16 @@
 """From a `Query` to conditions on the table of traces, and from its rows to lines and pages."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.errors import InputError
+from journeyman.core.errors import InputError
 from journeyman.stores.base import utc
-from journeyman.stores.traces.base import AUTO, Line, Query
-from journeyman.stores.traces.search import Phrase, phrases
+from journeyman.stores.traces.base import AUTO, Query, TraceSummary
+from journeyman.stores.traces.fulltext import CONTENT_WORDS, PART_WORDS, POSITIONS, Phrase, matching, phrases, place
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_CONTENTS, TRACE_MODELS, TRACE_TOOLS, TRACES
-from journeyman.stores.traces.words import CONTENT_WORDS, PART_WORDS, POSITIONS, matching, place
 
 Condition = sa.ColumnElement[bool]
 Place = tuple[int, int]
@@ -143,21 +143,21 @@ def seqs(connection: sa.Connection, where: Sequence[Condition], order: Sequence[
     return [(int(at), int(seq)) for at, seq in rows]
 
 
-def lines(connection: sa.Connection, places: Sequence[Place]) -> tuple[Line, ...]:
+def lines(connection: sa.Connection, places: Sequence[Place]) -> tuple[TraceSummary, ...]:
     """The traces at these places, in their order."""
-    found: dict[int, Line] = {}
+    found: dict[int, TraceSummary] = {}
     for first in range(0, len(places), _AT_ONCE):
         some = [seq for _, seq in places[first : first + _AT_ONCE]]
         found |= {row.seq: _line(row) for row in connection.execute(sa.select(*_COLUMNS).where(TRACES.c.seq.in_(some)))}
     return tuple(found[seq] for _, seq in places if seq in found)
 
 
-_FIELDS = tuple(name for name in Line.__dataclass_fields__ if name != "models")
+_FIELDS = tuple(name for name in TraceSummary.__dataclass_fields__ if name != "models")
 _COLUMNS = (TRACES.c.seq, TRACES.c.models, *(TRACES.c[name] for name in _FIELDS))
 
 
-def _line(row: sa.Row[Any]) -> Line:
-    return Line(**{name: getattr(row, name) for name in _FIELDS}, models=tuple(row.models))
+def _line(row: sa.Row[Any]) -> TraceSummary:
+    return TraceSummary(**{name: getattr(row, name) for name in _FIELDS}, models=tuple(row.models))
 
 
 def mark(place: Place) -> str:
@@ -178,3 +178,80 @@ def place_of(mark: str) -> Place:
     if any(abs(number) >= 1 << 63 for number in found):
         raise InputError(f"{mark[:40]!r} is not where a page begins; take the `next` of the page before")
     return found
+
+
+# The first traces of a list that are meant. Words are looked for among the newest traces first: mostly that is enough.
+
+_FEWEST = 1024
+"""Traces looked through first, or twice as many as are wanted."""
+_MORE = 16
+"""How many times as many are looked through next."""
+_SCATTERED = 4
+"""Where the traces of a stretch of the list have come in among more than this many times as many others, looking from the top
+saves nothing: the full-text index is in the order of arrival."""
+
+
+def first(connection: sa.Connection, query: Query, limit: int, after: Sequence[Condition] = ()) -> list[Place]:
+    """The places of the newest traces that are meant, `limit` at most.
+
+    Args:
+        after: Where in the list to begin.
+    """
+    wanted = phrases(query.text or "")
+    if wanted and connection.dialect.name == "sqlite":
+        rest = [*conditions(connection, replace(query, text=None)), *after]
+        found = _from_the_top(connection, rest, wanted, limit)
+        if found is not None:
+            return found
+    return seqs(connection, [*conditions(connection, query, lazily=True), *after], NEWEST_FIRST, limit)
+
+
+def count(connection: sa.Connection, query: Query, most: int) -> int:
+    """How many traces are meant; counting stops at `most`."""
+    wanted = phrases(query.text or "")
+    if wanted and connection.dialect.name == "sqlite":
+        rest = conditions(connection, replace(query, text=None))
+        found = _from_the_top(connection, rest, wanted, most)
+        if found is not None:
+            return len(found)
+        if len(wanted) == 1:
+            return _counted(connection, _met(rest, wanted[0]).limit(most))
+    return _counted(connection, sa.select(TRACES.c.seq).where(*conditions(connection, query)).limit(most))
+
+
+def _counted(connection: sa.Connection, found: sa.Select[tuple[int]]) -> int:
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(found.subquery())) or 0)
+
+
+def _met(where: Sequence[Condition], phrase: Phrase) -> sa.Select[tuple[int]]:
+    """The traces as the full-text index meets them, which may be left off at any time."""
+    texts = standing_in("sqlite", phrase).subquery()
+    trace = next(iter(texts.c))
+    meant = sa.exists().where(TRACES.c.seq == trace, *where)
+    return sa.select(trace).distinct().where(meant)
+
+
+def _from_the_top(
+    connection: sa.Connection, where: Sequence[Condition], wanted: Sequence[Phrase], limit: int
+) -> list[Place] | None:
+    """`None` where too many traces would have to be looked through."""
+    size = max(_FEWEST, 2 * limit)
+    for _ in range(2):
+        began = sa.type_coerce(TRACES.c.started_at, sa.BigInteger).label("began")
+        top = sa.select(began, TRACES.c.seq).where(*where).order_by(*NEWEST_FIRST).limit(size).subquery()
+        of_top = sa.select(sa.func.count(), *(end(top.c.seq) for end in (sa.func.min, sa.func.max)), sa.func.min(top.c.began))
+        count, first, last, oldest = connection.execute(of_top).one()
+        if not count:
+            return []
+        if last - first > _SCATTERED * size:
+            return None
+        # Others that began with the oldest of these may not be among them.
+        among = [] if count < size else [began > oldest]
+        texts = (SEQ.in_(standing_in("sqlite", phrase, within=(first, last))) for phrase in wanted)
+        found = seqs(connection, [*where, *among, *texts], NEWEST_FIRST, limit)
+        if len(found) == limit or count < size:
+            return found
+        if len(found) * _MORE < limit:
+            return None
+        size *= _MORE
+    return None

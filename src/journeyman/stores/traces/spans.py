@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.stores.base import utc
-from journeyman.stores.traces import bulk, codec
+from journeyman.stores.traces import codec, writing
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.tables import SCOPES, SPAN_TRACES, SPANS, Micros
 
@@ -43,7 +43,7 @@ def _keep(connection: sa.Connection, prepared: Sequence[tuple[str, str, datetime
         {"trace": traces[id], "span_id": span_id, "at": at, "scope": scopes[scope], "body": body}
         for id, span_id, at, scope, body in prepared
     ]
-    if bulk.insert(connection, SPANS, rows) == len(rows):
+    if writing.insert(connection, SPANS, rows) == len(rows):
         new: Mapping[int, int] = Counter(row["trace"] for row in rows)
         _count(connection, SPAN_TRACES.c.kept + sa.bindparam("n"), new, now)
     else:

@@ -1,25 +1,187 @@
 """Adding traces: only what is new or changed is written."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.errors import JourneymanError, Unkeepable
+from journeyman.core.errors import JourneymanError, Unkeepable
+from journeyman.core.trace import Trace
 from journeyman.stores.tables import ATTEMPTS
-from journeyman.stores.traces import bulk, codec, duplicates, lines, opinions, words
+from journeyman.stores.traces import codec, fulltext, labels
 from journeyman.stores.traces.tables import (
     CONTENTS,
     PARTS,
     TRACE_CANDIDATES,
     TRACE_CONTENTS,
     TRACE_MODELS,
+    TRACE_RESPONSES,
     TRACE_TOOLS,
     TRACES,
 )
-from journeyman.trace import Trace
+
+# Many rows at once, past what the statements of SQLAlchemy cost for each: the text is made once, the driver does the rest.
+
+_MARKS = {"sqlite": "?", "postgresql": "%s"}
+
+Process = Callable[[Any], Any] | None
+
+
+def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Add rows, all with the same columns, unless there is a row with the same key; how many were added.
+
+    Raises:
+        Unkeepable: A value has a type that its column cannot take.
+    """
+    if not rows:
+        return 0
+    text, processes = _compiled(connection.dialect, table, tuple(rows[0]))
+    try:
+        told = [tuple([row[name] if to is None else to(row[name]) for name, to in processes]) for row in rows]
+        return connection.exec_driver_sql(text, told).rowcount
+    except (TypeError, ValueError, OverflowError) as error:
+        # The driver's own, which SQLAlchemy lets through.
+        raise Unkeepable(f"what is to be kept in {table.name} has a value that cannot be: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _compiled(dialect: sa.Dialect, table: sa.Table, names: tuple[str, ...]) -> tuple[str, Sequence[tuple[str, Process]]]:
+    columns = ", ".join(dialect.identifier_preparer.quote(name) for name in names)
+    marks = ", ".join([_MARKS[dialect.name]] * len(names))
+    sql = f"insert into {table.name} ({columns}) values ({marks}) on conflict do nothing"  # noqa: S608 - our own names
+    return sql, [(name, table.c[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in names]
+
+
+# The same calls, reported twice: by the gateway and by the agent's own instrumentation, say. One of the two counts.
+#
+# What is told twice went on at the same time. An answer that comes back at another time, with its id, was recorded and is
+# played
+# back: that is another attempt.
+
+_SHARED = 8
+"""An id that more traces than this have tells nothing: some servers, and caches, give every answer the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    seq: int
+    steps: int
+    responses: frozenset[str]
+    """Empty where not every call has an id."""
+    duplicate_of: int | None
+    began: datetime
+    seconds: float | None
+
+
+def place(connection: sa.Connection, changed: Mapping[int, frozenset[str]]) -> None:
+    """Note the response ids of traces that are new or changed, and find anew which traces tell what another tells as well.
+
+    A trace is a duplicate when another that went on at the same time has all its calls and at least as many steps; of two with
+    the same calls it is the one with fewer steps, or else the later. Where it is not known when one ended, it may still go on.
+    """
+    before = _rows(connection, TRACE_RESPONSES.c.trace.in_(changed))
+    touched = {id for ids in changed.values() for id in ids}.union(*before.values())
+    if not touched:
+        return
+    holders = _holders(connection, touched)
+    stale = [(trace, id) for trace, ids in before.items() for id in ids - changed[trace]]
+    if stale:
+        _forget(connection, stale)
+    new = []
+    for trace, ids in changed.items():
+        for id in ids - before.get(trace, frozenset()):
+            # One more than tells something is kept, so that the next one is known to be too many.
+            if len(holders[id]) <= _SHARED:
+                new.append({"trace": trace, "response_id": id})
+            holders[id].add(trace)
+    insert(connection, TRACE_RESPONSES, new)
+    if stale or any(len(holders[id]) > 1 for id in touched):
+        _mark(connection, {trace for id in touched for trace in holders[id]} | set(changed))
+
+
+def _forget(connection: sa.Connection, rows: Iterable[tuple[int, str]]) -> None:
+    this = sa.and_(TRACE_RESPONSES.c.trace == sa.bindparam("of"), TRACE_RESPONSES.c.response_id == sa.bindparam("id"))
+    connection.execute(sa.delete(TRACE_RESPONSES).where(this), [{"of": trace, "id": id} for trace, id in rows])
+
+
+def again(connection: sa.Connection, gone: Collection[int]) -> None:
+    """Look again at the traces that count as duplicates of traces that are gone."""
+    orphans = set(connection.scalars(sa.select(TRACES.c.seq).where(TRACES.c.duplicate_of.in_(gone))))
+    if orphans:
+        _mark(connection, orphans)
+
+
+def _mark(connection: sa.Connection, affected: Collection[int]) -> None:
+    traces = _found(connection, affected)
+    holders = _holders(connection, {id for trace in traces.values() for id in trace.responses})
+    others = {seq for ids in holders.values() for seq in ids} - traces.keys()
+    everyone = traces | _found(connection, others)
+    changes = []
+    for trace in traces.values():
+        keeper = _keeper(trace, holders, everyone)
+        if keeper != trace.duplicate_of:
+            changes.append({"of": trace.seq, "by": keeper})
+    if changes:
+        update = sa.update(TRACES).where(TRACES.c.seq == sa.bindparam("of")).values(duplicate_of=sa.bindparam("by"))
+        connection.execute(update, changes)
+
+
+def _keeper(trace: _Found, holders: Mapping[str, set[int]], everyone: Mapping[int, _Found]) -> int | None:
+    if not trace.responses or any(len(holders[id]) > _SHARED for id in trace.responses):
+        return None
+    shared = set.intersection(*(holders[id] for id in trace.responses)) - {trace.seq}
+    tellers = [other for seq in shared if (other := everyone.get(seq)) is not None and _tells(other, trace)]
+    best = max(tellers, key=lambda other: (len(other.responses), other.steps, -other.seq), default=None)
+    return None if best is None else best.seq
+
+
+def _tells(other: _Found, trace: _Found) -> bool:
+    """Whether a trace that has all calls of another makes it superfluous."""
+    if not (_reaches(other, trace.began) and _reaches(trace, other.began)):
+        return False
+    if other.responses == trace.responses:
+        return (other.steps, -other.seq) > (trace.steps, -trace.seq)
+    return other.steps >= trace.steps
+
+
+def _reaches(trace: _Found, at: datetime) -> bool:
+    """Whether a trace had not ended before."""
+    return trace.seconds is None or at <= trace.began + timedelta(seconds=trace.seconds)
+
+
+def _found(connection: sa.Connection, seqs: Collection[int]) -> dict[int, _Found]:
+    if not seqs:
+        return {}
+    ids = _rows(connection, TRACE_RESPONSES.c.trace.in_(seqs))
+    columns = [TRACES.c[name] for name in ("seq", "steps", "identified", "duplicate_of", "started_at", "seconds")]
+    found = {}
+    for row in connection.execute(sa.select(*columns).where(TRACES.c.seq.in_(seqs))):
+        # Where there are fewer than `identified`, one tells nothing.
+        whole = of_trace if len(of_trace := ids.get(row.seq, frozenset())) == row.identified else frozenset()
+        found[row.seq] = _Found(row.seq, row.steps, whole, row.duplicate_of, row.started_at, row.seconds)
+    return found
+
+
+def _holders(connection: sa.Connection, responses: Collection[str]) -> Mapping[str, set[int]]:
+    holders: dict[str, set[int]] = defaultdict(set)
+    if responses:
+        wanted = sa.select(TRACE_RESPONSES.c.response_id, TRACE_RESPONSES.c.trace)
+        for id, trace in connection.execute(wanted.where(TRACE_RESPONSES.c.response_id.in_(responses))):
+            holders[id].add(trace)
+    return holders
+
+
+def _rows(connection: sa.Connection, where: sa.ColumnElement[bool]) -> Mapping[int, frozenset[str]]:
+    found: dict[int, set[str]] = defaultdict(set)
+    for trace, id in connection.execute(sa.select(TRACE_RESPONSES.c.trace, TRACE_RESPONSES.c.response_id).where(where)):
+        found[trace].add(id)
+    return {trace: frozenset(ids) for trace, ids in found.items()}
+
 
 _BATCH = 500
 _LOCK = 5_061_726_178
@@ -29,16 +191,16 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTrace:
     """A trace as it goes into the tables."""
 
     row: Row
-    parts: Sequence[codec.Part]
+    parts: Sequence[codec.StoredPart]
     of_each: Mapping[sa.Table, Sequence[Row]]
     responses: frozenset[str]
 
 
-def prepare(traces: Iterable[Trace]) -> list[Prepared]:
+def prepare(traces: Iterable[Trace]) -> list[PreparedTrace]:
     """What can be done before the database is locked. Of one id the last holds.
 
     Raises:
@@ -47,15 +209,15 @@ def prepare(traces: Iterable[Trace]) -> list[Prepared]:
     return [_prepared(trace) for trace in {trace.id: trace for trace in traces}.values()]
 
 
-def _prepared(trace: Trace) -> Prepared:
+def _prepared(trace: Trace) -> PreparedTrace:
     try:
-        parts, row = codec.parts(trace), lines.line(trace)
+        parts, row = codec.parts(trace), codec.line(trace)
     except (JourneymanError, TypeError, ValueError, RecursionError) as error:
         raise Unkeepable(f"the trace {trace.id!r} cannot be kept: {error}") from error
     others = [{"candidate_id": id} for id in dict.fromkeys(trace.other_candidates)]
     calls = trace.calls
-    of_each = {TRACE_MODELS: lines.of_models(calls), TRACE_TOOLS: lines.of_tools(trace), TRACE_CANDIDATES: others}
-    return Prepared(row, parts, of_each, lines.responses(calls))
+    of_each = {TRACE_MODELS: codec.of_models(calls), TRACE_TOOLS: codec.of_tools(trace), TRACE_CANDIDATES: others}
+    return PreparedTrace(row, parts, of_each, codec.responses(calls))
 
 
 def take_turn(connection: sa.Connection) -> None:
@@ -64,13 +226,13 @@ def take_turn(connection: sa.Connection) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
 
-def keep(connection: sa.Connection, prepared: Iterable[Prepared]) -> int:
+def keep(connection: sa.Connection, prepared: Iterable[PreparedTrace]) -> int:
     """Write what is new or changed; how many traces that were. Whoever calls has taken their turn."""
     rest = iter(prepared)
     return sum(_keep(connection, batch) for batch in iter(lambda: list(islice(rest, _BATCH)), []))
 
 
-def _keep(connection: sa.Connection, batch: Sequence[Prepared]) -> int:
+def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace]) -> int:
     known = seqs(connection, [each.row["id"] for each in batch])
     before = _digests(connection, known.values())
     changed = [each for each in batch if not _same(each, before.get(known.get(each.row["id"], 0), {}))]
@@ -78,7 +240,7 @@ def _keep(connection: sa.Connection, batch: Sequence[Prepared]) -> int:
     if not changed:
         return 0
     new = [each.row for each in changed if each.row["id"] not in known]
-    bulk.insert(connection, TRACES, new)
+    insert(connection, TRACES, new)
     old = [each.row for each in changed if each.row["id"] in known]
     if old:
         _update(connection, old)
@@ -87,12 +249,12 @@ def _keep(connection: sa.Connection, batch: Sequence[Prepared]) -> int:
     _write_parts(connection, placed, before)
     _write_contents(connection, placed)
     _write_of_each(connection, placed, [known[row["id"]] for row in old])
-    duplicates.place(connection, {seq: each.responses for seq, each in placed.items()})
-    opinions.weigh(connection, [known[row["id"]] for row in old])
+    place(connection, {seq: each.responses for seq, each in placed.items()})
+    labels.weigh(connection, [known[row["id"]] for row in old])
     return len(changed)
 
 
-def _without_attempts(connection: sa.Connection, changed: list[Prepared], known: Mapping[str, int]) -> list[Prepared]:
+def _without_attempts(connection: sa.Connection, changed: list[PreparedTrace], known: Mapping[str, int]) -> list[PreparedTrace]:
     """Without other versions of what runs attempted: that is history, and stays as it was."""
     # The id of such a trace begins with the run's, and a colon.
     perhaps = [known[id] for each in changed if ":" in (id := each.row["id"]) and id in known]
@@ -118,7 +280,7 @@ def _digests(connection: sa.Connection, traces: Collection[int]) -> dict[int, di
     return found
 
 
-def _same(prepared: Prepared, before: Mapping[int, bytes]) -> bool:
+def _same(prepared: PreparedTrace, before: Mapping[int, bytes]) -> bool:
     return dict(enumerate(part.digest for part in prepared.parts)) == before
 
 
@@ -128,7 +290,9 @@ def _update(connection: sa.Connection, rows: Sequence[Row]) -> None:
     connection.execute(update, [{f"new_{name}": value for name, value in row.items()} for row in rows])
 
 
-def _write_parts(connection: sa.Connection, placed: Mapping[int, Prepared], before: Mapping[int, Mapping[int, bytes]]) -> None:
+def _write_parts(
+    connection: sa.Connection, placed: Mapping[int, PreparedTrace], before: Mapping[int, Mapping[int, bytes]]
+) -> None:
     rows: list[Row] = []
     stale: list[tuple[int, int]] = []
     found: list[tuple[int, str]] = []
@@ -139,12 +303,12 @@ def _write_parts(connection: sa.Connection, placed: Mapping[int, Prepared], befo
             if old.get(position) == part.digest:
                 continue
             rows.append({"trace": seq, "position": position, "digest": part.digest, "body": codec.pack(part.body)})
-            if part.words and position < words.MOST_PARTS:
-                found.append((words.place(seq, position), part.words))
+            if part.words and position < fulltext.MOST_PARTS:
+                found.append((fulltext.place(seq, position), part.words))
     if stale:
         _remove_parts(connection, stale)
-    bulk.insert(connection, PARTS, rows)
-    words.add(connection, words.PART_WORDS, found)
+    insert(connection, PARTS, rows)
+    fulltext.add(connection, fulltext.PART_WORDS, found)
 
 
 def _remove_parts(connection: sa.Connection, stale: Collection[tuple[int, int]]) -> None:
@@ -158,12 +322,12 @@ def _remove_parts(connection: sa.Connection, stale: Collection[tuple[int, int]])
 
 def unindex(connection: sa.Connection, parts: Iterable[tuple[int, int, bytes]]) -> None:
     """Take parts (trace, position, body) out of the full-text index."""
-    placed = [(trace, position, body) for trace, position, body in parts if position < words.MOST_PARTS]
-    told = ((words.place(trace, position), codec.words_of(codec.unpack(body))) for trace, position, body in placed)
-    words.remove(connection, words.PART_WORDS, [(place, text) for place, text in told if text])
+    placed = [(trace, position, body) for trace, position, body in parts if position < fulltext.MOST_PARTS]
+    told = ((fulltext.place(trace, position), codec.words_of(codec.unpack(body))) for trace, position, body in placed)
+    fulltext.remove(connection, fulltext.PART_WORDS, [(place, text) for place, text in told if text])
 
 
-def _write_contents(connection: sa.Connection, placed: Mapping[int, Prepared]) -> None:
+def _write_contents(connection: sa.Connection, placed: Mapping[int, PreparedTrace]) -> None:
     needed = {seq: _apart(each) for seq, each in placed.items()}
     texts = {digest: told for apart in needed.values() for digest, told in apart.items()}
     links = sa.select(TRACE_CONTENTS.c.trace, TRACE_CONTENTS.c.content).where(TRACE_CONTENTS.c.trace.in_(placed))
@@ -177,10 +341,10 @@ def _write_contents(connection: sa.Connection, placed: Mapping[int, Prepared]) -
         connection.execute(sa.delete(TRACE_CONTENTS).where(this))
     if after - before:
         rows = [{"trace": trace, "content": content} for trace, content in sorted(after - before)]
-        bulk.insert(connection, TRACE_CONTENTS, rows)
+        insert(connection, TRACE_CONTENTS, rows)
 
 
-def _apart(prepared: Prepared) -> dict[str, tuple[str, bool]]:
+def _apart(prepared: PreparedTrace) -> dict[str, tuple[str, bool]]:
     found: dict[str, tuple[str, bool]] = {}
     for part in prepared.parts:
         for digest, (text, searched) in part.apart.items():
@@ -193,13 +357,13 @@ def _contents(connection: sa.Connection, texts: Mapping[str, tuple[str, bool]]) 
     wanted = sa.select(CONTENTS.c.digest, CONTENTS.c.seq, CONTENTS.c.indexed).where(CONTENTS.c.digest.in_(texts))
     known = {row.digest: row for row in connection.execute(wanted)}
     rows = [_content(digest, *told) for digest, told in texts.items() if digest not in known]
-    bulk.insert(connection, CONTENTS, rows)
+    insert(connection, CONTENTS, rows)
     kept = {digest: seq for digest, seq, _ in connection.execute(wanted)}
     late = [digest for digest, row in known.items() if texts[digest][1] and not row.indexed]
     if late:
         connection.execute(sa.update(CONTENTS).where(CONTENTS.c.digest.in_(late)).values(indexed=True))
     searched = [row["digest"] for row in rows if row["indexed"]] + late
-    words.add(connection, words.CONTENT_WORDS, [(kept[digest], texts[digest][0]) for digest in searched])
+    fulltext.add(connection, fulltext.CONTENT_WORDS, [(kept[digest], texts[digest][0]) for digest in searched])
     return kept
 
 
@@ -208,9 +372,9 @@ def _content(digest: str, text: str, searched: bool) -> Row:
     return {"digest": digest, "size": len(body), "indexed": searched, "body": body}
 
 
-def _write_of_each(connection: sa.Connection, placed: Mapping[int, Prepared], old: Collection[int]) -> None:
+def _write_of_each(connection: sa.Connection, placed: Mapping[int, PreparedTrace], old: Collection[int]) -> None:
     for table in (TRACE_MODELS, TRACE_TOOLS, TRACE_CANDIDATES):
         if old:
             connection.execute(sa.delete(table).where(table.c.trace.in_(old)))
         rows = [{"trace": seq, **row} for seq, each in placed.items() for row in each.of_each[table]]
-        bulk.insert(connection, table, rows)
+        insert(connection, table, rows)

@@ -4,12 +4,10 @@ import json
 import random
 from collections.abc import Mapping
 
-from journeyman.errors import InputError
-from journeyman.task import Split, Task
+from journeyman.core.errors import InputError
+from journeyman.core.task import Split, Task
 from journeyman.tasks.base import Dataset
-from journeyman.tasks.desk.sentences import say
-from journeyman.tasks.desk.verify import Desk
-from journeyman.tasks.desk.world import SHOPS, call
+from journeyman.tasks.desk.world import SHOPS, Desk, call, say
 
 INSTRUCTIONS = """\
 You are the clerk of an order desk. Turn the customer's sentence into one tool call and reply with that JSON object alone:

@@ -12,16 +12,219 @@ scenarios:
 """
 
 import ast
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from journeyman.errors import InputError
-from journeyman.tasks.scenarios.nodes import Node, Unreadable, of_json, of_yaml
+import yaml
+
+from journeyman.core.errors import InputError
 from journeyman.tasks.scenarios.scenario import Acceptance, Scenario, TaskType
-from journeyman.tasks.scenarios.vague import vague
+
+# YAML and JSON as values that know their line. Nothing but text, numbers, lists and mappings comes out of either.
+
+MOST = 100_000
+"""Values in a file, those that an alias repeats counted again: a few lines of aliases can stand for billions."""
+DEEPEST = 50
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {"str", "int", "float", "bool", "null", "timestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentNode:
+    """A value and the line that it begins on."""
+
+    line: int
+    value: "str | int | float | bool | list[DocumentNode] | dict[str, DocumentNode] | None"
+    """Of a mapping, each key leads to its value; the line of a value is that of its key."""
+    twice: tuple[tuple[int, str], ...] = ()
+    """Line and name of keys that stand in a mapping more than once. The first one counts."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, in the words of a complaint."""
+        kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
+        return kinds.get(type(self.value), "nothing")
+
+
+class UnreadableDocument(Exception):
+    """The text is not YAML or JSON at all, or more than it looks."""
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+def of_yaml(text: str) -> DocumentNode:
+    """The only document in a YAML text.
+
+    Raises:
+        Unreadable: It is none, has several, names a type of object, or its aliases say more than `MOST` values.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        raise UnreadableDocument(mark.line + 1 if mark else 1, f"is not YAML: {said}") from None
+    except yaml.YAMLError as error:
+        raise UnreadableDocument(1, f"is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UnreadableDocument(1, "is nested too deeply") from None
+    return DocumentNode(1, None) if root is None else _Walk().of(root, 0)
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def of(self, node: Any, depth: int) -> DocumentNode:
+        line = node.start_mark.line + 1
+        self._seen += 1
+        if self._seen > MOST or depth > DEEPEST:
+            raise UnreadableDocument(
+                line, f"says more than {MOST} values, or is nested deeper than {DEEPEST}: are its aliases right?"
+            )
+        kind = node.tag.removeprefix(_TAG)
+        if isinstance(node, yaml.MappingNode) and kind == "map":
+            return self._mapping(node, line, depth)
+        if isinstance(node, yaml.SequenceNode) and kind == "seq":
+            return DocumentNode(line, [self.of(item, depth + 1) for item in node.value])
+        if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
+            return DocumentNode(line, _scalar(kind, node.value))
+        raise UnreadableDocument(line, f"holds a {node.tag}, and only text, numbers, lists and mappings are read")
+
+    def _mapping(self, node: Any, line: int, depth: int) -> DocumentNode:
+        found: dict[str, DocumentNode] = {}
+        twice = []
+        for key, value in node.value:
+            name, at = str(key.value), key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise UnreadableDocument(at, "has a key that is no text")
+            inner = self.of(value, depth + 1)
+            if name in found:
+                twice.append((at, name))
+            else:
+                found[name] = DocumentNode(at, inner.value, inner.twice)
+        return DocumentNode(line, found, tuple(twice))
+
+
+def _scalar(kind: str, text: str) -> str | int | float | bool | None:
+    """Its type is all that matters of a value that is not text: none is wanted but yes and no."""
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.casefold() in ("true", "yes", "on")
+    return 0.0 if kind in ("int", "float") else text
+
+
+def of_json(text: str) -> DocumentNode:
+    """A JSON text.
+
+    Raises:
+        Unreadable: It is none.
+    """
+    try:
+        json.loads(text)
+        return _value(text, *_on(text, 0, 1))[0]
+    except json.JSONDecodeError as error:
+        raise UnreadableDocument(error.lineno, f"is not JSON: {error.msg}") from None
+    except (RecursionError, ValueError) as error:
+        why = "is nested too deeply" if isinstance(error, RecursionError) else f"is not JSON: {error}"
+        raise UnreadableDocument(1, why) from None
+
+
+_SCALAR = json.JSONDecoder()
+
+
+def _value(text: str, at: int, line: int) -> tuple[DocumentNode, int, int]:
+    """The value that begins at a place of a sound JSON text, where it ends, and on which line."""
+    if text[at] not in "{[":
+        value, end = _SCALAR.raw_decode(text, at)
+        return DocumentNode(line, value), end, line
+    first, mapping = line, text[at] == "{"
+    items: list[DocumentNode] = []
+    found: dict[str, DocumentNode] = {}
+    twice: list[tuple[int, str]] = []
+    at, line = _on(text, at + 1, line)
+    while text[at] not in "}]":
+        key, begun = "", line
+        if mapping:
+            key, at = _SCALAR.raw_decode(text, at)
+            at, line = _on(text, _blank(text, at) + 1, line + text.count("\n", at, _blank(text, at)))
+        item, at, line = _value(text, at, line)
+        if not mapping:
+            items.append(item)
+        elif key in found:
+            twice.append((begun, key))
+        else:
+            found[key] = DocumentNode(begun, item.value, item.twice)
+        at, line = _on(text, at, line)
+        if text[at] == ",":
+            at, line = _on(text, at + 1, line)
+    return DocumentNode(first, found if mapping else items, tuple(twice)), at + 1, line
+
+
+def _blank(text: str, at: int) -> int:
+    """Past white space."""
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _on(text: str, at: int, line: int) -> tuple[int, int]:
+    """Past white space, with the line there."""
+    end = _blank(text, at)
+    return end, line + text.count("\n", at, end)
+
+
+# What makes a scenario too vague to learn from, found before money is spent on it.
+
+SHORT = 4
+"""Words that a goal should have at least."""
+_FILLER = """\
+a all also an and any api app application as at be best better build clean code create easy etc everything excellent fast
+fine for good great high highly i in is it just make must neat nice nicely of ok perfect please program project proper
+properly quality quick quickly really robust run runs secure should simple site software solid some something system that
+the thing things this to tool use useful very want we website well with work working works write
+"""
+"""Words that say nothing that could be checked."""
+_EMPTY = frozenset(_FILLER.split())
+
+
+def vague(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """The fields that say too little, each with a sentence on what is missing."""
+    if len(_words(scenario.goal)) < SHORT or not _says(scenario.goal):
+        yield "goal", f"{_quoted(scenario.goal)} says little; say what is to be built, for whom, and what goes in and comes out"
+    if not scenario.requirements:
+        yield "requirements", "there is none; without them any answer is right"
+    for number, requirement in enumerate(scenario.requirements):
+        if not _says(requirement):
+            yield (
+                f"requirements[{number}]",
+                f"{_quoted(requirement)} cannot be checked; say what must hold, with names and values",
+            )
+    if not scenario.checks:
+        yield "checks", "there is none, so it is only read, never run, and cannot count as verified"
+    elif all(check.hidden for check in scenario.checks) and scenario.runs:
+        yield "checks", "all are hidden, so the agent learns nothing from their failures; show it at least one"
+
+
+def _says(text: str) -> bool:
+    return any(word not in _EMPTY for word in _words(text))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.casefold())
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
 
 LARGEST = 10_000_000
 """Bytes of a scenario file, and of a file that it names."""
@@ -45,7 +248,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ScenarioFile:
     """All that was found in a file."""
 
     scenarios: tuple[Scenario, ...]
@@ -66,7 +269,7 @@ def load(path: Path | str) -> tuple[Scenario, ...]:
     return found.scenarios
 
 
-def read(path: Path | str) -> Reading:
+def read(path: Path | str) -> ScenarioFile:
     """What a file holds, with its faults and warnings. A file ending in `.json` is JSON, any other YAML.
 
     Raises:
@@ -80,16 +283,16 @@ def read(path: Path | str) -> Reading:
     return parse(raw, str(path), beside=path.parent)
 
 
-def parse(raw: bytes, name: str, *, beside: Path) -> Reading:
+def parse(raw: bytes, name: str, *, beside: Path) -> ScenarioFile:
     """The same for the bytes of a file. `beside` is where the files lie that it names."""
     notices: list[Notice] = []
     try:
         text = raw.decode("utf-8-sig")
         root = of_json(text) if name.endswith(".json") else of_yaml(text)
     except UnicodeDecodeError as error:
-        return Reading((), (Notice(name, 1, "", f"is not text in UTF-8 (byte {error.start})"),), ())
-    except Unreadable as error:
-        return Reading((), (Notice(name, error.line, "", str(error)),), ())
+        return ScenarioFile((), (Notice(name, 1, "", f"is not text in UTF-8 (byte {error.start})"),), ())
+    except UnreadableDocument as error:
+        return ScenarioFile((), (Notice(name, error.line, "", str(error)),), ())
     reader = _Reader(name, beside, notices)
     found = reader.all(root)
     warnings = [
@@ -97,7 +300,7 @@ def parse(raw: bytes, name: str, *, beside: Path) -> Reading:
         for number, node, scenario in found
         for field, text in vague(scenario)
     ]
-    return Reading(tuple(scenario for _, _, scenario in found), tuple(notices), tuple(warnings))
+    return ScenarioFile(tuple(scenario for _, _, scenario in found), tuple(notices), tuple(warnings))
 
 
 class _Reader:
@@ -108,12 +311,12 @@ class _Reader:
         self._beside = beside.resolve()
         self._notices = notices
 
-    def all(self, root: Node) -> list[tuple[int, Node, Scenario]]:
+    def all(self, root: DocumentNode) -> list[tuple[int, DocumentNode, Scenario]]:
         """Number, node and value of every scenario without a fault."""
         listed = root
         if isinstance(root.value, dict):
             self._unknown(root, ("scenarios",), "")
-            listed = root.value.get("scenarios", Node(root.line, None))
+            listed = root.value.get("scenarios", DocumentNode(root.line, None))
         if not isinstance(listed.value, list) or not listed.value:
             self._fault(listed.line, "scenarios", f"must be a list of scenarios, and is {_said(listed)}")
             return []
@@ -126,7 +329,7 @@ class _Reader:
                 found.append((number, node, scenario))
         return found
 
-    def _scenario(self, node: Node, at: str, names: dict[str, int]) -> Scenario | None:
+    def _scenario(self, node: DocumentNode, at: str, names: dict[str, int]) -> Scenario | None:
         if not isinstance(node.value, dict):
             self._fault(node.line, at, f"must be a mapping of fields, and is {_said(node)}")
             return None
@@ -146,7 +349,7 @@ class _Reader:
             setup=take("setup", self._script, ""),
         )
 
-    def _text(self, node: Node, at: str) -> str:
+    def _text(self, node: DocumentNode, at: str) -> str:
         if not isinstance(node.value, str):
             hint = "; put it in quotes" if isinstance(node.value, bool | int | float) else ""
             self._fault(node.line, at, f"must be text, and is {_said(node)}{hint}")
@@ -155,31 +358,31 @@ class _Reader:
             self._fault(node.line, at, "is empty")
         return node.value.strip()
 
-    def _line_of_text(self, node: Node, at: str) -> str:
+    def _line_of_text(self, node: DocumentNode, at: str) -> str:
         text = self._text(node, at)
         if len(text) > _LONGEST_NAME or not text.isprintable():
             self._fault(node.line, at, f"must be one line of at most {_LONGEST_NAME} characters")
         return text
 
-    def _texts(self, node: Node, at: str) -> tuple[str, ...]:
+    def _texts(self, node: DocumentNode, at: str) -> tuple[str, ...]:
         return tuple(self._text(item, f"{at}[{number}]") for number, item in enumerate(self._list(node, at)))
 
-    def _list(self, node: Node, at: str) -> list[Node]:
+    def _list(self, node: DocumentNode, at: str) -> list[DocumentNode]:
         if isinstance(node.value, list):
             return node.value
         self._fault(node.line, at, f"must be a list, and is {_said(node)}")
         return []
 
-    def _task_type(self, node: Node, at: str) -> TaskType:
+    def _task_type(self, node: DocumentNode, at: str) -> TaskType:
         text = self._text(node, at)
         if text and text not in list(TaskType):
             self._fault(node.line, at, f"is {text!r}; there are {', '.join(TaskType)}{_near(text.upper(), list(TaskType))}")
         return TaskType(text) if text in list(TaskType) else TaskType.CODE_INTERPRET
 
-    def _script(self, node: Node, at: str) -> str:
+    def _script(self, node: DocumentNode, at: str) -> str:
         return "\n".join(self._texts(node, at)) if isinstance(node.value, list) else self._text(node, at)
 
-    def _checks(self, node: Node, at: str) -> tuple[Acceptance, ...]:
+    def _checks(self, node: DocumentNode, at: str) -> tuple[Acceptance, ...]:
         """Each is a shell line, a file of tests in place, the name of one (`test_x.py`), or a mapping with `shell` or `pytest`,
         and perhaps `name` and `hidden`."""
         found = [self._check(item, f"{at}[{number}]", number) for number, item in enumerate(self._list(node, at))]
@@ -189,11 +392,11 @@ class _Reader:
             self._fault(node.line, at, f"{name!r} is the name of two checks; give each a name of its own")
         return tuple(checks)
 
-    def _check(self, node: Node, at: str, number: int) -> Acceptance | None:
+    def _check(self, node: DocumentNode, at: str, number: int) -> Acceptance | None:
         if not isinstance(node.value, dict):
             text = self._text(node, at)
             kind = "pytest" if _is_path(text) or "\ndef test_" in f"\n{text}" or "\nimport " in f"\n{text}" else "shell"
-            node = Node(node.line, {kind: Node(node.line, text)}) if text else node
+            node = DocumentNode(node.line, {kind: DocumentNode(node.line, text)}) if text else node
         if not isinstance(node.value, dict):
             return None
         self._unknown(node, ("shell", "pytest", "name", "hidden"), at)
@@ -207,7 +410,7 @@ class _Reader:
         hidden = take("hidden", self._yes, False)
         return Acceptance(name=name, kind="shell" if kinds[0] == "shell" else "pytest", text=text, hidden=hidden)
 
-    def _source(self, node: Node, at: str, kind: str) -> tuple[str, str]:
+    def _source(self, node: DocumentNode, at: str, kind: str) -> tuple[str, str]:
         """The text of a check, and the name of the file that it came from."""
         text = self._text(node, at)
         if kind == "shell" or not text:
@@ -225,12 +428,12 @@ class _Reader:
             self._fault(node.line, at, "has no test: a function whose name begins with test_")
         return text, named
 
-    def _yes(self, node: Node, at: str) -> bool:
+    def _yes(self, node: DocumentNode, at: str) -> bool:
         if not isinstance(node.value, bool):
             self._fault(node.line, at, f"must be true or false, and is {_said(node)}")
         return node.value is True
 
-    def _files(self, node: Node, at: str) -> Mapping[str, str]:
+    def _files(self, node: DocumentNode, at: str) -> Mapping[str, str]:
         if isinstance(node.value, dict):
             return {path: self._content(item, path, f"{at}.{path}") for path, item in node.value.items()}
         found = {}
@@ -240,7 +443,7 @@ class _Reader:
                 found[path] = self._file_beside(path, item.line, f"{at}[{number}]")
         return found
 
-    def _content(self, node: Node, path: str, at: str) -> str:
+    def _content(self, node: DocumentNode, path: str, at: str) -> str:
         if not within(path):
             self._fault(node.line, at, "must be a relative path that stays in its folder")
         if not isinstance(node.value, str):
@@ -260,7 +463,7 @@ class _Reader:
             self._fault(line, at, f"{name}, a file beside the scenarios, could not be read: {why}")
             return ""
 
-    def _unknown(self, node: Node, known: tuple[str, ...], at: str) -> None:
+    def _unknown(self, node: DocumentNode, known: tuple[str, ...], at: str) -> None:
         assert isinstance(node.value, dict)
         for name, item in node.value.items():
             if name not in known:
@@ -278,10 +481,12 @@ class _Take:
     """Takes the fields of one mapping."""
 
     reader: _Reader
-    node: Node
+    node: DocumentNode
     at: str
 
-    def __call__(self, field: str, read: Callable[[Node, str], _Value], default: Any, *, needed: bool = False) -> _Value:
+    def __call__(
+        self, field: str, read: Callable[[DocumentNode, str], _Value], default: Any, *, needed: bool = False
+    ) -> _Value:
         assert isinstance(self.node.value, dict)
         found = self.node.value.get(field)
         if found is None or found.value is None:
@@ -293,7 +498,7 @@ class _Take:
         return read(found, f"{self.at}.{field}")
 
 
-def _line(node: Node, field: str) -> int:
+def _line(node: DocumentNode, field: str) -> int:
     """The line of a field such as `requirements[2]` of a sound scenario, or that of the scenario where it is missing."""
     assert isinstance(node.value, dict)
     name, _, number = field.rstrip("]").partition("[")
@@ -317,7 +522,7 @@ def _near(name: str, known: list[Any] | tuple[str, ...]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _said(node: Node) -> str:
+def _said(node: DocumentNode) -> str:
     return "an empty list" if node.value == [] else node.kind
 
 

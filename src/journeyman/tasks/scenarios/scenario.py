@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from journeyman.fences import fenced
-from journeyman.task import Split, Task
+from journeyman.core.task import Split, Task
+from journeyman.io.markdown import fenced
 
 INSTRUCTIONS = {
     "TEXT_GENERATION": "Write what is asked for, whole, and nothing around it. Meet every requirement by name.",

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from journeyman.errors import TaskError
-from journeyman.tasks.scenarios.nodes import Node, of_yaml
-from journeyman.tasks.scenarios.read import load
+from journeyman.core.errors import TaskError
+from journeyman.tasks.scenarios.read import DocumentNode, load, of_yaml
 from journeyman.tasks.scenarios.scenario import Scenario
 
 HERE = Path(__file__).parent
@@ -25,7 +24,7 @@ def template(kind: Literal["yaml", "json"] = "yaml") -> str:
     return text if kind == "yaml" else json.dumps(_plain(of_yaml(text)), indent=2, ensure_ascii=False) + "\n"
 
 
-def _plain(node: Node) -> Any:
+def _plain(node: DocumentNode) -> Any:
     if isinstance(node.value, dict):
         return {key: _plain(value) for key, value in node.value.items()}
     if isinstance(node.value, list):

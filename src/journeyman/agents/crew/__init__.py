@@ -1,1 +1,0 @@
-"""Who does the subtasks of a plan: models, agents, code in a sandbox, HTTP APIs, functions."""

@@ -1,1 +1,0 @@
-"""What agents saved of themselves, as traces."""

@@ -1,0 +1,164 @@
+"""The work behind `journeyman demo`: what it runs, and the story it tells."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from journeyman.agents.attempt import Attempt
+from journeyman.cli.actions.train_playbook import Screen, shares
+from journeyman.cli.actions.train_weights import WeightsScreen, describe_pipeline
+from journeyman.core.errors import JourneymanError
+from journeyman.core.release import Stage
+from journeyman.experiments.compare import EvaluationReport
+from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
+from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.experiments.weights.comparison import Comparison, MethodResult, of_result
+from journeyman.experiments.weights.pipeline import TrainingPipeline
+from journeyman.experiments.weights.training import WeightsResult, WeightsWatcher
+from journeyman.optimizers.weights.config import TrainingConfig as ConfigTrainingConfig
+
+FOLDER = Path(".journeyman/demo")
+INTRODUCTION = """\
+The order desk of {domain}: customers write, and {model} turns each sentence into a tool call. It can read, but
+nobody has told it the house's conventions. (embedded is a language model of a few million parameters that
+ships with this package.) It now tries {examples} tasks, learns from the API's error messages, and is then
+examined on {held_out} new ones.
+"""
+NEXT = """\
+What next:
+  journeyman playbook show {playbook}
+  journeyman demo --domain cairo
+  journeyman evaluate --playbook {playbook} --dataset desk --domain lima --any-domain    (a placebo)
+
+With a real model and your own questions, JSON with "question" and "answer":
+  export OPENAI_API_KEY=...
+  journeyman train playbook --dataset custom --input my_dataset.json --model openai:gpt-5-mini --dry-run
+or a local one: --model ollama:qwen3:4b"""
+
+
+def run(domain: str, model: str, num_examples: int, held_out: int, *, quiet: bool) -> dict[str, Any]:
+    """Train on one shop, evaluate, and tell the story; the object that `--json` prints."""
+    started = time.monotonic()
+    console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+    trainer = OfflineTrainer(
+        TrainingConfig(
+            dataset_name="desk",
+            domain=domain,
+            num_examples=num_examples,
+            held_out=held_out,
+            generator_model=model,
+            target_stage=Stage.PRODUCTION,
+            output_playbook_path=str(FOLDER / f"{domain}.json"),
+            output_metrics_path=str(FOLDER / f"{domain}.metrics.json"),
+            project=str(FOLDER),
+            store=str(FOLDER / "journeyman.db"),
+        )
+    )
+    console.print(INTRODUCTION.format(domain=domain, model=model, examples=num_examples, held_out=held_out))
+    opened = trainer.begin()
+    with Screen(trainer.examples, quiet=quiet) as screen:
+        trainer.watcher = screen
+        result = trainer.finish(opened)
+    report = result.evaluation
+    if report is None:
+        raise JourneymanError(f"the demo learned nothing: {result.reason}; see {result.metrics_path}")
+    seconds = round(time.monotonic() - started, 1)
+    _tell(console, result, report, seconds)
+    promised = ("tasks", "unknown", "baseline", "candidate", "gain", "low", "high", "passed", "reason")
+    found = report.json()
+    return {**{name: found[name] for name in promised}, "bullets": result.playbook_size, "seconds": seconds}
+
+
+def _tell(console: Console, result: TrainingResult, report: EvaluationReport, seconds: float) -> None:
+    console.print("\nWhat it learned:")
+    for bullet in result.playbook.active:
+        console.print(
+            f"  - {bullet.content}   (shown {bullet.shown}, helpful {bullet.helpful}, harmful {bullet.harmful})", markup=False
+        )
+    turned = _turned(report)
+    if turned:
+        before, after = turned
+        console.print("\nOne of the held-out tasks:")
+        for name, text in (
+            ("customer", before.task.question),
+            ("without", before.trace.reply),
+            ("the API", before.score.evidence.replace("\n", "\n             ")),
+            ("with", after.trace.reply),
+        ):
+            console.print(f"  {name:>8}   {text}", markup=False)
+    console.print(f"\nHeld-out tasks, right at the first attempt: {shares(report)}.")
+    console.print(f"{'The gate lets it pass' if report.passed else 'The gate refuses it'}: {report.reason}.")
+    console.print(f"{seconds:.0f} seconds. All of it was measured just now; nothing is scripted.\n")
+    console.print(NEXT.format(playbook=result.playbook_path), markup=False)
+
+
+def _turned(report: EvaluationReport) -> tuple[Attempt, Attempt] | None:
+    """A task that failed without the playbook and passed with it: the one with the most to say."""
+    after = {attempt.task.id: attempt for attempt in report.candidate_attempts if attempt.score.total == 1}
+    pairs = [(attempt, after[attempt.task.id]) for attempt in report.baseline_attempts if attempt.task.id in after]
+    wrong = [(before, now) for before, now in pairs if before.score.total == 0]
+    return max(wrong, key=lambda pair: (pair[0].score.evidence.count("\n"), pair[0].task.id), default=None)
+
+
+# The work behind `journeyman demo --weights`: a model that learns in its weights, and is served.
+
+WEIGHTS_FOLDER = Path(".journeyman/demo-weights")
+WEIGHTS_INTRODUCTION = """\
+The order desk of {domain} again: {model} reads customers' sentences, and nobody has told it the house's conventions. This time
+nothing is written into its prompts. It attempts orders, the desk says how much of each is right, and GRPO moves its weights
+towards what was better (a LoRA adapter). Then it is examined on {held_out} new orders, turned into a GGUF file, and served.
+"""
+COMPARED = """
+The same shop by every method, each against the model as it came. KTO, DPO and rejection sampling learn from {traces} recorded
+attempts of an agent with a half-learned playbook; GRPO from attempts of its own (the training above, without its examination).
+"""
+
+
+def run_weights(domain: str, model: str, held_out: int, *, compare: bool, quiet: bool) -> dict[str, Any]:
+    """Train, prove, export, serve, ask, and compare; the object that `--json` prints."""
+    started = time.monotonic()
+    base = "embedded:base" if model == "embedded" else model
+    out = Console(highlight=False, soft_wrap=True, markup=False, quiet=quiet)
+    out.print(WEIGHTS_INTRODUCTION.format(domain=domain, model=model, held_out=held_out))
+    with WeightsScreen(quiet=quiet) as screen:
+        watcher = WeightsWatcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined)
+        comparison = Comparison(folder=WEIGHTS_FOLDER, domain=domain, base_model=base, held_out=held_out, watcher=watcher)
+        config = ConfigTrainingConfig(base_model=base, dataset_name="desk", domain=domain)
+        pipeline = TrainingPipeline("", base, "grpo", config=config, settings=comparison.settings, watcher=watcher)
+        result = pipeline.run_full_pipeline(deploy_llamacpp=True)
+    for line in describe_pipeline(result):
+        out.print(line)
+    found = {**result.json(), "seconds": round(time.monotonic() - started, 1)}
+    if compare:
+        found |= _compared(comparison, result.trained, out)
+    out.print(f"\n{time.monotonic() - started:.0f} seconds. All of it was measured just now; nothing is scripted.")
+    return found
+
+
+def _compared(comparison: Comparison, grpo: WeightsResult | None, out: Console) -> dict[str, Any]:
+    from journeyman.experiments.weights.comparison import TRACES
+
+    out.print(COMPARED.format(traces=TRACES))
+    methods = _shown(comparison.lines(of_result("GRPO", grpo) if grpo else None), out)
+    out.print("\nTrainings that must go wrong, and what the guards say:\n")
+    collapses = _shown(comparison.collapses(), out)
+    return {"methods": methods, "collapses": collapses}
+
+
+def _shown(lines: Iterable[MethodResult], out: Console) -> list[dict[str, Any]]:
+    """Each line of the table as soon as it is known."""
+    out.print(f"{'':28}{'right':>8}{'gain':>9}  {'95 % interval':18}{'gate':10}{'CPU':>7}{'wall':>7}")
+    found = []
+    for line in lines:
+        right = "unknown" if line.right is None else f"{line.right:.1%}"
+        gain = "" if line.gain is None else f"{line.gain:+.3f}"
+        interval = "" if line.low is None else f"{line.low:+.3f} to {line.high:+.3f}"
+        gate = "passes" if line.passed else "refused"
+        out.print(f"{line.name:28}{right:>8}{gain:>9}  {interval:18}{gate:10}{line.cpu_seconds:>6.0f}s{line.seconds:>6.0f}s")
+        if line.note:
+            out.print(f"    {line.note}")
+        found.append(line.json())
+    return found

@@ -1,0 +1,53 @@
+"""Something learned, not yet proven."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Where it was learned: in the context, in the plan, or in the weights."""
+
+    PLAYBOOK = "playbook"
+    POLICY = "policy"
+    ADAPTER = "adapter"
+
+
+BASE = "base"
+"""The candidate id of an agent that has learned nothing yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    kind: Kind
+    body: str
+    """The text itself, or the digest of a file in the artifact store."""
+    parents: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Made of the content alone: learning the same thing twice gives one candidate."""
+        content = json.dumps([self.kind, self.body], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+# Learned weights: a LoRA adapter, and what it was made of.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """A low-rank change of a model's weights (Hu et al. 2021, "LoRA"), known by its content."""
+
+    digest: str
+    """SHA-256 over the names and contents of its files: the body of its `Candidate`."""
+    base_model: str
+    """The model that it changes, as a user would type it after `--base-model`."""
+    method: str
+    """How it was learned: grpo, grpo-offline, kto, dpo or rft."""
+    rank: int
+    alpha: int
+    target_modules: tuple[str, ...]
+    """The layers that it changes, by the last part of their names."""
+    parent: str | None = None
+    """The digest of the adapter that its training started from."""

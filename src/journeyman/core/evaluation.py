@@ -1,0 +1,152 @@
+"""What an evaluation found: candidate against baseline, paired by task, and what a gate made of it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from journeyman.core.errors import InputError
+from journeyman.core.trace import average
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The score of one attempt. A file of results holds one a line: `{"task_id": …, "score": …, "trial": …}`."""
+
+    task_id: str
+    score: float | None
+    """0 to 1, or `None` when it could not be told."""
+    trial: str = "0"
+    """Which of several attempts at the task."""
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not 0 <= self.score <= 1:
+            raise InputError(f"the score of task {self.task_id} is {self.score}; a score is between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One task whose score is known on both sides: the means over its attempts."""
+
+    task_id: str
+    baseline: float
+    candidate: float
+
+    @property
+    def difference(self) -> float:
+        return self.candidate - self.baseline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What one side's attempts took. `None` where a part of it is unknown: unknown is not zero."""
+
+    attempts: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost: float | None = None
+    """US dollars."""
+    seconds: float | None = None
+    """Of model calls, one after the other: attempts that ran together took less time on the clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Candidate and baseline on the same tasks."""
+
+    pairs: tuple[Pair, ...]
+    """By task id."""
+    unknown: int = 0
+    """Tasks that could not be compared: an attempt without a verdict, or none at all on one side."""
+    looks: int = 0
+    """How often these held-out tasks had been looked at before, by other candidates."""
+    spent_baseline: Totals = Totals()
+    spent_candidate: Totals = Totals()
+    only_baseline: tuple[str, ...] = field(default=())
+    """Tasks that only the baseline attempted; they are among the unknown."""
+    only_candidate: tuple[str, ...] = field(default=())
+    contaminated: tuple[str, ...] = field(default=())
+    """Held-out tasks that one of the two was trained on. They were left out, and stand nowhere else here."""
+
+    @property
+    def tasks(self) -> int:
+        """How many were compared."""
+        return len(self.pairs)
+
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """Candidate minus baseline, a number for each task, from -1 to 1."""
+        return tuple(pair.difference for pair in self.pairs)
+
+    @property
+    def baseline(self) -> float | None:
+        """The mean score; `None` when no task was compared."""
+        return average([pair.baseline for pair in self.pairs])
+
+    @property
+    def candidate(self) -> float | None:
+        return average([pair.candidate for pair in self.pairs])
+
+    @property
+    def gain(self) -> float | None:
+        """The mean difference."""
+        return average(self.differences)
+
+    @property
+    def wins(self) -> int:
+        return sum(pair.difference > 0 for pair in self.pairs)
+
+    @property
+    def losses(self) -> int:
+        return sum(pair.difference < 0 for pair in self.pairs)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The tasks on which the candidate is worse, those that fell furthest first."""
+        fallen = sorted((pair.difference, pair.task_id) for pair in self.pairs if pair.difference < 0)
+        return tuple(task_id for _, task_id in fallen)
+
+    def pairs_json(self) -> list[dict[str, Any]]:
+        """Every compared task as `{task_id, baseline, candidate}`: what is kept of an evaluation beside its report."""
+        return [asdict(pair) for pair in self.pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    passed: bool
+    reason: str
+    """One sentence with its numbers, shown to people and kept with the release."""
+    low: float | None = None
+    """The interval that decided, with the looks that were taken before it paid for; `None` where it was not come to."""
+    high: float | None = None
+    level: float | None = None
+    """Of that interval: 0.95 at the first look."""
+
+
+def pair(baseline: Iterable[Result], candidate: Iterable[Result], *, looks: int = 0) -> Evaluation:
+    """Set two sides' results against each other, task by task.
+
+    Several attempts at a task are one number, their mean: they are not independent, so the task is what counts. A task is
+    unknown as soon as one of its attempts is, as half a verdict is none. A task that only one side attempted is unknown too:
+    otherwise leaving out the hard ones would be a way to win.
+    """
+    before, after = _by_task(baseline), _by_task(candidate)
+    pairs = []
+    for task_id in sorted(before.keys() & after.keys()):
+        was, now = before[task_id], after[task_id]
+        if was is not None and now is not None:
+            pairs.append(Pair(task_id=task_id, baseline=was, candidate=now))
+    return Evaluation(
+        pairs=tuple(pairs),
+        unknown=len(before.keys() | after.keys()) - len(pairs),
+        looks=looks,
+        only_baseline=tuple(sorted(before.keys() - after.keys())),
+        only_candidate=tuple(sorted(after.keys() - before.keys())),
+    )
+
+
+def _by_task(results: Iterable[Result]) -> Mapping[str, float | None]:
+    scores: dict[str, list[float | None]] = defaultdict(list)
+    for result in results:
+        scores[result.task_id].append(result.score)
+    return {task_id: average(found) for task_id, found in scores.items()}

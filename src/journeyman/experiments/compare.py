@@ -1,0 +1,296 @@
+"""Is the candidate better than the baseline? Both attempt the same tasks, and a gate decides.
+
+report = evaluate(candidate, baseline, held_out_tasks, verifier)
+print(report.reason, report.gain, report["gain"])
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from journeyman import stats
+from journeyman.agents.attempt import Agent, Attempt, attempt_all
+from journeyman.core.errors import InputError
+from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, Totals, pair
+from journeyman.core.gate import BetterOnHeldOut, Gate
+from journeyman.core.task import Task
+from journeyman.core.trace import total
+from journeyman.tasks import rows
+from journeyman.tasks.base import Verifier
+
+_GATE = BetterOnHeldOut()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateConfig:
+    """How thoroughly to look."""
+
+    trials: int = 1
+    """Attempts at each task on each side. They sharpen a noisy agent's score; more tasks sharpen the verdict."""
+    looks: int = 0
+    """How often these held-out tasks were looked at before, by other candidates."""
+    contaminated: tuple[str, ...] = ()
+    """Held-out tasks that were left out, as one of the two was trained on them."""
+    prefix: str = "evaluation"
+    """What the trace ids begin with."""
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    done: Callable[[Attempt], None] = lambda _: None
+    """Called after each attempt of either side, for a progress bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationReport:
+    """An evaluation and what the gate made of it. Read it as attributes, or by the names of the documented JSON."""
+
+    evaluation: Evaluation
+    decision: Decision
+    baseline_attempts: tuple[Attempt, ...] = ()
+    candidate_attempts: tuple[Attempt, ...] = ()
+    shown: frozenset[str] = frozenset()
+    """Ids of the bullets that stood in a prompt of the candidate's: what was examined of a playbook."""
+
+    @property
+    def tasks(self) -> int:
+        return self.evaluation.tasks
+
+    @property
+    def unknown(self) -> int:
+        return self.evaluation.unknown
+
+    @property
+    def baseline(self) -> float | None:
+        return self.evaluation.baseline
+
+    @property
+    def candidate(self) -> float | None:
+        return self.evaluation.candidate
+
+    @property
+    def gain(self) -> float | None:
+        return self.evaluation.gain
+
+    @property
+    def gain_shrunk(self) -> float | None:
+        """The gain without what it owes to being chosen: of several candidates on the same tasks the luckiest is the best."""
+        found = self.evaluation
+        return stats.without_choice(found.differences, found.looks + 1) if found.pairs else None
+
+    @property
+    def low(self) -> float | None:
+        return self._interval[0]
+
+    @property
+    def high(self) -> float | None:
+        return self._interval[1]
+
+    @property
+    def passed(self) -> bool:
+        return self.decision.passed
+
+    @property
+    def reason(self) -> str:
+        return self.decision.reason
+
+    @cached_property
+    def _interval(self) -> tuple[float | None, float | None]:
+        """The 95 % one, whichever gate decided; its own level is in its sentence."""
+        return stats.bootstrap_interval(self.evaluation.differences) if self.evaluation.pairs else (None, None)
+
+    def json(self) -> dict[str, Any]:
+        """`{tasks, unknown, baseline, candidate, gain, low, high, passed, reason}`, and beyond it counts, broken tasks, cost.
+
+        Means, gain and the 95 % interval are null when no task was compared.
+        """
+        found = self.evaluation
+        low, high = self._interval
+        return {
+            "tasks": self.tasks,
+            "unknown": self.unknown,
+            "baseline": self.baseline,
+            "candidate": self.candidate,
+            "gain": self.gain,
+            "low": low,
+            "high": high,
+            "passed": self.passed,
+            "reason": self.reason,
+            "wins": found.wins,
+            "losses": found.losses,
+            "broken": list(found.broken),
+            "looks": found.looks,
+            "only_baseline": len(found.only_baseline),
+            "only_candidate": len(found.only_candidate),
+            "decided_low": self.decision.low,
+            "decided_high": self.decision.high,
+            "level": self.decision.level,
+            "chosen_among": found.looks + 1,
+            "gain_shrunk": self.gain_shrunk,
+            "contaminated": list(found.contaminated),
+            "spent": {"baseline": _json(found.spent_baseline), "candidate": _json(found.spent_candidate)},
+        }
+
+    def record(self) -> dict[str, Any]:
+        """As it is kept: beyond the documented JSON also each task's scores, so that `restored` gives the same report again."""
+        only = {name: list(getattr(self.evaluation, name)) for name in ("only_baseline", "only_candidate")}
+        return {**self.json(), "pairs": self.evaluation.pairs_json(), "only": only, "shown": sorted(self.shown)}
+
+    @classmethod
+    def restored(cls, record: Mapping[str, Any]) -> "EvaluationReport":
+        """The report that `record` made, but for its attempts."""
+        evaluation = Evaluation(
+            pairs=tuple(Pair(**pair) for pair in record["pairs"]),
+            unknown=record["unknown"],
+            looks=record["looks"],
+            spent_baseline=Totals(**record["spent"]["baseline"]),
+            spent_candidate=Totals(**record["spent"]["candidate"]),
+            contaminated=tuple(record["contaminated"]),
+            **{name: tuple(ids) for name, ids in record["only"].items()},
+        )
+        low, high, level = (record[name] for name in ("decided_low", "decided_high", "level"))
+        decision = Decision(record["passed"], record["reason"], low=low, high=high, level=level)
+        return cls(evaluation=evaluation, decision=decision, shown=frozenset(record["shown"]))
+
+    def __getitem__(self, key: str) -> Any:
+        return self.json()[key]
+
+    def keys(self) -> Iterable[str]:
+        """With `[]`, this makes `dict(report)` the documented JSON."""
+        return self.json().keys()
+
+
+def _json(totals: Totals) -> dict[str, Any]:
+    return {name: getattr(totals, name) for name in ("attempts", "input_tokens", "output_tokens", "cost", "seconds")}
+
+
+def evaluate(
+    candidate: Agent,
+    baseline: Agent,
+    tasks: Sequence[Task],
+    verifier: Verifier,
+    *,
+    gate: Gate = _GATE,
+    config: EvaluateConfig = EvaluateConfig(),
+) -> EvaluationReport:
+    """Let both attempt the tasks, and ask the gate. For programs without an event loop; `evaluate_agents` is for the others.
+
+    A failed or unverified attempt makes its task unknown, on both sides; it stops nothing.
+    """
+    return asyncio.run(evaluate_agents(candidate, baseline, tasks, verifier, gate=gate, config=config))
+
+
+async def evaluate_agents(
+    candidate: Agent,
+    baseline: Agent,
+    tasks: Sequence[Task],
+    verifier: Verifier,
+    *,
+    gate: Gate = _GATE,
+    config: EvaluateConfig = EvaluateConfig(),
+) -> EvaluationReport:
+    """`evaluate`, awaited."""
+    if config.trials < 1:
+        raise InputError(f"trials is {config.trials}, and must be at least 1")
+    before, after = await asyncio.gather(
+        _trials(baseline, tasks, verifier, "baseline", config), _trials(candidate, tasks, verifier, "candidate", config)
+    )
+    evaluation = replace(
+        pair(results(before), results(after), looks=config.looks),
+        spent_baseline=_totals(before),
+        spent_candidate=_totals(after),
+        contaminated=config.contaminated,
+    )
+    return EvaluationReport(
+        evaluation=evaluation,
+        decision=gate.decide(evaluation),
+        baseline_attempts=before,
+        candidate_attempts=after,
+        shown=frozenset(id for attempt in after for id in attempt.trace.shown),
+    )
+
+
+async def _trials(
+    agent: Agent, tasks: Sequence[Task], verifier: Verifier, side: str, config: EvaluateConfig
+) -> tuple[Attempt, ...]:
+    """All attempts of one side; the trace ids say which trial they were, `prefix/side/trial/task id`."""
+    rounds = [
+        attempt_all(agent, tasks, verifier, prefix=f"{config.prefix}/{side}/{trial}", clock=config.clock, done=config.done)
+        for trial in range(config.trials)
+    ]
+    return tuple(attempt for attempts in await asyncio.gather(*rounds) for attempt in attempts)
+
+
+def _totals(attempts: Sequence[Attempt]) -> Totals:
+    traces = [attempt.trace for attempt in attempts]
+    return Totals(
+        attempts=len(traces),
+        input_tokens=total(trace.input_tokens for trace in traces),
+        output_tokens=total(trace.output_tokens for trace in traces),
+        cost=total(trace.cost for trace in traces),
+        seconds=total(call.seconds for trace in traces for call in trace.calls),
+    )
+
+
+def results(attempts: Iterable[Attempt]) -> list[Result]:
+    """What a file of results holds. Attempts at one task are numbered in their order."""
+    seen: dict[str, int] = {}
+    found = []
+    for attempt in attempts:
+        trial = seen[attempt.task.id] = seen.get(attempt.task.id, -1) + 1
+        found.append(Result(task_id=attempt.task.id, score=attempt.score.total, trial=str(trial)))
+    return found
+
+
+def compare(baseline: Iterable[Result], candidate: Iterable[Result], *, gate: Gate = _GATE, looks: int = 0) -> EvaluationReport:
+    """The same verdict on results that somebody else has recorded."""
+    evaluation = pair(baseline, candidate, looks=looks)
+    return EvaluationReport(evaluation=evaluation, decision=gate.decide(evaluation))
+
+
+def result_lines(found: Iterable[Result]) -> Iterator[str]:
+    """The lines of a file of results, without their ends."""
+    return (json.dumps({"task_id": r.task_id, "score": r.score, "trial": r.trial}, ensure_ascii=False) for r in found)
+
+
+def read_results(path: Path | str) -> list[Result]:
+    """The results in a file, one JSON object a line, gzipped or not: `{"task_id": …, "score": 0 to 1 or null[, "trial": …]}`.
+
+    True and false count as 1 and 0. Other fields are ignored.
+
+    Raises:
+        InputError: Some rows cannot be used, or stand twice; the message names all of them by file and line.
+    """
+    bad = rows.Complaints(f'{path} holds rows that cannot be used; a row is {{"task_id": …, "score": 0 to 1 or null}}')
+    found: dict[tuple[str, str], tuple[str, Result]] = {}
+    for row in rows.read(path, bad):
+        result = _result(row, bad)
+        if result is None:
+            continue
+        key = (result.task_id, result.trial)
+        first, _ = found.setdefault(key, (row.where, result))
+        if first != row.where:
+            bad.add(row.where, f"task {key[0]!r}, trial {key[1]!r} stands at {first} already")
+    bad.check()
+    if not found:
+        raise InputError(f"{path} holds no results: it is empty")
+    return [result for _, result in found.values()]
+
+
+def _result(row: rows.FileRow, bad: rows.Complaints) -> Result | None:
+    task_id, trial, score = row.value.get("task_id"), row.value.get("trial", 0), row.value.get("score", "missing")
+    if not _is_name(task_id):
+        bad.add(row.where, "no task_id" if task_id in (None, "") else f"task_id is {task_id!r}, and must be a text or a number")
+    elif not _is_name(trial):
+        bad.add(row.where, f"trial is {trial!r}, and must be a text or a number")
+    elif score is not None and (not isinstance(score, int | float) or not 0 <= score <= 1):
+        bad.add(row.where, "no score" if score == "missing" else f"score is {score!r}, and must be between 0 and 1, or null")
+    else:
+        return Result(task_id=str(task_id), score=None if score is None else float(score), trial=str(trial))
+    return None
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool) and value != ""

@@ -1,0 +1,275 @@
+"""Scoring many traces: in parallel, and each only once."""
+
+import hashlib
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from journeyman.agents.workspace import READING
+from journeyman.core.errors import StoreError, boundary
+from journeyman.core.score import Score
+from journeyman.core.trace import Trace, average
+from journeyman.io.executors import Here, Workers
+from journeyman.rewards.base import UNREACHABLE, RewardFunction, RewardResult, soft, unknown
+from journeyman.rewards.engine import RECORDED, RewardEngine, Verdicts
+from journeyman.tasks.rows import Complaints
+from journeyman.tracing import importers
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.jsonl import line
+
+_CHUNK = 64
+"""Traces that cross to a worker together, at most; fewer where there are few, so that all workers have some."""
+RECORDED_WEIGHT = 2.0
+"""As much as that code runs."""
+
+Results = dict[str, RewardResult]
+"""By the reward's name."""
+Keys = Mapping[str, str]
+"""What a verdict is kept under, beside the digest of its trace: name and version, by the reward's name."""
+
+
+def read_traces(paths: Iterable[Path | str]) -> list[RecordedTrace]:
+    """The traces of files, in all formats of `capture.files`, each by the id that its record gives it, else by where it stands.
+
+    Raises:
+        InputError: A file cannot be read, or lines in it are no traces; they are named at once.
+    """
+    bad = Complaints("these lines are no traces, and nothing was scored; mend or remove them")
+    found = []
+    for path in paths:
+        for one in importers.read(path):
+            if isinstance(one, importers.Problem):
+                bad.add(one.where, one.why)
+            else:
+                # What is said of a trace is looked up by the id that its record has, also where that is not unique.
+                id = one.name or one.where
+                found.append(replace(one, trace=replace(one.trace, id=id)))
+    bad.check()
+    return found
+
+
+class ScoreCache:
+    """What rewards said before, in a file of SQLite: by the content of the trace and the version of the reward.
+
+    May be used by several processes at once. It may be deleted at any time: all it costs is to score again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it.
+
+        Raises:
+            StoreError: It cannot be opened, or is something else.
+        """
+        self.path = path
+        with self._named():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+            self._db.execute(
+                "create table if not exists verdict (trace blob, reward text, result text, primary key (trace, reward)) "
+                "without rowid"
+            )
+
+    def get(self, trace: bytes, keys: Keys) -> Results:
+        """What is known of a trace, by its digest."""
+        with self._named():
+            known = dict(self._db.execute("select reward, result from verdict where trace = ?", (trace,)))
+        return {name: _result(known[key]) for name, key in keys.items() if key in known}
+
+    def add(self, found: Iterable[tuple[bytes, str, RewardResult]]) -> None:
+        """Keep verdicts by digest and key, all or none. One that a failure kept from being reached is not kept: it may be
+        reached next time."""
+        rows = [
+            (trace, key, json.dumps([result.score, result.is_binary, dict(result.details)]))
+            for trace, key, result in found
+            if not result.details.get(UNREACHABLE)
+        ]
+        with self._named(), self._db:
+            self._db.execute("begin immediate")
+            self._db.executemany("insert or replace into verdict values (?, ?, ?)", rows)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return boundary(StoreError, f"the cache of scores {self.path} cannot be used; delete it")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Some traces for one engine."""
+
+    engine: RewardEngine
+    places: tuple[int, ...]
+    """Where they stand among all of them."""
+    traces: tuple[Trace, ...]
+    keys: Keys
+    digests: tuple[bytes, ...]
+    known: tuple[Results, ...]
+
+    @property
+    def work(self) -> list[tuple[Trace, tuple[RewardFunction, ...]]]:
+        """What is left to be asked."""
+        return [
+            (trace, tuple(reward for reward in self.engine.rewards if reward.name not in known))
+            for trace, known in zip(self.traces, self.known, strict=True)
+        ]
+
+
+def score_all(
+    traces: Sequence[Trace],
+    engine: RewardEngine,
+    *,
+    workers: Workers | None = None,
+    cache: ScoreCache | None = None,
+    by_task: bool = False,
+    done: Callable[[int], None] = lambda _: None,
+) -> list[Verdicts]:
+    """What every reward says of every trace, in the order of the traces.
+
+    Args:
+        workers: Who computes it; this process, where nothing is said.
+        cache: Verdicts that are kept, and need not be computed.
+        by_task: Several attempts at one task are a group, for the rewards that measure an attempt by the others.
+        done: Told how many more are scored, for a progress bar.
+    """
+    found: list[Verdicts | None] = [None] * len(traces)
+    waiting: list[_Job] = []
+
+    def jobs() -> Iterator[list[tuple[Trace, tuple[RewardFunction, ...]]]]:
+        for job in _jobs(traces, engine, cache, by_task):
+            waiting.append(job)
+            yield job.work
+
+    for computed in (workers or Here()).map(_compute, jobs()):
+        job = waiting.pop(0)
+        if cache is not None:
+            cache.add(_new(job, computed))
+        for place, trace, known, new in zip(job.places, job.traces, job.known, computed, strict=True):
+            found[place] = job.engine.gathered(trace, {r.name: {**known, **new}[r.name] for r in job.engine.rewards})
+        done(len(job.places))
+    return [verdicts for verdicts in found if verdicts is not None]
+
+
+def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | None, by_task: bool) -> Iterator[_Job]:
+    chunk = max(1, min(_CHUNK, len(traces) // 32))
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, trace in enumerate(traces):
+        groups[trace.task_id if by_task else ""].append(place)
+    for places in groups.values():
+        group = engine.for_group([traces[place] for place in places]) if by_task and len(places) > 1 else engine
+        kept = keys(group.rewards) if cache is not None else {}
+        rest = iter(places)
+        while some := tuple(islice(rest, chunk)):
+            digests = tuple(digest(traces[place]) for place in some) if cache is not None else ()
+            known = tuple(cache.get(name, kept) for name in digests) if cache is not None else tuple({} for _ in some)
+            yield _Job(group, some, tuple(traces[place] for place in some), kept, digests, known)
+
+
+def _compute(work: list[tuple[Trace, tuple[RewardFunction, ...]]]) -> list[Results]:
+    return [{reward.name: reward.compute(trace) for reward in rewards} for trace, rewards in work]
+
+
+def _new(job: _Job, computed: Sequence[Results]) -> Iterator[tuple[bytes, str, RewardResult]]:
+    for name, results in zip(job.digests, computed, strict=True):
+        for reward, result in results.items():
+            yield name, job.keys[reward], result
+
+
+def digest(trace: Trace) -> bytes:
+    """The same for the same content."""
+    return hashlib.blake2b(line(trace).encode(), digest_size=16).digest()
+
+
+def keys(rewards: Iterable[RewardFunction]) -> Keys:
+    """Made once for many traces: a version may be the digest of a whole model, or of every task's goal."""
+    return {reward.name: f"{reward.name} {reward.version}" for reward in rewards}
+
+
+def _result(text: str) -> RewardResult:
+    score, is_binary, details = json.loads(text)
+    return RewardResult(score=score, is_binary=is_binary, details=details)
+
+
+def cached(path: Path) -> "closing[ScoreCache]":
+    """The cache at a path, for a `with`."""
+    return closing(ScoreCache(path))
+
+
+def with_recorded(
+    verdicts: Sequence[Verdicts], scores: Iterable[Score], weights: Mapping[str, float] | None = None
+) -> list[Verdicts]:
+    """The verdicts with what the attempts' own run found, first: its checks, or the right answer. It decides the label.
+
+    Unknown where the run could not tell. What was only read, without checks, is no verdict.
+    """
+    weight = (weights or {}).get(RECORDED, RECORDED_WEIGHT)
+    found = []
+    for one, score in zip(verdicts, scores, strict=True):
+        results = {RECORDED: _recorded(score), **one.results}
+        found.append(Verdicts(one.trace_id, results, {RECORDED: weight, **one.weights}))
+    return found
+
+
+def _recorded(score: Score) -> RewardResult:
+    names = ", ".join(reward.name for reward in score.rewards)
+    if any(reward.name == READING for reward in score.rewards):
+        return unknown("there were no checks: it was only read", is_binary=False)
+    if score.total is None:
+        return unknown(score.evidence or "its run has no verdict on it", is_binary=False, by=names)
+    return soft(score.total, score.evidence or f"{names}: {score.total:g}", by=names)
+
+
+def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any]:
+    """The mean of each reward and of all together, each with how many traces it could not tell about."""
+    labels = [engine.label(one) for one in verdicts]
+    return {
+        "traces": len(verdicts),
+        **_mean([one.combined for one in verdicts]),
+        "good": labels.count(True),
+        "bad": labels.count(False),
+        "unlabelled": labels.count(None),
+        "rewards": {
+            name: {
+                **_mean([one.results[name].score for one in verdicts]),
+                "weight": weight,
+                "unreachable": sum(bool(one.results[name].details.get(UNREACHABLE)) for one in verdicts),
+            }
+            for name, weight in (verdicts[0].weights if verdicts else engine.weights).items()
+        },
+    }
+
+
+def _mean(scores: Sequence[float | None]) -> Mapping[str, float | int | None]:
+    known = [score for score in scores if score is not None]
+    return {"mean": average(known), "known": len(known), "unknown": len(scores) - len(known)}
+
+
+def reports(traces: Sequence[Trace], verdicts: Sequence[Verdicts], engine: RewardEngine) -> Iterator[dict[str, Any]]:
+    """The verdicts as rows of JSON that `journeyman compare` reads; attempts at one task are numbered in their order."""
+    trials: Counter[str] = Counter()
+    for trace, one in zip(traces, verdicts, strict=True):
+        yield report(trace, one, engine.label(one), trial=trials[trace.task_id])
+        trials[trace.task_id] += 1
+
+
+def report(trace: Trace, verdicts: Verdicts, label: bool | None, *, trial: int = 0) -> dict[str, Any]:
+    """One trace's verdicts as a row of JSON."""
+    return {
+        "trace_id": trace.id,
+        "task_id": trace.task_id,
+        "trial": trial,
+        "score": verdicts.combined,
+        "label": label,
+        "rewards": {
+            name: {"score": result.score, "binary": result.is_binary, "weight": verdicts.weights[name], **result.details}
+            for name, result in verdicts.results.items()
+        },
+    }

@@ -1,0 +1,303 @@
+"""From what was recorded, or from tasks, to a model that is served: one call.
+
+pipeline = TrainingPipeline("my_agent", base_model="Qwen/Qwen2.5-1.5B-Instruct", method="kto")
+results = pipeline.run_full_pipeline(deploy_ollama=True)
+print(results["ollama_model"])
+
+What it was asked for is kept with the run, so that it is gone on with wherever it was stopped.
+"""
+
+import asyncio
+from collections.abc import KeysView, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from journeyman.agents import answer
+from journeyman.core.errors import InputError
+from journeyman.core.task import Split, Task
+from journeyman.experiments import wiring
+from journeyman.experiments.weights import run as runs
+from journeyman.experiments.weights import settings as tasks
+from journeyman.experiments.weights import settings as texts
+from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
+from journeyman.experiments.weights.run import WeightsRun
+from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
+from journeyman.models.base import Dialect, ModelRequest
+from journeyman.optimizers.playbook.run import spoken, write_json
+from journeyman.optimizers.weights import model_shape
+from journeyman.optimizers.weights.adapters import read_object
+from journeyman.optimizers.weights.artifacts import Artifact, Form
+from journeyman.optimizers.weights.config import TrainingConfig
+from journeyman.optimizers.weights.data import DatasetConfig
+from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
+from journeyman.optimizers.weights.gguf import ExportedFile as Exported
+from journeyman.optimizers.weights.job import TrainingJob as Job
+from journeyman.optimizers.weights.llamacpp import Served, serve
+from journeyman.optimizers.weights.ollama import OllamaDeployer, check_name
+
+DEFAULTS = TrainingConfig()
+FILE = "pipeline.json"
+"""In the run's folder: what was asked for, and, once all is done, what came of it."""
+_UNPROVEN = "without tasks (--tasks) nothing can be proven"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What the served model said over OpenAI's protocol."""
+
+    question: str
+    reply: str
+    url: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfig:
+    """What a pipeline does with what was learned."""
+
+    agent: str = ""
+    dataset: str = ""
+    """The file of rows; empty when it learns from tasks."""
+    deploy_ollama: bool = False
+    deploy_llamacpp: bool = False
+    quantization: str = "Q4_K_M"
+    name: str = ""
+
+    @property
+    def deploys(self) -> bool:
+        return self.deploy_ollama or self.deploy_llamacpp
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineResult:
+    """Everything that was made. Read it as attributes, or by the names of its JSON."""
+
+    asked: PipelineConfig
+    training: Mapping[str, Any]
+    """The training's result, by the names of its JSON."""
+    trained: WeightsResult | None = None
+    """The same; `None` when the training was over before the pipeline was gone on with."""
+    exported: Exported | None = None
+    """`None` when nothing was learned, or what was learned did not pass."""
+    ollama_model: str | None = None
+    answered: Answered | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def done(self) -> bool:
+        """Whether all that was asked for is there."""
+        wanting = [self.exported is None]
+        wanting += [self.ollama_model is None] if self.asked.deploy_ollama else []
+        wanting += [self.answered is None] if self.asked.deploy_llamacpp else []
+        return not any(wanting)
+
+    def json(self) -> dict[str, Any]:
+        file = self.exported
+        answered = self.answered
+        return {
+            **self.training,
+            "dataset": self.asked.dataset or None,
+            "gguf": str(file.path) if file else None,
+            "gguf_bytes": file.path.stat().st_size if file else None,
+            "gguf_kl": file.cost.divergence if file and file.cost else None,
+            "ollama_model": self.ollama_model,
+            "answered": {"question": answered.question, "reply": answered.reply} if answered else None,
+            "notes": list(self.notes),
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        return self.json()[key]
+
+    def keys(self) -> KeysView[str]:
+        return self.json().keys()
+
+
+class TrainingPipeline:
+    """Rows from an agent's traces (or tasks), training, proof, GGUF, and a server that answers."""
+
+    def __init__(
+        self,
+        agent_name: str = "",
+        base_model: str = DEFAULTS.base_model,
+        method: str = DEFAULTS.method,
+        *,
+        config: TrainingConfig = DEFAULTS,
+        settings: RunSettings | None = None,
+        watcher: WeightsWatcher | None = None,
+    ) -> None:
+        """
+        Args:
+            agent_name: Whose traces are learned from, where no file of rows is named. Tasks are then only to prove it by.
+            config: Everything else of the training; `base_model` and `method` go before it.
+        """
+        self.agent = agent_name
+        self.config = replace(config, base_model=base_model, method=method)
+        self.settings = settings or RunSettings()
+        source = TraceSource(store=settings.store) if settings else None
+        self.rows = DatasetPipeline(agent_name or None, source=source, config=DatasetConfig())
+        """What builds rows of the agent's traces. Another may take its place before the run."""
+        self._watcher = watcher or WeightsWatcher()
+
+    def run_full_pipeline(
+        self, deploy_ollama: bool = False, *, deploy_llamacpp: bool = False, quantization: str = "Q4_K_M", name: str = ""
+    ) -> PipelineResult:
+        """All of it. What does not pass the gate is neither exported nor deployed, unless the settings say `force`. What no
+        tasks were named to prove it by is exported, and not deployed.
+
+        Args:
+            deploy_llamacpp: Serve the file with llama.cpp and let it answer a task, to see that it works; then stop it.
+            name: Of the model in Ollama; the agent's, or the run's.
+
+        Raises:
+            InputError: There is nothing to learn from, or what is learned could not be exported or deployed so.
+        """
+        # What is wrong with the end of it is told at the beginning.
+        if quantization not in TYPES:
+            raise InputError(f"{quantization!r} is no type that can be exported as; there are {', '.join(TYPES)}")
+        if deploy_ollama:
+            check_name(name or self.agent or "of-a-run")
+        asked = PipelineConfig(
+            agent=self.agent,
+            deploy_ollama=deploy_ollama,
+            deploy_llamacpp=deploy_llamacpp,
+            quantization=quantization,
+            name=name,
+        )
+        if asked.deploys and not self.config.dataset_name and not self.settings.force:
+            self._watcher.said(f"{_UNPROVEN}: what is learned will be exported, and deployed only with --force")
+        dataset, config = self._dataset()
+        asked = replace(asked, dataset=str(dataset or ""))
+        trainer = RLTrainer(config, self.settings, watcher=self._watcher)
+        run = trainer.begin()
+        write_json(run.folder / FILE, {"asked": asdict(asked)})
+        self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}")
+        return self._carried_out(run, asked)
+
+    def resume(self, run_id: str | None = None) -> PipelineResult:
+        """Go on with a pipeline as it was asked for: the newest that is not done, when none is named.
+
+        Raises:
+            InputError: There is no such pipeline, or nothing of it is left to do.
+        """
+        folder = find(run_id, self.settings)
+        run = runs.opened(folder, self.settings)
+        self.config, self.settings = run.config, run.settings
+        asked = PipelineConfig(**read_object(folder / FILE)["asked"])
+        self.agent = asked.agent
+        self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}, gone on with")
+        return self._carried_out(run, asked)
+
+    def _carried_out(self, run: WeightsRun, asked: PipelineConfig) -> PipelineResult:
+        try:
+            if run.result.is_file():
+                result = PipelineResult(asked=asked, training=read_object(run.result))
+            else:
+                trained = RLTrainer(run.config, run.settings, watcher=self._watcher).finish(run)
+                result = PipelineResult(asked=asked, training=trained.json(), trained=trained)
+            result = self._deployed(result)
+        except BaseException:
+            if run.folder.exists():
+                self._watcher.said(f"stopped; go on with: journeyman pipeline weights --resume {run.id}")
+            raise
+        write_json(run.folder / FILE, {"asked": asdict(asked), "result": result.json()})
+        return result
+
+    def _dataset(self) -> tuple[Path | None, TrainingConfig]:
+        """The rows that were built, and the config that learns from them."""
+        config = self.config
+        if config.data or (config.dataset_name and not self.agent):
+            return (Path(config.data) if config.data else None), config
+        if not self.agent:
+            raise InputError("there is nothing to learn from: name an agent (--agent), tasks (--tasks) or rows (--data)")
+        grouped = config.method in ("grpo", "grpo-offline", "dpo")
+        named = spoken(self.agent, 200) or "agent"
+        path = Path(self.settings.project) / "datasets" / f"{named}-{'grpo' if grouped else 'kto'}.jsonl"
+        made = self.rows.build_grpo_dataset(path) if grouped else self.rows.build_kto_dataset(path)
+        self._watcher.said(f"{len(made)} rows of {self.agent} in {path}")
+        # Completions that were recorded earlier are not fresh, and learning from them as though they were is wrong.
+        method = "grpo-offline" if config.method == "grpo" else config.method
+        return path, replace(config, data=str(path), method=method)
+
+    def _deployed(self, result: PipelineResult) -> PipelineResult:
+        trained, asked = result.training, result.asked
+        if trained["adapter"] is None:
+            return result
+        allowed = bool(trained["passed"]) or self.settings.force
+        if not allowed and trained["evaluation"] is not None:
+            return replace(result, notes=(f"neither exported nor deployed, as it did not pass: {trained['reason']}",))
+        artifact = Artifact(path=Path(trained["adapter"]), form=Form.ADAPTER, run=Path(trained["folder"]))
+        exporter = GGUFExporter(artifact.path, name=artifact.name, texts=list(texts.of_run(Job(Path(trained["folder"])))))
+        export = exporter.export([asked.quantization], out=artifact.gguf(asked.quantization))
+        file = export.files[0]
+        self._watcher.said(f"{file.path} ({file.path.stat().st_size / 1e6:.1f} MB)")
+        result = replace(result, exported=file, notes=export.notes)
+        if not allowed:
+            why = f"not deployed: {trained['reason']}; journeyman deploy … {trained['run_id']} --force deploys it all the same"
+            return replace(result, notes=(*export.notes, why)) if asked.deploys else result
+        return self._served(result, artifact, file.path)
+
+    def _served(self, result: PipelineResult, artifact: Artifact, file: Path) -> PipelineResult:
+        asked = result.asked
+        if asked.deploy_llamacpp:
+            with serve(file) as served:
+                result = replace(result, answered=self._answered(served))
+        if asked.deploy_ollama:
+            deployed = OllamaDeployer().create_model(asked.name or asked.agent or artifact.name, file)
+            self._watcher.said(f"in Ollama: ollama run {deployed.deployment.name}")
+            result = replace(result, ollama_model=deployed.deployment.name)
+            told = {"to": "ollama", "name": deployed.deployment.name, "url": deployed.deployment.url, "gguf": str(file)}
+            artifact.note(told, force=self.settings.force)
+        return result
+
+    def _answered(self, served: Served) -> Answered:
+        """A validation task's question, the longest, and the served model's answer; without tasks, what it was greeted with."""
+        task = self._task()
+        if task is None:
+            return Answered(question=served.prompt, reply=served.reply, url=served.url, model=served.model)
+        reply = asyncio.run(_ask(served, task, _dialect(self.config.base_model)))
+        self._watcher.said(f"asked over {served.url}: {task.question}\nanswered: {reply}")
+        return Answered(question=task.question, reply=reply, url=served.url, model=served.model)
+
+    def _task(self) -> Task | None:
+        if not self.config.dataset_name:
+            return None
+        found = tasks.load(self.config, held_out=1)
+        # The longest has the most to get right.
+        return max(found.split(Split.VALIDATION) or found.split(Split.TRAIN), key=lambda task: len(task.question), default=None)
+
+
+def find(named: str | None, settings: RunSettings) -> Path:
+    """The folder of a pipeline that is not done: the newest, when none is named.
+
+    Raises:
+        InputError: There is none.
+    """
+    there = Path(settings.project) / "runs"
+    if named is not None:
+        folder = runs.find(named, settings)
+        if not (folder / FILE).is_file():
+            raise InputError(f"{folder.name} is a training alone: go on with `journeyman train weights --resume {folder.name}`")
+        if "result" in read_object(folder / FILE):
+            raise InputError(f"the pipeline {folder.name} is done; begin another without --resume")
+        return folder
+    unfinished = [path for path in there.glob(f"*/{FILE}") if "result" not in read_object(path)]
+    if not unfinished:
+        raise InputError(f"there is no unfinished pipeline of weights in {there}; begin one without --resume")
+    return max(unfinished, key=lambda path: path.stat().st_mtime_ns).parent
+
+
+def _dialect(base_model: str) -> Dialect:
+    """Which prompts the model reads; its own folder says."""
+    folder = model_shape.folder_of(base_model)
+    return "terse" if folder and read_object(folder / "config.json").get("dialect") == "terse" else "full"
+
+
+async def _ask(served: Served, task: Task, dialect: Dialect) -> str:
+    client = wiring.connect(f"openai:{served.model}", base_url=served.url, key_env="")
+    try:
+        messages = answer.answer(task, (), dialect)
+        return (await client.complete(ModelRequest(messages=messages, temperature=0.0, max_tokens=256))).text
+    finally:
+        await client.close()

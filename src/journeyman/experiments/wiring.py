@@ -1,0 +1,156 @@
+"""The only wiring: names become models, data sets and clocks."""
+
+import asyncio
+import os
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from journeyman import models, tasks
+from journeyman.core.errors import InputError, MissingExtra, ModelRefused
+from journeyman.core.task import Split
+from journeyman.experiments.playbook.config import BARE, TrainingConfig, bare
+from journeyman.models.base import Model
+from journeyman.tasks import answers
+from journeyman.tasks.base import Dataset
+
+if TYPE_CHECKING:
+    from journeyman.models.pricing import PerMillion
+    from journeyman.sandbox.base import Sandbox
+
+PROGRAMMING = frozenset({"humaneval", "mbpp"})
+"""Data sets whose answers are programs, which are run."""
+REPEATABLE = "2026-11-21T00:00:00+00:00"
+"""What is stamped on a playbook that was learned with deterministic models: the date of this version of Journeyman. The same
+run gives the same bytes on any day; `SOURCE_DATE_EPOCH`, where set, is stamped instead."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def connect(name: str, *, concurrency: int = 10, base_url: str = "", key_env: str = models.KEY) -> Model:
+    """A model client by name, with a limit on calls in flight where calls go over a network.
+
+    The server at `base_url` is sent the value of the variable `key_env` as its key; one that the name itself holds, or
+    OPENAI_BASE_URL, was typed by the user, and is sent OPENAI_API_KEY.
+    """
+    from journeyman.models.rate_limit import connect as limited
+
+    parsed = models.parse(name)
+    kind = parsed.kind
+    if kind not in models.OVER_HTTP:
+        return models.load(name)
+    surroundings = os.environ.get("OPENAI_BASE_URL", "") if kind == "openai" else ""
+    for what, text in (("a model", name), ("base_url", base_url), ("OPENAI_BASE_URL", surroundings)):
+        if not bare(text):
+            raise InputError(f"{what} must {BARE}")
+    own: dict[str, Any] = {"key_env": key_env} if kind == "openai" and base_url and parsed.base_url is None else {}
+    return limited(_at(name, base_url), concurrency, **own)
+
+
+def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
+    """Find what would keep a model from answering, as far as that is known without asking or loading it.
+
+    Raises:
+        ModelError: Its name is none, or it lacks a key or a file.
+        MissingExtra: What it needs is not installed.
+    """
+    parsed = models.parse(name)
+    if parsed.kind != "embedded":
+        # Connects to nothing yet, but knows whether a key or a file is missing.
+        connect(name, base_url=base_url, key_env=key_env)
+        return
+    # Its client takes seconds to load.
+    sizes = models.embedded_sizes()
+    size = models.split_adapter(parsed.rest)[0] or "base"
+    if size not in sizes:
+        raise ModelRefused(f"no embedded model {size!r}; there are: {', '.join(sizes) or 'none installed'}")
+    for library in ("torch", "transformers"):
+        if find_spec(library) is None:
+            raise MissingExtra(f"{library} is missing: pip install 'journeyman[embedded]'")
+
+
+def price(name: str, *, base_url: str = "") -> "PerMillion | None":
+    """The list price of a model on the server that its calls will go to; `None` when it is not known."""
+    from journeyman.models import pricing
+
+    parsed = models.parse(name)
+    # The same order as in the client: the name's own server, the one that was given, the environment's.
+    url = parsed.base_url or base_url or os.environ.get("OPENAI_BASE_URL")
+    return pricing.per_million(url, parsed.rest) if parsed.kind == "openai" and url else pricing.of(name)
+
+
+def _at(name: str, base_url: str) -> str:
+    """The name with its server, where another one is given for models that name none."""
+    parsed = models.parse(name)
+    if not base_url or parsed.base_url is not None or parsed.kind not in models.OVER_HTTP:
+        return name
+    return f"{parsed.kind}:{parsed.rest}@{base_url}"
+
+
+def stamp(*used: Model) -> str:
+    """The time to write on what is learned with these models."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch:
+        if not epoch.isdigit():
+            raise InputError(f"SOURCE_DATE_EPOCH is {epoch!r}, and must be a number of seconds")
+        return datetime.fromtimestamp(int(epoch), UTC).isoformat()
+    return REPEATABLE if all(model.deterministic for model in used) else now().isoformat(timespec="seconds")
+
+
+def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
+    """The data set that a run's settings name, with as many tasks as they ask for where they are made to order.
+
+    A `bare` one is only its verifier where no file of it is named.
+    """
+    if bare and config.dataset_name in ("custom", "gsm8k") and not config.input_path and not config.held_out_path:
+        return Dataset(
+            name=config.dataset_name, tasks=(), verifier=answers.Number() if config.dataset_name == "gsm8k" else answers.Exact()
+        )
+    if config.dataset_name in PROGRAMMING:
+        return _programming(config)
+    if config.dataset_name == "desk" and not config.input_path and not config.held_out_path:
+        from journeyman.tasks import desk
+
+        wanted = Split(config.dataset_split)
+        return desk.load(config.domain, sizes={wanted: config.num_examples, Split.HELD_OUT: config.held_out}, seed=config.seed)
+    return tasks.load(
+        config.dataset_name,
+        input=config.input_path,
+        held_out=config.held_out_path,
+        domain=config.domain,
+        seed=config.seed,
+        least=config.least_tasks,
+    )
+
+
+def _programming(config: TrainingConfig) -> Dataset:
+    """Programming tasks with what runs their tests: a sandbox, which ends with this process."""
+    from journeyman import sandbox
+    from journeyman.rewards.unit_tests import UnitTests
+    from journeyman.tasks import code
+
+    if not config.input_path and not config.held_out_path:
+        raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
+    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.least_tasks)
+    return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
+
+
+def try_walls(dataset: Dataset) -> None:
+    """Find out that the programs of a data set can be tested here, before a model is asked for any.
+
+    Raises:
+        SandboxError: They cannot; the message says what to do.
+    """
+    from journeyman.rewards.unit_tests import UnitTests
+
+    if isinstance(dataset.verifier, UnitTests):
+        asyncio.run(_begun_and_ended(dataset.verifier.sandbox))
+
+
+async def _begun_and_ended(walls: "Sandbox") -> None:
+    try:
+        await walls.start()
+    finally:
+        await walls.close()

@@ -1,0 +1,167 @@
+"""What was done before for requests like this one: the nearest past plans that succeeded vote.
+
+With few examples this alone is hard to beat; the trained heads see the votes among their inputs, and learn when to trust them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from journeyman.core.plan import Plan, Subtask
+from journeyman.models.embedders import Vectors
+from journeyman.optimizers.planner.base import Example
+from journeyman.optimizers.planner.card_embeddings import TYPE, CardEmbeddings
+
+Floats = NDArray[np.float32]
+Step = tuple[str, str]
+"""Kind and name of a card."""
+
+NEIGHBOURS = 16
+SHARPNESS = 20.0
+"""Of the weights: a neighbour whose cosine is 0.05 lower counts 1/e as much."""
+
+
+def group_of(example: Example) -> str:
+    """Examples of one group never lie in two splits, and never vote for one another."""
+    return example.group or example.plan.instruction
+
+
+def succeeded(example: Example) -> bool:
+    """Whether it is one to follow: plans that nobody carried out are taken at their author's word."""
+    return example.success is None or example.success >= 0.5
+
+
+def step_of(subtask: Subtask) -> Step:
+    """The card that a subtask is an instance of: its tool, or its kind of work where a model does it."""
+    return ("tool", subtask.tool) if subtask.tool else (TYPE, subtask.type)
+
+
+def ancestors(plan: Plan) -> NDArray[np.bool_]:
+    """(k, k): whether the row must be done before the column, directly or not."""
+    at = {subtask.id: place for place, subtask in enumerate(plan.subtasks)}
+    found = np.zeros((len(at), len(at)), np.bool_)
+    for column, subtask in enumerate(plan.subtasks):
+        for parent in (at[id] for id in subtask.after):
+            found[:, column] |= found[:, parent]
+            found[parent, column] = True
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanNeighbours:
+    """The nearest past plans of one request."""
+
+    rows: NDArray[np.int64]
+    """(m,), nearest first."""
+    weights: Floats
+    """(m,), sum 1."""
+    cosines: Floats
+    group: str = ""
+    """What is left out: the example's own plan, and those made from it."""
+
+
+class Memory:
+    """n past plans that succeeded."""
+
+    def __init__(self, examples: Sequence[Example], vectors: Vectors, steps: CardEmbeddings) -> None:
+        """Vectors of all the examples' instructions, (len(examples), d), and the cards that their subtasks are made of."""
+        kept = [at for at, example in enumerate(examples) if succeeded(example)]
+        self.examples = tuple(examples[at] for at in kept)
+        self.vectors = np.asarray(vectors, np.float32)[kept]
+        self.steps = steps
+        self._groups = np.array([group_of(example) for example in self.examples])
+        self._plans = [[step_of(subtask) for subtask in example.plan.subtasks] for example in self.examples]
+        places = [[steps.place(*step) for step in plan] for plan in self._plans]
+        self._places = [[at for at in plan if at is not None] for plan in places]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def nearest(self, query: Floats, *, group: str = "") -> PlanNeighbours:
+        """Those whose instructions are most like a query, shape (d,)."""
+        cosines = self.vectors @ query if len(self) else np.zeros(0, np.float32)
+        if group and len(self):
+            cosines = np.where(self._groups == group, -np.inf, cosines)
+        rows = np.argsort(-cosines, kind="stable")[:NEIGHBOURS]
+        rows = rows[np.isfinite(cosines[rows])]
+        found = cosines[rows].astype(np.float32)
+        weights = np.exp(SHARPNESS * (found - found.max(initial=-1.0)))
+        return PlanNeighbours(rows=rows, weights=weights / max(weights.sum(), 1e-9), cosines=found, group=group)
+
+    def votes(self, near: PlanNeighbours) -> Floats:
+        """(len(steps),): the weight of the neighbours whose plans have the step."""
+        found = np.zeros(len(self.steps), np.float32)
+        for row, weight in zip(near.rows.tolist(), near.weights.tolist(), strict=True):
+            found[list(set(self._places[row]))] += weight
+        return found
+
+    def lengths(self, near: PlanNeighbours, most: int) -> Floats:
+        """(most + 1,): the weight of the neighbours whose plans have so many steps."""
+        found = np.zeros(most + 1, np.float32)
+        for row, weight in zip(near.rows.tolist(), near.weights.tolist(), strict=True):
+            found[min(len(self._plans[row]), most)] += weight
+        return found
+
+    def density(self, near: PlanNeighbours) -> float:
+        """Of the pairs of steps in the nearest plans the share of which one needs the other; 0.5 where there are none."""
+        found = [(float(weight), self._dense[row]) for row, weight in zip(near.rows.tolist(), near.weights, strict=True)]
+        known = [(weight, dense) for weight, dense in found if dense is not None]
+        return float((sum(w * d for w, d in known) + 0.05) / (sum(w for w, _ in known) + 0.1))
+
+    @cached_property
+    def _dense(self) -> list[float | None]:
+        found: list[float | None] = []
+        for example in self.examples:
+            k = len(example.plan.subtasks)
+            found.append(2 * float(ancestors(example.plan).sum()) / (k * (k - 1)) if k > 1 else None)
+        return found
+
+    @cached_property
+    def stands(self) -> tuple[Floats, Floats]:
+        """(len(steps),) each: in how many plans of several steps each card is, and the sum of where it stands, 0 to 1."""
+        counts, sums = np.zeros((2, len(self.steps)), np.float32)
+        for plan in self._places:
+            if len(plan) > 1:
+                np.add.at(counts, plan, 1)
+                np.add.at(sums, plan, np.arange(len(plan)) / (len(plan) - 1))
+        return counts, sums
+
+    def followed(self, near: PlanNeighbours, steps: Sequence[Step]) -> Floats:
+        """(k, k, 4) of a plan's steps: how often the row came before the column (as its ancestor; as listed) among the
+        neighbours that have both, and among all plans. 0.5 and 0.5 where no plan has both, which is shown by the fifth of all.
+
+        Smoothed with one plan that says half.
+        """
+        k = len(steps)
+        local, overall = np.full((2, k, k), 0.5, np.float32), np.full((2, k, k), 0.5, np.float32)
+        weights = dict(zip(near.rows.tolist(), near.weights.tolist(), strict=True))
+        for i in range(k):
+            for j in range(k):
+                if i != j:
+                    local[:, i, j], overall[:, i, j] = self._pair((steps[i], steps[j]), weights, near.group)
+        return np.concatenate([local, overall]).transpose(1, 2, 0)
+
+    def _pair(self, pair: tuple[Step, Step], weights: dict[int, float], group: str) -> tuple[Floats, Floats]:
+        local, overall = np.array([0.05, 0.05, 0.1], np.float32), np.array([0.5, 0.5, 1.0], np.float32)
+        for row, needs, before in self._pairs.get(pair, ()):
+            if group and self._groups[row] == group:
+                continue
+            seen = np.array([needs, before, 1.0], np.float32)
+            overall += seen
+            local += weights.get(row, 0.0) * seen
+        return local[:2] / local[2], overall[:2] / overall[2]
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[Step, Step], list[tuple[int, float, float]]]:
+        """Of each pair of steps the plans that have both, and whether the first is an ancestor, and stands before."""
+        found: dict[tuple[Step, Step], list[tuple[int, float, float]]] = {}
+        for row, plan in enumerate(self._plans):
+            above = ancestors(self.examples[row].plan)
+            for i, first in enumerate(plan):
+                for j, second in enumerate(plan):
+                    if i != j:
+                        found.setdefault((first, second), []).append((row, float(above[i, j]), float(i < j)))
+        return found

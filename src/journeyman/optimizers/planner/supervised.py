@@ -1,0 +1,419 @@
+"""Phase 1: learn to plan as those plans did that succeeded.
+
+Deterministic by its seed, on one machine with as many threads. Each epoch ends with a checkpoint, and begins from nothing but
+the last one: a training that was killed goes on to the same weights, to the byte.
+"""
+
+import hashlib
+import logging
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn, optim
+
+from journeyman.core.errors import InputError
+from journeyman.core.plan import Plan
+from journeyman.core.policy import Card
+from journeyman.core.task import fingerprints, packed
+from journeyman.models.embedders import Embedder
+from journeyman.optimizers.planner import checkpoints, files
+from journeyman.optimizers.planner.base import Example
+from journeyman.optimizers.planner.card_embeddings import words
+from journeyman.optimizers.planner.data import TrainingData, dumps, split
+from journeyman.optimizers.planner.features import LONGEST, EncodedInstruction, clauses
+from journeyman.optimizers.planner.loss import PADDING, compute_supervised_loss, outcome_weights
+from journeyman.optimizers.planner.memory import ancestors, group_of, succeeded
+from journeyman.optimizers.planner.metrics import PlanAgreement, mean_agreement
+from journeyman.optimizers.planner.network import NetworkConfig, PlanBatch, PlannerModel
+from journeyman.optimizers.planner.predict import assemble
+
+# Examples made from examples: said otherwise, a part of the plan, another tool of the same types.
+#
+# They keep the group of what they were made from, so they never lie in another split, and are marked as synthetic.
+
+_OPENINGS = (
+    "Please {0}",
+    "I need you to {0}",
+    "Could you {0}?",
+    "Can you help me with this: {0}",
+    "My task: {0}",
+    "{0} Thanks in advance.",
+    "Hi, {0}",
+    "I would like you to {0}",
+)
+_LINK = re.compile(r"^(?:first|then|finally|next|lastly|after that|additionally|also),?\s+", re.IGNORECASE)
+_POLITE = re.compile(r"^(?:please|could you|can you|i need you to|i would like you to|i want you to|help me)\s+", re.IGNORECASE)
+
+Maker = Callable[[Example, Sequence[Card], random.Random], Example | None]
+
+
+def augmented(examples: Sequence[Example], tools: Sequence[Card], most: int, seed: int = 0) -> list[Example]:
+    """At most so many synthetic examples, made by turns in the three ways from examples that are not synthetic themselves."""
+    real = [example for example in examples if not example.synthetic]
+    chance = random.Random(seed)
+    made: list[Example] = []
+    seen = {example.plan.instruction for example in examples}
+    makers: Sequence[Maker] = (_said_otherwise, _part, _swapped)
+    # Not every way fits every example: as many tries as could be needed, then it is enough.
+    for at in range(3 * most + 60 if real else 0):
+        if len(made) == most:
+            break
+        found = makers[at % len(makers)](chance.choice(real), tools, chance)
+        if found is not None and found.plan.instruction not in seen:
+            seen.add(found.plan.instruction)
+            made.append(found)
+    return made
+
+
+def _of(example: Example, plan: Plan) -> Example:
+    return replace(example, plan=plan, group=group_of(example), synthetic=True)
+
+
+def _said_otherwise(example: Example, tools: Sequence[Card], chance: random.Random) -> Example | None:
+    said = _POLITE.sub("", example.plan.instruction.strip())
+    if not said:
+        return None
+    opening = chance.choice(_OPENINGS)
+    inside = not opening.startswith("{0}")
+    lowered = said[0].lower() + said[1:] if inside and not said[:2].isupper() and said[:2] != "I " else said
+    return _of(example, replace(example.plan, instruction=opening.format(lowered.rstrip(".?!") if "?" in opening else lowered)))
+
+
+def _part(example: Example, tools: Sequence[Card], chance: random.Random) -> Example | None:
+    """A step and all that it needs, asked for by those clauses that name them; only where the clauses can be told apart."""
+    plan, parts = example.plan, clauses(example.plan.instruction)
+    if len(plan.subtasks) < 2 or len(parts) != len(plan.subtasks):
+        return None
+    last = chance.choice(plan.subtasks)
+    kept = {last.id}
+    for subtask in reversed(plan.subtasks):
+        if subtask.id in kept:
+            kept.update(subtask.after)
+    if len(kept) == len(plan.subtasks):
+        return None
+    at = [place for place, subtask in enumerate(plan.subtasks) if subtask.id in kept]
+    said = [_LINK.sub("", parts[place]) for place in at]
+    instruction = ". ".join(part[:1].upper() + part[1:] for part in said) + "."
+    part = Plan(instruction=instruction, subtasks=tuple(plan.subtasks[place] for place in at))
+    return replace(_of(example, part), cost=None, seconds=None)
+
+
+def _swapped(example: Example, tools: Sequence[Card], chance: random.Random) -> Example | None:
+    """Another tool that takes and gives the same, where the instruction names the first one by its words."""
+    known = {card.name: card for card in tools}
+    said = example.plan.instruction.lower()
+    named = [subtask for subtask in example.plan.subtasks if subtask.tool in known and words(subtask.tool) in said]
+    if not named:
+        return None
+    subtask = chance.choice(named)
+    old = known[subtask.tool]
+    alike = [card for card in tools if (card.takes, card.gives) == (old.takes, old.gives) and card.name != old.name]
+    if not alike or not (old.takes or old.gives):
+        return None
+    new = chance.choice(alike)
+    at = said.index(words(old.name))
+    instruction = example.plan.instruction[:at] + words(new.name) + example.plan.instruction[at + len(words(old.name)) :]
+    subtasks = tuple(replace(each, tool=new.name) if each.tool == old.name else each for each in example.plan.subtasks)
+    return replace(_of(example, Plan(instruction=instruction, subtasks=subtasks)), cost=None, seconds=None)
+
+
+log = logging.getLogger(__name__)
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""That are tried on validation, of the memory and of the clauses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedConfig:
+    """How phase 1 is trained."""
+
+    epochs: int = 50
+    batch_size: int = 32
+    learning_rate: float = 1e-3
+    lambda_dag: float = 0.0
+    """Weight of the acyclicity of the soft graph. Decoding makes no cycles whatever this is."""
+    augmentations: int = 0
+    """Synthetic examples that are made from the real ones, at most."""
+    validation_share: float = 0.2
+    patience: int = 6
+    """Epochs without a better validation loss after which training stops."""
+    plateau: int = 3
+    """Epochs without a better validation loss after which the rate is halved."""
+    clip: float = 1.0
+    """Largest norm of the gradient."""
+    weight_decay: float = 0.01
+    beta: float = 1.0
+    """How much more a cheap success counts than a dear one; see `outcome_weights`."""
+    seed: int = 0
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("batch_size", 1), ("augmentations", 0), ("patience", 1)):
+            value = getattr(self, name)
+            if not float(value).is_integer() or value < least:
+                raise InputError(f"{name} is {value}; it must be a whole number of at least {least}")
+        if not 0 < self.learning_rate < math.inf:
+            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
+        if not 0 <= self.lambda_dag < math.inf:
+            raise InputError(f"lambda_dag is {self.lambda_dag}; it must be at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What one epoch brought, on validation."""
+
+    number: int
+    """From 1."""
+    loss: float
+    """Of training."""
+    val_loss: float
+    dag_loss: float
+    """Of training, whether or not it has a weight."""
+    node_f1: float
+    edge_f1: float
+    exact: float
+    learning_rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedResult:
+    """A phase 1 that came to its end."""
+
+    model: PlannerModel
+    training: TrainingData
+    """What it learned from, validation left out; its memory."""
+    epochs: tuple[Epoch, ...]
+    best: Path
+    validation: PlanAgreement
+    """Of the best checkpoint, with the blend chosen there."""
+
+
+Progress = Callable[[Epoch], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """Examples as the network sees them."""
+
+    examples: tuple[Example, ...]
+    requests: tuple[EncodedInstruction, ...]
+    places: tuple[tuple[int, ...], ...]
+    weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
+def train(
+    data: TrainingData,
+    embedder: Embedder,
+    folder: Path,
+    config: SupervisedConfig | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> SupervisedResult:
+    """Train on the examples; `phase1_last` and `phase1_best` come to lie in the folder.
+
+    Raises:
+        InputError: There are too few examples, or a checkpoint to resume is of another training.
+    """
+    config = config or SupervisedConfig()
+    run = _Run(data, embedder, folder, config)
+    if resume and run.last.exists():
+        run.resume()
+    while not run.finished:
+        epoch = run.epoch()
+        if progress is not None:
+            progress(epoch)
+    return run.close()
+
+
+class _Run:
+    def __init__(self, data: TrainingData, embedder: Embedder, folder: Path, config: SupervisedConfig) -> None:
+        self.config, self.embedder = config, embedder
+        self.last, self.best = folder / f"phase1_last{checkpoints.SUFFIX}", folder / f"phase1_best{checkpoints.SUFFIX}"
+        examples = [e for e in data.examples if 0 < len(e.plan.subtasks) <= LONGEST]
+        if skipped := len(data.examples) - len(examples):
+            log.warning("%d examples have no subtask or more than %d, and are not learned from", skipped, LONGEST)
+        train_on, validate_on = split(examples, config.validation_share, config.seed)
+        validate_on = [example for example in validate_on if succeeded(example)]
+        if not any(map(succeeded, train_on)) or not validate_on:
+            raise InputError(
+                f"{len(examples)} examples are too few to train and validate on; at least ten that succeeded are needed"
+            )
+        made = augmented(train_on, data.tools, config.augmentations, config.seed) if config.augmentations else []
+        self.training = replace(data, examples=(*train_on, *made))
+        self.digest = hashlib.sha256(dumps(self.training).encode(errors="surrogatepass")).hexdigest()
+        # Votes of what was made up would count one plan many times.
+        self.everything = replace(data, examples=(*train_on, *validate_on))
+        remembered = replace(data, examples=tuple(train_on))
+        self.model = files.build(remembered, embedder, config.network, config.seed)
+        self.train_on = self._prepare(self.training.examples)
+        self.validate_on = self._prepare(validate_on)
+        self.optimizer = optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.scheduler = optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=config.plateau)
+        self.epochs: list[Epoch] = []
+
+    def _prepare(self, examples: Sequence[Example]) -> _Prepared:
+        places = tuple(tuple(self.model.places(example.plan)) for example in examples)
+        requests = self.model.encoder.encode(
+            [example.plan.instruction for example in examples], groups=[group_of(example) for example in examples], among=places
+        )
+        weights = outcome_weights(examples, self.config.beta)
+        return _Prepared(examples=tuple(examples), requests=tuple(requests), places=places, weights=weights)
+
+    @property
+    def finished(self) -> bool:
+        losses = [epoch.val_loss for epoch in self.epochs]
+        since = len(losses) - 1 - int(np.argmin(losses)) if losses else 0
+        return len(losses) >= self.config.epochs or since >= self.config.patience
+
+    def epoch(self) -> Epoch:
+        """One pass over the training examples, the checks after it, and the checkpoint."""
+        number = len(self.epochs) + 1
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        with torch.random.fork_rng(devices=[]):
+            # The epoch's number alone decides what chance does in it, so that one that is done again is done the same.
+            torch.manual_seed(self.config.seed * 1_000_003 + number)
+            loss, dag = self._pass()
+        val_loss, found = self._validate()
+        self.scheduler.step(val_loss)
+        scores = {"node_f1": found.node_f1, "edge_f1": found.edge_f1, "exact": found.exact}
+        epoch = Epoch(number=number, loss=loss, dag_loss=dag, val_loss=val_loss, learning_rate=rate, **scores)
+        self.epochs.append(epoch)
+        # The best one first: a training that is killed in between does this epoch again.
+        if val_loss <= min(each.val_loss for each in self.epochs):
+            self._save(self.best)
+        self._save(self.last, resumable=True)
+        return epoch
+
+    def _pass(self) -> tuple[float, float]:
+        self.model.train()
+        order = torch.randperm(len(self.train_on)).tolist()
+        losses = []
+        for first in range(0, len(order), self.config.batch_size):
+            found = self._loss(self.train_on, order[first : first + self.config.batch_size])
+            self.optimizer.zero_grad()
+            found["total_loss"].backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+            self.optimizer.step()
+            losses.append((found["total_loss"].item(), found["dag_loss"].item()))
+        total, dag = np.mean(losses, axis=0)
+        return float(total), float(dag)
+
+    def _loss(self, prepared: _Prepared, rows: Sequence[int]) -> dict[str, Tensor]:
+        batch = self.model.batch([prepared.requests[row] for row in rows], [prepared.places[row] for row in rows])
+        examples = [prepared.examples[row] for row in rows]
+        targets = targets_of(self.model, batch, examples, prepared.weights[list(rows)])
+        return compute_supervised_loss(self.model(batch), targets, lambda_dag=self.config.lambda_dag)
+
+    def _validate(self) -> tuple[float, PlanAgreement]:
+        self.model.eval()
+        with torch.no_grad():
+            rows = range(len(self.validate_on))
+            size = self.config.batch_size
+            found = [self._loss(self.validate_on, rows[at : at + size])["total_loss"].item() for at in rows[::size]]
+        if not math.isfinite(sum(found)):
+            raise InputError(f"the loss is no number after epoch {len(self.epochs) + 1}; a smaller learning rate may help")
+        return float(np.mean(found)), self._agreement()
+
+    def _agreement(self) -> PlanAgreement:
+        requests = [replace(request, pairs={}) for request in self.validate_on.requests]
+        plans = assemble(self.model, requests, self.model.draw(requests))
+        return mean_agreement(plans, [example.plan for example in self.validate_on.examples])
+
+    def _save(self, path: Path, *, resumable: bool = False) -> None:
+        tensors, metadata = files.contents(self.model, self.training)
+        if resumable:
+            tensors |= checkpoints.optimizer_tensors(self.model, self.optimizer)
+            metadata |= {"scheduler": _plain(self.scheduler.state_dict())}
+        metadata |= {"epochs": [asdict(epoch) for epoch in self.epochs], "config": self._config()}
+        metadata |= {"validated_on": packed(fingerprints(example.plan.instruction for example in self.validate_on.examples))}
+        checkpoints.save(path, tensors, metadata)
+
+    def _config(self) -> dict[str, Any]:
+        return asdict(replace(self.config, epochs=0)) | {"examples": self.digest}
+
+    def resume(self) -> None:
+        tensors, metadata = checkpoints.load(self.last)
+        if metadata.get("config") != self._config():
+            raise InputError(f"{self.last} is of a training with other examples or settings; train in another folder")
+        checkpoints.load_model(self.model, tensors)
+        checkpoints.load_optimizer(self.model, self.optimizer, tensors)
+        self.scheduler.load_state_dict(metadata["scheduler"])
+        for group, rate in zip(self.optimizer.param_groups, metadata["scheduler"]["_last_lr"], strict=True):
+            group["lr"] = rate
+        self.epochs = [Epoch(**epoch) for epoch in metadata["epochs"]]
+
+    def close(self) -> SupervisedResult:
+        """The best checkpoint, with the share of the memory that serves best on validation."""
+        checkpoints.load_model(self.model, checkpoints.load(self.best)[0])
+        self.model.eval()
+        # One after the other: all together would be fifty times.
+        for name, values in (("by_clause", SHARES), ("direct", (False, True)), ("blend", SHARES)):
+            found = self._tuned(name, values)
+        # Nothing is trained any more, so what was validated on may be remembered as well.
+        self.model.encoder = files.encoder_of(self.everything, self.embedder, self.model.encoder.steps)
+        self._save(self.best)
+        return SupervisedResult(
+            model=self.model,
+            training=self.training,
+            epochs=tuple(self.epochs),
+            best=self.best,
+            validation=found,
+        )
+
+    def _tuned(self, name: str, values: Sequence[float]) -> PlanAgreement:
+        """Set what serves best on validation; the first of several that serve as well."""
+        found = []
+        for value in values:
+            setattr(self.model, name, value)
+            found.append(self._agreement())
+        best = max(range(len(values)), key=lambda at: found[at].node_f1 + 0.5 * found[at].edge_f1 + found[at].exact)
+        setattr(self.model, name, values[best])
+        return found[best]
+
+
+def targets_of(
+    model: PlannerModel, batch: PlanBatch, examples: Sequence[Example], weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+) -> dict[str, Tensor]:
+    """What `compute_supervised_loss` compares a batch's outputs with."""
+    b, c = batch.there.shape
+    k = batch.real.shape[1]
+    nodes = np.zeros((b, c), np.float32)
+    before, edges = np.zeros((2, b, k, k), np.float32)
+    types, workers = np.full((b, k), PADDING), np.full((b, k), PADDING)
+    for row, (request, places, example) in enumerate(zip(batch.requests, batch.places, examples, strict=True)):
+        m = len(places)
+        np.add.at(nodes[row], np.searchsorted(request.candidates, places), 1)
+        before[row, :m, :m], edges[row, :m, :m] = ancestors(example.plan), example.plan.adjacency
+        types[row, :m] = [_place(model.types.place("type", subtask.type)) for subtask in example.plan.subtasks]
+        workers[row, :m] = [_place(model.models.place("model", subtask.worker)) for subtask in example.plan.subtasks]
+    success = [math.nan if example.success is None else example.success for example in examples]
+    found = {
+        "nodes": torch.from_numpy(nodes),
+        "lengths": torch.tensor([len(places) for places in batch.places]),
+        "dependencies": torch.from_numpy(before),
+        "edges": torch.from_numpy(edges),
+        "task_types": torch.from_numpy(types),
+        "success": torch.tensor(success),
+        "weights": torch.from_numpy(np.asarray(weights)),
+    }
+    return found | ({"model_selections": torch.from_numpy(workers)} if len(model.models) else {})
+
+
+def _place(found: int | None) -> int:
+    return PADDING if found is None else found
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A scheduler's state as JSON takes it; what it infers itself is left out."""
+    return {key: value for key, value in state.items() if isinstance(value, int | float | str | list) or value is None}

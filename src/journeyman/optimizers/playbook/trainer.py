@@ -1,0 +1,301 @@
+"""Learning a playbook: attempt a batch of tasks, reflect on it, merge what was learned, and again.
+
+Everything that a batch gives is merged at once and in an order that does not depend on which answer came first. The line that
+the merge writes into the run's journal is the commit: a run that is killed goes on after the last line.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from journeyman.agents.answer import Answer, MakeAgent
+from journeyman.agents.attempt import Attempt, attempt_all
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, TaskError
+from journeyman.core.playbook import Batch, Insight, InsightVerdict, Playbook, Retire
+from journeyman.core.score import Experience
+from journeyman.core.task import Split, Task
+from journeyman.models.base import Model
+from journeyman.models.embedders import Embedder
+from journeyman.optimizers.playbook.curator import CurateReport, Curator, Origin
+from journeyman.optimizers.playbook.reflector import Reflection, reflect
+from journeyman.optimizers.playbook.retrieval import Chooser, proven, to_retire, votes
+from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent, Tally
+from journeyman.tasks.base import Verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnConfig:
+    """How a playbook is learned."""
+
+    batch_size: int = 10
+    """Tasks that are attempted at once and merged together."""
+    epochs: int = 1
+    """Times that the tasks are gone through; from the second on in a shuffled order."""
+    attempts: int = 1
+    """Attempts at each task. With several, reflection sees where they differ."""
+    temperature: float = 0.7
+    """Of the second attempt and those after it; the first is left to the model's own setting."""
+    successes: bool = True
+    """Reflect on attempts that went well, too. The embedded model's reflector reads failures only."""
+    token_budget: int = 2000
+    """Tokens of bullets in a prompt."""
+    min_support: int = 1
+    """Different tasks whose reflection must have written a bullet before it is shown; what has fewer at the end is retired."""
+    max_cost: float | None = None
+    """US dollars, after which the run stops at the end of a batch; so it does once the cost of a call is not known."""
+    seed: int = 0
+
+
+class Watcher(Protocol):
+    """Whoever wants to see a run: a progress bar, a log, a store of attempts."""
+
+    def attempted(self, attempt: Attempt) -> None: ...
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        """After each batch: the playbook, the sums over the run, and how many tasks are behind it."""
+
+    def evaluated(self, done: int, total: int) -> None:
+        """After each attempt at a held-out task, when the learning is over."""
+
+
+class Unwatched:
+    """The watcher that looks away."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        pass
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        pass
+
+    def evaluated(self, done: int, total: int) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerTools:
+    """What the trainer works with."""
+
+    generator: Model
+    reflector: Model
+    verifier: Verifier
+    curator: Curator
+    embedder: Embedder
+    clock: Callable[[], datetime]
+    """For traces."""
+    stamp: Callable[[], str]
+    """ISO 8601, for bullets. A constant one makes runs on a deterministic model equal to the byte."""
+    name: str = ""
+    """Stands in the provenance of every bullet."""
+    agent: MakeAgent = Answer
+    """Who attempts the tasks, with the generator as its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """How a run ended."""
+
+    playbook: Playbook
+    progress: Progress
+    finished: bool
+    """False when the cost reached its limit first, or was not known any more while there is one."""
+
+
+async def learn(
+    tasks: Sequence[Task], run: PlaybookRun, tools: TrainerTools, config: LearnConfig, watcher: Watcher | None = None
+) -> Learned:
+    """Train from where the run is to its end.
+
+    Raises:
+        TaskError: A task is held out; no model was asked.
+        ModelError: No call of a whole batch was answered; a `ModelRefused` when a model said no for good to all of them.
+            What was merged before is kept.
+        PlaybookError: The run's journal is not what was written.
+    """
+    for task in tasks:
+        if task.split is Split.HELD_OUT:
+            raise TaskError(f"{task.id} is held out: nobody may learn from it; train on other tasks")
+    watcher = watcher or Unwatched()
+    behind = 0
+    chosen = Chooser(tools.embedder, budget=config.token_budget, min_support=config.min_support)
+    planned = list(batches(tasks, config))
+    for number, (epoch, group) in enumerate(planned):
+        behind += len(group)
+        if number < run.batches:
+            continue
+        if config.max_cost is not None and (run.progress.cost >= config.max_cost or run.progress.unknown_costs):
+            return Learned(run.playbook, run.progress, finished=False)
+        step = _Step(tools, config, watcher, f"{epoch}.{number}", chosen, last=number == len(planned) - 1)
+        started = tools.clock()
+        batch, progress, refused = await step.take(group, run.playbook, run.refused)
+        progress = replace(progress, seconds=(tools.clock() - started).total_seconds())
+        run.commit(batch, progress, refused, tasks=behind)
+        watcher.merged(run.playbook, run.progress, behind)
+    lost = config.max_cost is not None and run.progress.unknown_costs > 0
+    return Learned(run.playbook, run.progress, finished=not lost)
+
+
+def batches(tasks: Sequence[Task], config: LearnConfig) -> Iterator[tuple[int, list[Task]]]:
+    """The epoch and the tasks of every batch of a run, always the same for the same tasks and config."""
+    for epoch in range(1, config.epochs + 1):
+        order = list(tasks)
+        if epoch > 1:
+            random.Random(f"{config.seed} {epoch}").shuffle(order)
+        for start in range(0, len(order), config.batch_size):
+            yield epoch, order[start : start + config.batch_size]
+
+
+class _Step:
+    """One batch."""
+
+    def __init__(
+        self, tools: TrainerTools, config: LearnConfig, watcher: Watcher, id: str, chosen: Chooser, *, last: bool
+    ) -> None:
+        self._tools = tools
+        self._config = config
+        self._watcher = watcher
+        self._id = id
+        self._chosen = chosen
+        self._last = last
+
+    async def take(
+        self, tasks: Sequence[Task], playbook: Playbook, refused: frozenset[str]
+    ) -> tuple[Batch, Progress, frozenset[str]]:
+        attempts = await self._attempt(tasks, playbook)
+        self._stop([_failure(attempt) for attempt in attempts])
+        experiences = [Experience(a.task, a.trace, a.score) for a in attempts]
+        reflections = await self._reflect(tasks, experiences, playbook)
+        self._stop([_silence(reflection) for reflection in reflections])
+        insights = [insight for reflection in reflections for insight in reflection.insights]
+        batch, report = self._merge(playbook, experiences, insights, refused)
+        refused_now = frozenset(rejection.id for rejection in report.rejected)
+        return batch, self._progress(attempts, reflections, report, batch), refused_now
+
+    def _stop(self, failures: Sequence[ModelError | None]) -> None:
+        """Raise when no call was answered: to go on would cost time or money and teach nothing.
+
+        Calls may fail for what they say themselves: one alone, and several that are refused for different reasons. Then the
+        run goes on, unless it has only begun.
+        """
+        known = [failure for failure in failures if failure is not None]
+        if not known or len(known) < len(failures):
+            return
+        refused = all(isinstance(failure, ModelRefused) for failure in known)
+        reasons = [str(failure) for failure in known]
+        own = (refused and len(set(reasons)) > 1) or (len(known) == 1 and not isinstance(known[0], ModelBusy))
+        if own and not self._id.endswith(".0"):
+            return
+        kind = ModelRefused if refused else ModelError
+        end = "" if reasons[0].endswith(("?", "!", ".")) else "."
+        raise kind(f"{reasons[0]}{end} The run stopped, as a whole batch met with this; mend it, and go on with --resume")
+
+    async def _attempt(self, tasks: Sequence[Task], playbook: Playbook) -> list[Attempt]:
+        choose = self._chosen.of(playbook)
+        tries = [
+            attempt_all(
+                self._tools.agent(
+                    model=self._tools.generator,
+                    choose=choose,
+                    candidate_id=f"{self._tools.name}@{self._id}",
+                    temperature=self._config.temperature if number else None,
+                    seed=self._config.seed + number if number else None,
+                ),
+                tasks,
+                self._tools.verifier,
+                prefix=f"{self._tools.name}/{self._id}.{number}",
+                clock=self._tools.clock,
+                done=self._watcher.attempted,
+            )
+            for number in range(self._config.attempts)
+        ]
+        return [attempt for group in await asyncio.gather(*tries) for attempt in group]
+
+    async def _reflect(self, tasks: Sequence[Task], experiences: Sequence[Experience], playbook: Playbook) -> list[Reflection]:
+        by_id = {bullet.id: bullet for bullet in playbook.bullets}
+        reflecting = []
+        for task in tasks:
+            group = [e for e in experiences if e.task.id == task.id and e.solved is not None]
+            if group and (self._config.successes or any(e.solved is False for e in group)):
+                shown = [by_id[id] for id in sorted({id for e in group for id in e.trace.shown})]
+                reflecting.append(reflect(self._tools.reflector, group, shown))
+        return list(await asyncio.gather(*reflecting))
+
+    def _merge(
+        self,
+        playbook: Playbook,
+        experiences: Sequence[Experience],
+        insights: Sequence[Insight],
+        refused: frozenset[str],
+    ) -> tuple[Batch, CurateReport]:
+        curated, report = self._tools.curator.curate(
+            playbook,
+            [insight for insight in insights if insight.content],
+            Origin(
+                batch_id=f"{self._tools.name}/{self._id}",
+                at=self._tools.stamp(),
+                run=self._tools.name,
+                model=self._tools.reflector.name,
+                questions=tuple(experience.task.question for experience in experiences),
+                rejected=refused,
+            ),
+        )
+        batch = replace(curated, deltas=(*curated.deltas, *votes(experiences, playbook, insights)))
+        after = playbook.apply(batch)
+        noise = self._noise(after) if self._last else []
+        return replace(batch, deltas=(*batch.deltas, *to_retire(after), *noise)), report
+
+    def _noise(self, playbook: Playbook) -> list[Retire]:
+        """What one attempt alone has said, and nothing has borne out by the end: shown to nobody yet, it must not be later."""
+        least = self._config.min_support
+        reason = f"reflection on fewer than {least} tasks wrote it, and no attempt was credited to it"
+        return [Retire(bullet_id=b.id, reason=reason) for b in playbook.active if not proven(b, least)]
+
+    def _progress(
+        self, attempts: Sequence[Attempt], reflections: Sequence[Reflection], report: CurateReport, batch: Batch
+    ) -> Progress:
+        sections = [i.section for r in reflections for i in r.insights if i.content]
+        domains = {attempt.task.domain for attempt in attempts}
+        return Progress(
+            attempts=_tally(attempts),
+            by_epoch={self._id.split(".")[0]: _tally(attempts)},
+            by_domain={d: _tally([a for a in attempts if a.task.domain == d]) for d in sorted(domains)},
+            helpful=sections.count(InsightVerdict.HELPFUL),
+            harmful=sections.count(InsightVerdict.HARMFUL),
+            neutral=sections.count(InsightVerdict.NEUTRAL),
+            unusable=sum(bool(reflection.unusable) for reflection in reflections),
+            refused=Counter(rejection.reason for rejection in report.rejected),
+            added=len(report.added),
+            incremented=len(report.incremented),
+            retired=sum(isinstance(delta, Retire) for delta in batch.deltas),
+            generator=Spent.of(call for attempt in attempts for call in attempt.trace.calls),
+            reflector=Spent.of(call for reflection in reflections for call in reflection.calls),
+        )
+
+
+_FAILURES: dict[str, type[ModelError]] = {kind.__name__: kind for kind in (ModelError, ModelRefused, ModelBusy)}
+
+
+def _failure(attempt: Attempt) -> ModelError | None:
+    """What a model's client raised in an attempt that broke off."""
+    name, _, message = (attempt.trace.error or "").partition(": ")
+    return _FAILURES[name](message) if name in _FAILURES else None
+
+
+def _silence(reflection: Reflection) -> ModelError | None:
+    """Why the reflector did not answer at all."""
+    if not reflection.unusable or reflection.calls:
+        return None
+    return (ModelRefused if reflection.refused else ModelError)(reflection.unusable)
+
+
+def _tally(attempts: Sequence[Attempt]) -> Tally:
+    totals = [attempt.score.total for attempt in attempts]
+    return Tally(
+        attempts=len(totals),
+        correct=sum(total is not None and total >= 1 for total in totals),
+        wrong=sum(total is not None and total < 1 for total in totals),
+        unknown=totals.count(None),
+    )

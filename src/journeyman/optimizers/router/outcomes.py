@@ -1,0 +1,331 @@
+"""What became of earlier requests, as rows of a table: from lines of files of several shapes, and from traces.
+
+A line tells of one request with all workers that were asked (`outcomes`, `scores`, or `weak_correct` and `strong_correct`), or
+of one worker's answer alone (`model`). Which of these it is, its fields say.
+"""
+
+import hashlib
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from journeyman.core.policy import Card, Ending, Outcome
+from journeyman.core.task import Split
+from journeyman.core.trace import ModelCall, Trace
+from journeyman.optimizers.outcome_table import OutcomeRow, Table
+
+SHAPES = (
+    '{"request": …, "outcomes": {MODEL: {"success": 0 to 1, "cost": …, "seconds": …}}}, or a line for each answer: '
+    '{"request": …, "model": …, "success": …}'
+)
+"""What is told when a line is of none."""
+
+_REQUEST = ("request", "question", "prompt", "instruction", "query")
+_ID = ("id", "request_id", "global_index")
+_TYPE = ("type", "task_type", "task_name", "domain")
+_SUCCESS = ("success", "score", "correct")
+_ERRORS = ("error", "provider_error")
+_SPLITS = {"val": "validation", "dev": "validation", "test": "held_out", "held-out": "held_out"}
+_PAIR = ("weak", "strong")
+"""The workers of a line with `weak_correct` and `strong_correct`."""
+
+Complain = Callable[[str], None]
+"""Is told what is wrong with a line. Nothing of that line is used."""
+
+
+_LARGEST = sys.float_info.max
+"""What is more is no amount; whole numbers in JSON know no bound."""
+
+
+class _Unusable(Exception):
+    """Why a line cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one line told, before lines of one request are brought together."""
+
+    row: OutcomeRow
+    complain: Complain
+
+
+def rows(lines: Iterable[tuple[Mapping[str, Any], Complain]]) -> tuple[OutcomeRow, ...]:
+    """The rows of a file's objects, in the order in which requests first come.
+
+    Lines of one request (of one id, else of one text) are one row. A worker that stands there twice has begun another row of
+    the same id and a number, so that every answer counts. Lines that say they are `contaminated` are left out.
+    """
+    found: list[_Answer] = []
+    for line, complain in lines:
+        if line.get("contaminated"):
+            continue
+        try:
+            found.append(_Answer(_row(line), complain))
+        except _Unusable as error:
+            complain(str(error))
+    return _together(found)
+
+
+def merged(rows: Iterable[OutcomeRow]) -> tuple[OutcomeRow, ...]:
+    """The same for rows that were made elsewhere."""
+    return _together([_Answer(row, lambda _: None) for row in rows])
+
+
+def table(
+    rows: Sequence[OutcomeRow],
+    cards: Mapping[str, Card] | None = None,
+    *,
+    workers: Sequence[str] = (),
+    output_tokens: int | None = None,
+) -> Table:
+    """The rows as arrays.
+
+    Args:
+        cards: What is known of workers, by name. A price turns tokens that were counted into a cost that was not recorded.
+        workers: The columns, in this order; without them all workers, in the order in which they first come.
+        output_tokens: What is assumed where an answer's length was not recorded; the request is then taken to have a token for
+            every four characters. Without it such a cost is unknown.
+    """
+    names = tuple(workers) or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
+    known = tuple((cards or {}).get(name, Card(name=name)) for name in names)
+    shape = (len(rows), len(names))
+    success, cost, seconds = (np.full(shape, math.nan) for _ in range(3))
+    errors, malformed = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    for i, row in enumerate(rows):
+        for j, card in enumerate(known):
+            if (outcome := row.outcomes.get(card.name)) is None:
+                continue
+            success[i, j] = _nan(_judged(outcome))
+            cost[i, j] = _nan(_priced(outcome, card, row.request, output_tokens))
+            seconds[i, j] = _nan(outcome.seconds)
+            errors[i, j] = outcome.ending is Ending.ERROR
+            malformed[i, j] = outcome.ending is Ending.FORMAT
+    return Table(
+        ids=tuple(row.id for row in rows),
+        requests=tuple(row.request for row in rows),
+        types=tuple(row.type for row in rows),
+        cards=known,
+        success=success,
+        cost=cost,
+        seconds=seconds,
+        errors=errors,
+        malformed=malformed,
+        splits=tuple(row.split for row in rows) if any(row.split for row in rows) else (),
+    )
+
+
+def of_trace(trace: Trace) -> OutcomeRow | None:
+    """A whole trace as the outcome of its model, where one model alone did it and somebody judged it, or it failed.
+
+    `None` where several models took part, where nothing was asked or nobody knows how it went, and of every attempt at a
+    validation or held-out task: of those nobody may learn.
+    """
+    models = {call.model for call in trace.calls}
+    if trace.raw.get("split") in (Split.HELD_OUT, Split.VALIDATION) or len(models) != 1 or not trace.query.strip():
+        return None
+    outcome = _traced(trace)
+    if outcome.ending is Ending.UNJUDGED:
+        return None
+    return OutcomeRow(id="", request=trace.query, type=trace.domain, outcomes={models.pop(): outcome})
+
+
+def _traced(trace: Trace) -> Outcome:
+    worth = float(trace.label) if trace.label is not None else trace.worth
+    failed = bool(trace.calls) and all(_failed(call) for call in trace.calls)
+    return Outcome(
+        ending=Ending.ERROR if failed else _ending(worth),
+        success=None if failed else worth,
+        cost=trace.cost,
+        seconds=trace.seconds,
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+    )
+
+
+def _failed(call: ModelCall) -> bool:
+    return call.error is not None and not call.reply
+
+
+def _row(line: Mapping[str, Any]) -> OutcomeRow:
+    outcomes = _outcomes(line)
+    request = _text(line, _REQUEST)
+    id = _name(line, _ID)
+    if not request and not id:
+        raise _Unusable(f"no request; a line is {SHAPES}")
+    split = str(line.get("split") or "")
+    split = _SPLITS.get(split, split)
+    if split and split not in tuple(Split):
+        raise _Unusable(f"split is {split!r}, and must be train, validation or held_out")
+    return OutcomeRow(
+        id=id,
+        request=request,
+        type=_text(line, _TYPE) or _prefix(line) or "general",
+        outcomes=outcomes,
+        split=split,
+        propensity=_number(line, "propensity", low=0, high=1) if "model" in line else None,
+    )
+
+
+def _outcomes(line: Mapping[str, Any]) -> dict[str, Outcome]:
+    """By worker, from whichever fields the line has."""
+    if isinstance(payload := line.get("outcomes"), Mapping):
+        return {str(name): _outcome(_object(name, each), str(name)) for name, each in payload.items()}
+    if isinstance(payload := line.get("scores"), Mapping):
+        return {str(name): _outcome({"success": score}, str(name)) for name, score in payload.items()}
+    if all(f"{side}_correct" in line for side in _PAIR):
+        return {side: _outcome({"success": line[f"{side}_correct"]}, side) for side in _PAIR}
+    if isinstance(name := line.get("model", line.get("worker")), str) and name:
+        return {name: _outcome(line, name)}
+    raise _Unusable(f"neither outcomes nor a model; a line is {SHAPES}")
+
+
+def _object(name: object, payload: object) -> Mapping[str, Any]:
+    if not isinstance(payload, Mapping):
+        raise _Unusable(f"the outcome of {name!r} is {payload!r}, and must be an object with success, cost and so on")
+    return payload
+
+
+def _outcome(payload: Mapping[str, Any], worker: str) -> Outcome:
+    success = next((payload[field] for field in _SUCCESS if payload.get(field) is not None), None)
+    if success is not None and (not isinstance(success, bool | int | float) or not 0 <= success <= 1):
+        raise _Unusable(f"success of {worker!r} is {success!r}, and must be between 0 and 1, or null")
+    ending = _given_ending(payload, worker)
+    if ending in (Ending.ERROR, Ending.UNJUDGED):
+        # What is recorded as 0 where there was no answer says nothing about the worker.
+        success = None
+    elif ending is None:
+        ending = _ending(success)
+    millis = _number(payload, "latency_ms")
+    return Outcome(
+        ending=ending,
+        success=None if success is None else float(success),
+        cost=_number(payload, "cost"),
+        seconds=_number(payload, "seconds") if millis is None else millis / 1000,
+        input_tokens=_count(payload, "input_tokens"),
+        output_tokens=_count(payload, "output_tokens"),
+    )
+
+
+def _given_ending(payload: Mapping[str, Any], worker: str) -> Ending | None:
+    ending = payload.get("ending")
+    if ending is None:
+        return Ending.ERROR if any(payload.get(field) for field in _ERRORS) else None
+    if ending not in tuple(Ending):
+        raise _Unusable(f"ending of {worker!r} is {ending!r}, and must be one of {', '.join(Ending)}")
+    return Ending(ending)
+
+
+def _ending(success: float | None) -> Ending:
+    if success is None:
+        return Ending.UNJUDGED
+    return Ending.RIGHT if success >= 0.5 else Ending.WRONG
+
+
+def _judged(outcome: Outcome) -> float | None:
+    if outcome.success is not None or outcome.ending in (Ending.ERROR, Ending.UNJUDGED):
+        return outcome.success
+    return float(outcome.ending is Ending.RIGHT)
+
+
+def _priced(outcome: Outcome, card: Card, request: str, output_tokens: int | None) -> float | None:
+    if outcome.cost is not None:
+        return outcome.cost
+    if outcome.ending is Ending.ERROR:
+        # Whether a call that failed was charged, only the provider knows.
+        return None
+    sent, written = outcome.input_tokens, outcome.output_tokens
+    if output_tokens is not None:
+        sent = math.ceil(len(request) / 4) if sent is None else sent
+        written = output_tokens if written is None else written
+    if sent is None or written is None:
+        return card.call_price if card.input_price is None and card.output_price is None else None
+    return card.price(sent, written)
+
+
+def _together(found: Sequence[_Answer]) -> tuple[OutcomeRow, ...]:
+    """One row for each request; a second answer of the same worker goes into a row of its own."""
+    texts: dict[str, set[str]] = {}
+    for answer in found:
+        texts.setdefault(answer.row.id, set()).update({answer.row.request} - {""})
+    merged: dict[tuple[str, str], _Same] = {}
+    for answer in found:
+        row = answer.row
+        if not row.request and len(texts[row.id]) != 1:
+            known = "several lines of this id tell different ones" if texts[row.id] else "no other line of this id tells one"
+            answer.complain(f"no request, and {known}: {row.id!r}")
+            continue
+        text = row.request or next(iter(texts[row.id]))
+        merged.setdefault((row.id, text), _Same()).add(replace(row, request=text))
+    return tuple(_named(row for same in merged.values() for row in same.rows))
+
+
+class _Same:
+    """Rows of one request."""
+
+    def __init__(self) -> None:
+        self.rows: list[OutcomeRow] = []
+        self._next: Counter[str] = Counter()
+        """By worker, the first row from which on it stands in none."""
+
+    def add(self, row: OutcomeRow) -> None:
+        at = max(self._next[worker] for worker in row.outcomes) if row.outcomes else len(self.rows)
+        for worker in row.outcomes:
+            self._next[worker] = at + 1
+        if at == len(self.rows):
+            self.rows.append(row)
+            return
+        old = self.rows[at]
+        # A propensity belongs to one decision alone.
+        self.rows[at] = replace(old, outcomes={**old.outcomes, **row.outcomes}, split=old.split or row.split, propensity=None)
+
+
+def _named(rows: Iterable[OutcomeRow]) -> Iterator[OutcomeRow]:
+    """With ids that are told apart: an evaluation pairs by them."""
+    seen: Counter[str] = Counter()
+    for row in rows:
+        id = row.id or hashlib.sha256(row.request.encode(errors="surrogatepass")).hexdigest()[:12]
+        seen[id] += 1
+        yield replace(row, id=id if seen[id] == 1 else f"{id}#{seen[id]}")
+
+
+def _text(line: Mapping[str, Any], fields: Sequence[str]) -> str:
+    for field in fields:
+        value = line.get(field)
+        if isinstance(value, str) and value.strip():
+            return value
+        if value is not None and not isinstance(value, str):
+            raise _Unusable(f"{field} is {value!r}, and must be text")
+    return ""
+
+
+def _name(line: Mapping[str, Any], fields: Sequence[str]) -> str:
+    return next((str(line[field]) for field in fields if isinstance(line.get(field), str | int)), "")
+
+
+def _prefix(line: Mapping[str, Any]) -> str:
+    """The data set in front of an index, as in `AIME_112`."""
+    index = line.get("global_index")
+    return index.rpartition("_")[0] if isinstance(index, str) else ""
+
+
+def _number(payload: Mapping[str, Any], field: str, *, low: float = 0.0, high: float = math.inf) -> float | None:
+    value = payload.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= min(high, _LARGEST):
+        raise _Unusable(f"{field} is {str(value)[:40]}, and must be a number of at least {low:g}, or null")
+    return float(value)
+
+
+def _count(payload: Mapping[str, Any], field: str) -> int | None:
+    value = _number(payload, field)
+    return None if value is None else int(value)
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value

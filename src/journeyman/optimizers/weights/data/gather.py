@@ -1,0 +1,377 @@
+"""Traces become candidates for rows. What they say waits in a file: a store of any size fits into memory."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from journeyman.agents.answer import without_bullets, without_citation
+from journeyman.core.trace import ModelCall, Reasoning, Trace
+from journeyman.optimizers.weights.data.config import DatasetConfig
+from journeyman.optimizers.weights.data.forms import ROLES, arguments_of, is_number
+from journeyman.optimizers.weights.data.judged import JudgedTrace, LabelVerdict, exclusion_reason, verdict
+from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.tracing.importers.finetuning import UNASKED, FinetuningCall, Losses, Transcript, conversations, with_messages
+
+# What a trace gives to learn from: its conversations, each cut into what was asked and what the agent did.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One conversation."""
+
+    prompt: Said
+    completion: Said
+    tools: tuple[Mapping[str, Any], ...] = ()
+    logprobs: tuple[float, ...] | None = None
+    """Of the tokens that the agent wrote, where the provider told them all."""
+    instructions: str = ""
+    """What the system messages say without bullets of a playbook: the same in all attempts at one task."""
+
+
+def talks(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Conversation]:
+    """The conversations of a trace: one, or more where the agent had sub-agents or began anew. In the plain form, the one
+    answer. What could not be told is counted."""
+    trace = replace(trace, steps=tuple(with_messages(trace.steps)))
+    found = [talk for thread in conversations(trace.steps) if (talk := _talk(trace, thread, config, losses)) is not None]
+    if not trace.calls:
+        losses.add("traces in which no model was called: left out")
+    if config.form == "plain":
+        yield from _plain(trace, found, config, losses)
+        return
+    losses.add("further conversations of a trace: rows of their own", max(0, len(found) - 1))
+    yield from found
+
+
+def _talk(trace: Trace, thread: Sequence[ModelCall], config: DatasetConfig, losses: Losses) -> Conversation | None:
+    lost = Losses()
+    exchanges = _to_last_answer(list(Transcript(trace.steps, lost).exchanges(thread)))
+    if lost.counts[UNASKED]:
+        # An answer without what it rests on teaches to make things up.
+        losses.add("conversations with an answer of a tool whose call was not recorded: left out")
+        return None
+    losses.update(lost)
+    first = _first_own(exchanges)
+    if first is None:
+        losses.add("conversations without an answer: left out")
+        return None
+    try:
+        told = [_messages(trace, exchange, config) for exchange in exchanges]
+    except ValueError as error:
+        losses.add(f"{error}: left out")
+        return None
+    answer = told[first][-1]
+    messages = [message for each in told for message in each]
+    cut = next(at for at, message in enumerate(messages) if message is answer)
+    if cut == 0 or messages[cut - 1]["role"] == "system":
+        losses.add("conversations in which nothing was asked: left out")
+        return None
+    tools = _tools(trace, thread)
+    if not tools and any("tool_calls" in message for message in messages):
+        losses.add("conversations with tools whose definitions were not recorded")
+    logprobs = _logprobs([(each, said[-1]) for each, said in zip(exchanges, told, strict=True)][first:])
+    said = (without_bullets(message["content"]) for message in messages[:cut] if message["role"] == "system")
+    return Conversation(
+        prompt=tuple(messages[:cut]),
+        completion=tuple(messages[cut:]),
+        tools=tools,
+        logprobs=logprobs,
+        instructions="\n\n".join(said),
+    )
+
+
+def _to_last_answer(exchanges: list[FinetuningCall]) -> list[FinetuningCall]:
+    while exchanges and exchanges[-1].answer is None:
+        exchanges.pop()
+    return exchanges
+
+
+def _first_own(exchanges: Sequence[FinetuningCall]) -> int | None:
+    """The exchange whose answer is the first to learn. What an assistant says that the model was sent, and did not write,
+    belongs to the prompt, with all that was said before."""
+    canned = (at for at, each in enumerate(exchanges) if any(said["role"] == "assistant" for said in each.heard))
+    least = max(canned, default=0)
+    return next((at for at, each in enumerate(exchanges) if at >= least and each.answer is not None), None)
+
+
+def _messages(trace: Trace, exchange: FinetuningCall, config: DatasetConfig) -> list[dict[str, Any]]:
+    said = [*exchange.heard, *([exchange.answer] if exchange.answer is not None else ())]
+    return [_told(trace, exchange, message, config) for message in said]
+
+
+def _told(trace: Trace, exchange: FinetuningCall, said: Mapping[str, Any], config: DatasetConfig) -> dict[str, Any]:
+    """A message in TRL's form.
+
+    Raises:
+        ValueError: It has none; the message says what it is, in the plural.
+    """
+    role, content = said["role"], said["content"]
+    if role not in ROLES:
+        raise ValueError("conversations with a message of a role that is not known")
+    if role == "system" and config.context == "drop":
+        content = _bare(content, exchange.call)
+    if said is not exchange.answer:
+        return {**said, "content": content}
+    if config.context == "drop" and exchange.call.cited:
+        content = without_citation(content)
+    told: dict[str, Any] = {"role": role, "content": content}
+    if config.reasoning == "keep" and (thought := _thought(trace, exchange.call)):
+        told["reasoning_content"] = thought
+    if calls := said.get("tool_calls"):
+        told["tool_calls"] = [_tool_call(call) for call in calls]
+    return told
+
+
+def _bare(system: str, call: ModelCall) -> str:
+    found = without_bullets(system)
+    if found != system or not call.shown:
+        return found
+    if system.startswith("reply\n- "):
+        return without_bullets(system, terse=True)
+    raise ValueError("conversations whose prompt had bullets in it that could not be found in the text")
+
+
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = arguments_of(call["function"]["arguments"])
+    if arguments is None:
+        raise ValueError("conversations with a tool call whose arguments are no object, which no chat template can write")
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
+def _thought(trace: Trace, call: ModelCall) -> str:
+    return "\n\n".join(step.text for step in trace.steps if isinstance(step, Reasoning) and call.id and step.parent == call.id)
+
+
+def _tools(trace: Trace, thread: Sequence[ModelCall]) -> tuple[Mapping[str, Any], ...]:
+    """The schemas of the tools, where the recorder kept them; of some only the names are known."""
+    places = [*(call.raw for call in thread), trace.raw]
+    for place in places:
+        told = place.get("tools")
+        if isinstance(told, list | tuple) and told and all(isinstance(tool, Mapping) for tool in told):
+            return tuple(told)
+    return ()
+
+
+def _logprobs(own: Sequence[tuple[FinetuningCall, Mapping[str, Any]]]) -> tuple[float, ...] | None:
+    """Of all tokens that were written, where what is told is what was written. A provider tells those of the text and not
+    those of tool calls."""
+    found: list[float] = []
+    for exchange, told in own:
+        if exchange.answer is None:
+            continue
+        known = logprobs_of(exchange.call) if told == exchange.answer and "tool_calls" not in told else None
+        if known is None:
+            return None
+        found += known
+    return tuple(found) or None
+
+
+def logprobs_of(call: ModelCall) -> Sequence[float] | None:
+    """What the provider told of each token of the reply: natural logarithms, in OpenAI's form or as bare numbers."""
+    told = call.raw.get("logprobs")
+    if isinstance(told, Mapping):
+        told = told.get("content")
+    if not isinstance(told, list | tuple):
+        return None
+    found: list[Any] = [token.get("logprob") if isinstance(token, Mapping) else token for token in told]
+    return [float(value) for value in found] if found and all(map(is_number, found)) else None
+
+
+def _plain(trace: Trace, found: Sequence[Conversation], config: DatasetConfig, losses: Losses) -> Iterator[Conversation]:
+    if not found:
+        return
+    query, reply = trace.input or _asked(found[0]) or trace.query, trace.reply
+    if config.context == "drop":
+        reply = without_citation(reply)
+    if not query or not reply:
+        losses.add("traces without a question or an answer in text: left out")
+        return
+    losses.add("tool calls, which plain text has no place for", len(trace.tool_calls))
+    alone = len(trace.calls) == 1 and reply == trace.calls[0].reply
+    logprobs = found[0].logprobs if alone else None
+    yield Conversation(prompt=f"User: {query}", completion=reply, logprobs=logprobs, instructions=found[0].instructions)
+
+
+def _asked(talk: Conversation) -> str:
+    said = (str(message["content"]) for message in talk.prompt if isinstance(message, Mapping) and message["role"] == "user")
+    return next(said, "")
+
+
+# Rows that are too long: cut behind an answer, and never in the middle of a message or between a tool call and its answers.
+
+CHARACTERS_PER_TOKEN = 4
+"""Of English text under the tokenizers of today, about. The trainer counts exactly, and has limits of its own."""
+
+
+def max_characters(config: DatasetConfig) -> int | None:
+    """Characters that a row may have."""
+    limits = (config.max_characters, None if config.max_tokens is None else config.max_tokens * CHARACTERS_PER_TOKEN)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def count_characters(text: Said) -> int:
+    """Characters of a text, or of what messages say: texts, thoughts and tool calls."""
+    return len(text) if isinstance(text, str) else sum(map(_message_length, text))
+
+
+def truncated(talk: Conversation, max_characters: int | None, lost: Callable[[str], None]) -> Conversation | None:
+    """The talk, within so many characters: later answers go, with what was said to them, until it fits. `None` where not even
+    the first answer does, or text is too long: half an answer would teach to stop in the middle."""
+    if max_characters is None or count_characters(talk.prompt) + count_characters(talk.completion) <= max_characters:
+        return talk
+    completion = (
+        None
+        if isinstance(talk.completion, str)
+        else _leading_answers(talk.completion, max_characters - count_characters(talk.prompt))
+    )
+    if completion is None:
+        lost("longer than allowed with the first answer alone: left out")
+        return None
+    lost("cut behind an earlier answer, being longer than allowed")
+    # The recorded log-probabilities are of the whole.
+    return replace(talk, completion=completion, logprobs=None)
+
+
+def _leading_answers(messages: Sequence[Mapping[str, Any]], max_characters: int) -> tuple[Mapping[str, Any], ...] | None:
+    left, end = max_characters, None
+    for at, message in enumerate(messages):
+        left -= _message_length(message)
+        if left < 0:
+            break
+        if message["role"] == "assistant":
+            end = at + 1
+    return None if end is None else tuple(messages[:end])
+
+
+def _message_length(message: Mapping[str, Any]) -> int:
+    calls = message.get("tool_calls")
+    characters = len(message["content"]) + len(message.get("reasoning_content", ""))
+    return characters + (len(json.dumps([call["function"] for call in calls], ensure_ascii=False)) if calls else 0)
+
+
+UNKNOWN = "traces of which nobody knows what they were worth"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateRow:
+    """What is known in memory of a candidate for a row."""
+
+    key: tuple[datetime, str, int, bytes]
+    """By which they are put in order, whatever the order in which they came: time, id of the trace, number in it, all else."""
+    offset: int
+    """Bytes from the beginning of the spool to its payload."""
+    content: bytes
+    """Digest of prompt, completion and tools."""
+    prompt: bytes
+    """Digest of prompt and tools."""
+    task: bytes
+    """Digest of the task's domain and id, and of the agent's instructions and tools: of two sets of tasks with the same ids,
+    that tells them apart."""
+    verdict: LabelVerdict | None
+    reward: float | None
+    agent: str
+    domain: str
+    source: str
+    task_id: str
+    prompt_length: int
+    completion_length: int
+
+    @property
+    def trace(self) -> str:
+        return self.key[1]
+
+
+class Spool:
+    """Prompts and completions of the candidates, in a temporary file: one JSON payload a line, found by its offset in bytes."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - `close` closes it
+
+    def add(self, payload: Mapping[str, Any]) -> int:
+        """Write a payload; its offset. Half a surrogate pair, which is no text, becomes a question mark."""
+        offset = self._file.seek(0, 2)
+        self._file.write(json.dumps(payload, ensure_ascii=False, default=str).encode(errors="replace") + b"\n")
+        return offset
+
+    def get(self, offset: int) -> dict[str, Any]:
+        self._file.seek(offset)
+        payload: dict[str, Any] = json.loads(self._file.readline())
+        return payload
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def gather(
+    judged: Iterable[JudgedTrace],
+    config: DatasetConfig,
+    spool: Spool,
+    losses: Losses,
+    done: Callable[[int], None] = lambda _: None,
+) -> list[CandidateRow]:
+    """The candidates that traces give, in the order of their keys; what is left out is counted.
+
+    Args:
+        done: Told after each trace that it is one more.
+    """
+    candidates: list[CandidateRow] = []
+    for one in judged:
+        candidates += _of(one, config, spool, losses)
+        done(1)
+    return sorted(candidates, key=lambda each: each.key)
+
+
+def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses) -> Iterable[CandidateRow]:
+    if why := exclusion_reason(judged):
+        losses.add(f"{why}: left out")
+        return
+    label = verdict(judged, config.threshold, proposals=config.auto_labels)
+    if (label if config.method == "kto" else judged.reward) is None:
+        losses.add(f"{UNKNOWN}: left out")
+        return
+    task: bytes | None = None
+    for number, talk in enumerate(talks(judged.trace, config, losses)):
+        task = task or _task(judged, talk)
+        fit = truncated(talk, max_characters(config), lambda what: losses.add(f"rows {what}"))
+        if fit is not None:
+            yield _candidate(judged, fit, number, (task, label), spool)
+
+
+def _candidate(
+    judged: JudgedTrace, talk: Conversation, number: int, known: tuple[bytes, LabelVerdict | None], spool: Spool
+) -> CandidateRow:
+    trace, (task, label) = judged.trace, known
+    content = _digest([talk.prompt, talk.completion, talk.tools])
+    of = (trace.agent, trace.domain, trace.source, trace.task_id)
+    payload = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
+    return CandidateRow(
+        key=(
+            trace.started_at,
+            trace.id,
+            number,
+            _digest([content.hex(), *of, judged.reward, label and [label.good, label.rank]]),
+        ),
+        offset=spool.add(payload),
+        content=content,
+        prompt=_digest([talk.prompt, talk.tools]),
+        task=task,
+        verdict=label,
+        reward=judged.reward,
+        agent=trace.agent or "",
+        domain=trace.domain,
+        source=trace.source,
+        task_id=trace.task_id,
+        prompt_length=count_characters(talk.prompt),
+        completion_length=count_characters(talk.completion),
+    )
+
+
+def _task(judged: JudgedTrace, talk: Conversation) -> bytes:
+    return _digest([judged.trace.domain, judged.trace.task_id, talk.instructions, talk.tools])
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True, default=str).encode(), digest_size=16).digest()

@@ -1,0 +1,402 @@
+"""A training under watch: what it does is written down, looked at and kept, and it stops when it should.
+
+    outcome = callbacks.train(trainer, work)      # goes on from the newest checkpoint where there is one
+    if outcome is None: ...                       # it was interrupted, after a checkpoint
+    report = outcome.report(parameters=…, trained=…)
+    # trainer.model has the adapter that is worth keeping: the best, the last good, or the last
+
+`trainer` is any `transformers.Trainer` on `work.model`. Its arguments for logging and saving are set here. One that has
+`curriculum` with `state_dict()` and `load_state_dict()` gets it kept with each checkpoint.
+
+All that is decided here follows from metrics.jsonl alone, so that a training that was killed decides the same again.
+"""
+
+import random
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from transformers import TrainerCallback
+from trl.models.utils import unwrap_model_for_generation
+from trl.trainer.utils import RepeatSampler
+
+from journeyman.core.score import Score
+from journeyman.core.task import Split, Task
+from journeyman.io.atomic import write_text
+from journeyman.optimizers.weights import metrics
+from journeyman.optimizers.weights.config import TrainingConfig
+from journeyman.optimizers.weights.job import Ended, TrainingReport
+from journeyman.optimizers.weights.metrics import UpdateMetrics
+from journeyman.optimizers.weights.train import checkpoints, distributed
+from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.train.masks import RowEncoder
+from journeyman.optimizers.weights.train.sampling import attempt, generate, merged
+
+# Validation: the model in training answers them greedily, and its answers are judged.
+
+BATCH = 32
+"""Prompts decoded together, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """What the model in training is worth on the validation tasks."""
+
+    reward: float | None
+    """Mean of the known scores; `None` when none could be told."""
+    solved: float | None
+    """Share of those tasks whose score is 1."""
+
+
+def validate(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> ValidationResult:
+    """Answer the tasks and judge the answers. Training goes on afterwards as though there had been no look.
+
+    With several processes each of them answers, since a sharded model answers only with all its parts; the first one judges,
+    and the others are told.
+    """
+    with _same_chance():
+        answers = _answer(trainer, work, tasks)
+        results: list[Any] = [None]
+        if trainer.is_world_process_zero() and work.judge is not None:
+            attempts = [
+                (task, attempt(task, work.put(task), answer, id=f"validation/{task.id}", model=work.config.base_model))
+                for task, answer in zip(tasks, answers, strict=True)
+            ]
+            results = [_mean_reward(work.judge.judge(attempts))]
+    if trainer.args.world_size > 1:
+        torch.distributed.broadcast_object_list(results, src=0)
+    return results[0] or ValidationResult(None, None)
+
+
+def _mean_reward(scores: Sequence[Score]) -> ValidationResult:
+    known = [total for total in (score.total for score in scores) if total is not None]
+    if not known:
+        return ValidationResult(None, None)
+    return ValidationResult(sum(known) / len(known), sum(total >= 1.0 for total in known) / len(known))
+
+
+def _answer(trainer: Any, work: TrainingSetup, tasks: Sequence[Task]) -> list[str]:
+    encode = RowEncoder(work.tokenizer).prompt
+    prompts = [encode(work.put(task)) for task in tasks]
+    # By length, for little padding.
+    order = sorted(range(len(prompts)), key=lambda each: len(prompts[each]))
+    answers = [""] * len(prompts)
+    limit = work.config.max_completion_tokens or 512
+    with _decoding(trainer) as model:
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
+            output = generate(model, work.tokenizer, [prompts[n] for n in batch], limit)
+            for each, answer in zip(batch, work.tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
+                answers[each] = answer
+    return answers
+
+
+@contextmanager
+def _decoding(trainer: Any) -> Iterator[Any]:
+    """The model as it answers: whole, without dropout, without gradients."""
+    wrapped = trainer.model_wrapped
+    training = wrapped.training
+    with torch.no_grad(), _whole(trainer) as model:
+        model.eval()
+        try:
+            yield model
+        finally:
+            wrapped.train(training)
+
+
+@contextmanager
+def _whole(trainer: Any) -> Iterator[Any]:
+    """The model without what spreads it over several processes."""
+    wrapped, accelerator = trainer.model_wrapped, trainer.accelerator
+    if trainer.is_deepspeed_enabled:
+        with unwrap_model_for_generation(wrapped, accelerator) as model:
+            yield model
+    elif trainer.is_fsdp_enabled:
+        with FullyShardedDataParallel.summon_full_params(wrapped, recurse=False):
+            yield accelerator.unwrap_model(wrapped)
+    else:
+        model = accelerator.unwrap_model(wrapped)
+        with merged(model):
+            yield model
+
+
+@contextmanager
+def _same_chance() -> Iterator[None]:
+    """Random states are afterwards what they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+_COLUMNS = {
+    **{name: name for name in ("loss", "reward", "reward_std", "entropy", "kl", "learning_rate", "grad_norm", "ess")},
+    "completions/mean_length": "completion_tokens",
+}
+"""What a method logs under its own name, and the field that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOutcome:
+    """How a training ended, and what is kept of it."""
+
+    ended: Ended
+    reason: str
+    kept_step: int
+    updates: tuple[UpdateMetrics, ...]
+
+    def report(self, *, parameters: int, trained: int) -> TrainingReport:
+        last = self.updates[-1]
+        looks = {each.step: each.validation for each in self.updates}
+        return TrainingReport(
+            ended=self.ended,
+            reason=self.reason,
+            steps=last.step,
+            kept_step=self.kept_step,
+            seconds=last.seconds or 0.0,
+            cpu_seconds=last.cpu_seconds or 0.0,
+            peak_memory=last.peak_memory,
+            peak_gpu_memory=last.peak_gpu_memory,
+            parameters=parameters,
+            trained=trained,
+            tokens=last.tokens or 0,
+            validation_before=looks.get(0),
+            validation_after=looks.get(self.kept_step),
+        )
+
+
+def train(trainer: Any, work: TrainingSetup) -> TrainingOutcome | None:
+    """Train to the end, from the newest checkpoint where there is one; afterwards the model has the adapter to keep.
+
+    A model that is spread over several processes has it not: it lies in the checkpoint of `kept_step` alone.
+
+    SIGINT and SIGTERM end it after the update that is under way, with a checkpoint, and `None` is the answer.
+    """
+    watch = MonitorCallback(trainer, work)
+    trainer.add_callback(watch)
+    outcome = watch.outcome
+    if outcome is None:
+        start = checkpoints.newest(work.job)
+        with watch.interruptible():
+            trainer.train(resume_from_checkpoint=str(start) if start else None)
+        outcome = watch.outcome
+    if outcome is not None:
+        if not distributed.is_sharded(trainer):
+            checkpoint = checkpoints.folder_of(work.job, outcome.kept_step)
+            checkpoints.load_adapter(trainer.accelerator.unwrap_model(trainer.model), checkpoint)
+        checkpoints.clear_unfinished(work.job)
+    return outcome
+
+
+class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Writes metrics.jsonl, looks at the validation tasks, listens to the guards, and says when to save and to stop."""
+
+    def __init__(self, trainer: Any, work: TrainingSetup) -> None:
+        self._trainer = trainer
+        self._work = work
+        self._tasks = work.job.read_tasks(Split.VALIDATION) if work.judge is not None else []
+        self._looked: ValidationResult | None = None
+        self._interrupted = False
+        self._clock = time.monotonic(), _cpu_seconds()
+        self._generation = _updates_a_generation(trainer.args)
+        start = checkpoints.newest(work.job)
+        reached = checkpoints.step_of(start) if start else -1
+        self._updates = [each for each in metrics.read(work.job.metrics) if each.step <= reached]
+        self._before = self._updates[-1] if self._updates else None
+        if trainer.is_world_process_zero():
+            checkpoints.clear_unfinished(work.job)
+            write_text(work.job.metrics, "".join(each.line() for each in self._updates))
+        if start:
+            checkpoints.restore_states(start, trainer)
+        trainer.accelerator.wait_for_everyone()
+        _set_arguments(trainer, str(work.job.checkpoints / checkpoints.UNFINISHED))
+
+    @property
+    def outcome(self) -> TrainingOutcome | None:
+        """`None` while it is not over."""
+        verdict = _verdict(self._updates, self._work.config)
+        if verdict is None:
+            return None
+        ended, reason, kept_step = verdict
+        saved = [step for step in checkpoints.steps(self._work.job) if step <= kept_step]
+        return TrainingOutcome(ended, reason, saved[-1], tuple(self._updates))
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """A first signal to stop is obeyed after a checkpoint, a second one at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+            signal.signal(number, signal.SIG_DFL)
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **loaded: Any) -> None:
+        if self._before is not None:
+            _advance_sampler(loaded["train_dataloader"], int(state.epoch))
+            if self._before.tokens is not None and hasattr(self._trainer, "_total_train_tokens"):
+                self._trainer._total_train_tokens = self._before.tokens
+            return
+        checkpoints.save_start(self._work.job, self._trainer)
+        validated = self._look() if self._tasks else ValidationResult(None, None)
+        self._write(self._update(state, {"validation": validated.reward, "solved": validated.solved}))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        step, last = state.global_step, state.global_step >= state.max_steps
+        config = self._work.config
+        if self._tasks and (last or self._due(step, config.evaluation_interval)):
+            self._looked = self._look()
+        if self._between_generations(step) and not last and self._stop_requested():
+            control.should_save = control.should_training_stop = True
+        if last or self._due(step, config.checkpoint_interval):
+            control.should_save = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        if not logs or "loss" not in logs or (self._updates and self._updates[-1].step >= state.global_step):
+            return
+        validated, self._looked = self._looked or ValidationResult(None, None), None
+        update = self._update(state, {**_named(logs), "validation": validated.reward, "solved": validated.solved})
+        self._write(distributed.broadcast(update))
+        verdict = _verdict(self._updates, self._work.config)
+        if verdict is None or verdict[0] is not Ended.GUARDED:
+            best = metrics.best(self._updates)
+            control.should_save = control.should_save or (best is not None and best.step == state.global_step)
+        else:
+            control.should_save = False
+        if verdict is not None:
+            control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        job = self._work.job
+        if self._trainer.is_world_process_zero():
+            checkpoints.flush(job.metrics)
+        checkpoints.finish(job, self._trainer, state.global_step)
+        if self._trainer.is_world_process_zero():
+            checkpoints.prune(job, metrics.worth_keeping(self._updates, checkpoints.steps(job)))
+
+    def _stop_requested(self) -> bool:
+        """Whether any process was: they must stop after the same update."""
+        return any(distributed.gather([self._interrupted]))
+
+    def _look(self) -> ValidationResult:
+        return validate(self._trainer, self._work, self._tasks)
+
+    def _between_generations(self, step: int) -> bool:
+        """Whether nothing is under way that a checkpoint could not hold: completions that are written and not all used."""
+        return step % self._generation == 0
+
+    def _due(self, step: int, interval: int | None) -> bool:
+        """Whether the interval has passed since the last update at which this could be done."""
+        if interval is None or not self._between_generations(step):
+            return False
+        return step // interval > (step - self._generation) // interval
+
+    def _update(self, state: Any, values: Mapping[str, Any]) -> UpdateMetrics:
+        before = self._before or UpdateMetrics(step=0, of=0, seconds=0.0, cpu_seconds=0.0)
+        wall, cpu = self._clock
+        known, broken = metrics.finite(values)
+        more, more_broken = metrics.finite(known.pop("more", {}))
+        return UpdateMetrics(
+            step=state.global_step,
+            of=state.max_steps,
+            seconds=round((before.seconds or 0.0) + time.monotonic() - wall, 3),
+            cpu_seconds=round((before.cpu_seconds or 0.0) + _cpu_seconds() - cpu, 3),
+            peak_memory=max(before.peak_memory or 0, _peak_memory()),
+            peak_gpu_memory=max(before.peak_gpu_memory or 0, torch.cuda.max_memory_allocated())
+            if torch.cuda.is_available()
+            else None,
+            broken=(*broken, *more_broken),
+            more={name: value for name, value in more.items() if value is not None},
+            **known,
+        )
+
+    def _write(self, update: UpdateMetrics) -> None:
+        self._updates.append(update)
+        if self._trainer.is_world_process_zero():
+            with self._work.job.metrics.open("a", encoding="utf-8") as file:
+                file.write(update.line())
+
+
+def _verdict(updates: list[UpdateMetrics], config: TrainingConfig) -> tuple[Ended, str, int] | None:
+    """How it ended, why, and after which update it was as it should be kept; `None` while it goes on."""
+    if not updates:
+        return None
+    last, best = updates[-1], metrics.best(updates)
+    which = f"the adapter is the one after update {best.step}" if best else ""
+    if config.guards and (stopped := metrics.verdict(updates, config)):
+        return Ended.GUARDED, stopped.reason, best.step if best else stopped.good_until
+    if (
+        best
+        and config.patience
+        and (looks := sum(each.validation is not None for each in updates if each.step > best.step)) >= config.patience
+    ):
+        return Ended.EARLY, f"{looks} looks without a better validation reward than {best.validation:.3f}; {which}", best.step
+    if last.step >= last.of:
+        return (
+            Ended.FINISHED,
+            f"all {last.of} updates were made" + (f"; {which}" if best else ""),
+            best.step if best else last.step,
+        )
+    return None
+
+
+def _named(logs: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
+    tokens = numbers.pop("num_tokens", None)
+    named = {field: numbers.pop(name) for name, field in _COLUMNS.items() if name in numbers}
+    return {**named, "tokens": None if tokens is None else int(tokens), "more": numbers}
+
+
+def _set_arguments(trainer: Any, folder: str) -> None:
+    args = trainer.args
+    args.output_dir = folder
+    args.logging_strategy, args.logging_steps, args.logging_first_step = "steps", 1, False
+    # Otherwise a loss that is no number is replaced by the mean of those before it.
+    args.logging_nan_inf_filter = False
+    args.save_strategy, args.save_total_limit, args.eval_strategy = "no", None, "no"
+    args.save_only_model = False
+
+
+def _updates_a_generation(args: Any) -> int:
+    """GRPO: how many updates are made on completions that were written together."""
+    passes = int(getattr(args, "steps_per_generation", None) or 0)
+    return max(1, passes * int(getattr(args, "num_iterations", 1)) // int(args.gradient_accumulation_steps))
+
+
+def _advance_sampler(loader: Any, epochs: int) -> None:
+    """Bring TRL's sampler to where it was: it shuffles anew in each epoch, with a generator that is not kept."""
+    batches = getattr(loader.batch_sampler, "batch_sampler", loader.batch_sampler)
+    if isinstance(sampler := batches.sampler, RepeatSampler) and sampler.shuffle:
+        for _ in range(epochs):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+
+def _cpu_seconds() -> float:
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in usages)
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,1 +1,0 @@
-"""How a router is trained, proven and kept. At work it is `journeyman.route`."""

@@ -1,0 +1,409 @@
+"""What the suite sets up on the host for one attack, and takes away again. Every secret is made for the run that seeks it."""
+
+import ctypes
+import os
+import secrets
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from journeyman.sandbox.audit.base import AttackEvidence, Trap, Untried
+
+TIMEOUT = 5.0
+PREFIX = "journeyman-attack-"
+HARMLESS = frozenset({"PATH", "LANG", "LC_ALL", "TERM", "PWD", "SHELL", "SHLVL", "TZ", "_", "PYTHONDONTWRITEBYTECODE"})
+"""Of an environment: these say nothing about who you are."""
+
+Trapping = AbstractContextManager[Trap]
+
+
+def token() -> str:
+    return "jm" + secrets.token_hex(6)
+
+
+def own_word(**bait: Any) -> Callable[[], Trapping]:
+    """What only the code itself can see: it says what it gained."""
+
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        yield Trap(bait, _through)
+
+    return trap
+
+
+def existing(*paths: str) -> Callable[[], Trapping]:
+    """Paths of this machine that are to be opened, as far as there are any."""
+
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        found = [str(path) for pattern in paths for path in sorted(Path("/").glob(pattern.lstrip("/")))[:4]]
+        if not found:
+            raise Untried(f"there is no {' or '.join(paths)} here")
+        yield Trap({"paths": found, "path": found[0]}, _through)
+
+    return trap
+
+
+def _through(seen: AttackEvidence) -> str | None:
+    return next(iter(seen.said("through")), None)
+
+
+def secret_file(folder: Callable[[], Path], **bait: Any) -> Callable[[], Trapping]:
+    """A file that everybody may read, in a folder of the host."""
+
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        with _folder(folder()) as place:
+            secret = token()
+            path = place / "secret.out"
+            path.write_text(secret)
+            yield Trap(bait | {"paths": [str(path)], "path": str(path)}, shows(secret))
+
+    return trap
+
+
+def shows(secret: str) -> Callable[[AttackEvidence], str | None]:
+    def sprung(seen: AttackEvidence) -> str | None:
+        if secret in "".join(str(value) for value in seen.said("read")):
+            return "read what was hidden"
+        if any(secret.encode() in content for content in seen.outcome.files.values()):
+            return "what was hidden came back as a file of its own"
+        return None
+
+    return sprung
+
+
+@contextmanager
+def _folder(parent: Path) -> Iterator[Path]:
+    try:
+        place = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    except OSError as error:
+        raise Untried(f"nothing can be written to {parent}: {error.strerror}") from error
+    place.chmod(0o755)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def temporary() -> Path:
+    return Path(tempfile.gettempdir())
+
+
+@contextmanager
+def foreign_file() -> Iterator[Trap]:
+    """Somebody else's: another user's where we may give it away."""
+    with secret_file(lambda: Path("/var/tmp"))() as trap:  # noqa: S108 - where other users' files lie
+        with suppress(OSError):
+            os.chown(trap.bait["path"], 12345, 12345)
+        yield trap
+
+
+@contextmanager
+def writable_file() -> Iterator[Trap]:
+    """A file of the host that everybody may write to."""
+    with _folder(temporary()) as place:
+        path = place / "diary"
+        path.write_text("dear diary")
+        path.chmod(0o666)
+        yield Trap({"path": str(path)}, lambda _: "changed a file of the host" if path.read_text() != "dear diary" else None)
+
+
+def new_files(*folders: Callable[[], Path]) -> Callable[[], Trapping]:
+    """Folders of the host, in which no file may appear."""
+
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        name = token()
+        places = [folder() for folder in folders]
+
+        def sprung(_: AttackEvidence) -> str | None:
+            made = [str(place) for place in places if (place / name).exists()]
+            return f"wrote into {', '.join(made)}" if made else None
+
+        try:
+            yield Trap({"folders": [str(place) for place in places], "name": name}, sprung)
+        finally:
+            for place in places:
+                (place / name).unlink(missing_ok=True)
+
+    return trap
+
+
+@contextmanager
+def listener(kind: int = socket.SOCK_STREAM, family: int = socket.AF_INET, *, abstract: bool = False) -> Iterator[Trap]:
+    """A server of the host, which must hear nothing."""
+    said = token()
+    with _folder(temporary()) as place, socket.socket(family, kind) as server:
+        path = said if abstract else str(place / "socket")
+        server.bind((path if not abstract else "\0" + path) if family == socket.AF_UNIX else ("127.0.0.1", 0))
+        bait: dict[str, Any] = {"token": said, "path": path, "addresses": ["127.0.0.1", "localhost"]}
+        if family == socket.AF_UNIX:
+            if not abstract:
+                Path(path).chmod(0o777)
+        else:
+            bait["port"] = server.getsockname()[1]
+        if kind == socket.SOCK_STREAM:
+            server.listen()
+        yield Trap(bait, lambda _: _heard(server, kind))
+
+
+def _heard(server: socket.socket, kind: int) -> str | None:
+    """Anything at all, also an empty connection."""
+    if not select.select([server], [], [], 0.05)[0]:
+        return None
+    if kind == socket.SOCK_STREAM:
+        server.accept()[0].close()
+    return "the host's listener heard it"
+
+
+@contextmanager
+def fifo_file() -> Iterator[Trap]:
+    def sprung(seen: AttackEvidence) -> str | None:
+        return "whoever fetches the files waits for ever" if seen.outcome.limit == "wall" else None
+
+    yield Trap({}, sprung)
+
+
+@contextmanager
+def terminal() -> Iterator[Trap]:
+    """A terminal that everybody may write to."""
+    said = token()
+    try:
+        ours, theirs = os.openpty()
+    except OSError as error:
+        raise Untried(f"no terminal can be made here: {error.strerror}") from error
+    try:
+        path = os.ttyname(theirs)
+        with suppress(OSError):
+            Path(path).chmod(0o666)
+
+        def sprung(_: AttackEvidence) -> str | None:
+            return "wrote on the user's terminal" if select.select([ours], [], [], 0.05)[0] else None
+
+        yield Trap({"path": path, "token": said}, sprung)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@contextmanager
+def left_open() -> Iterator[Trap]:
+    """A file that this process holds open, and passes on to programs that it starts carelessly."""
+    secret = token()
+    with tempfile.TemporaryFile() as file:
+        file.write(secret.encode())
+        file.flush()
+        os.set_inheritable(file.fileno(), True)
+        yield Trap({}, shows(secret))
+
+
+@contextmanager
+def whole_disk() -> Iterator[Trap]:
+    """The device of the first disk that the kernel knows."""
+    table = Path("/proc/partitions")
+    rows = [line.split() for line in table.read_text().splitlines()[2:]] if table.exists() else []
+    if not rows:
+        raise Untried("this machine shows no disk")
+    yield Trap({"device": [int(rows[0][0]), int(rows[0][1])]}, _through)
+
+
+@contextmanager
+def vsock() -> Iterator[Trap]:
+    """Needs no listener: what listens there is the hypervisor."""
+    try:
+        socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
+    except OSError as error:
+        raise Untried(f"this kernel has no vsock: {error.strerror}") from error
+    yield Trap({}, _through)
+
+
+# Traps that need a process: one to be attacked, one that must not be there any more, or how far one came.
+
+
+def further_than(most: float, unit: str, **bait: Any) -> Callable[[], Trapping]:
+    """A limit: how far the code came, with some room for what a watcher sees late."""
+
+    def sprung(seen: AttackEvidence) -> str | None:
+        return f"came to {seen.reached:g} {unit}, and {most:g} is the most that may be" if seen.reached > most else None
+
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        yield Trap(bait, sprung)
+
+    return trap
+
+
+@contextmanager
+def endless_output() -> Iterator[Trap]:
+    most = 2 * 16 * 1024
+
+    def sprung(seen: AttackEvidence) -> str | None:
+        kept = len(seen.outcome.stdout)
+        return f"{kept} bytes of output were kept" if kept > most else None
+
+    yield Trap({"goal": 1024 * 1024}, sprung)
+
+
+@contextmanager
+def shared_memory_folder() -> Iterator[Trap]:
+    """The folder in which a file is memory that is on nobody's account."""
+    shared, name = Path("/dev/shm"), token()  # noqa: S108 - the very folder that is guarded
+    most = 2 * 8 * 1024 * 1024
+
+    def sprung(seen: AttackEvidence) -> str | None:
+        on_host = any(shared.glob(f"{name}*"))
+        if seen.reached > most or on_host:
+            return f"wrote {seen.reached:g} bytes to /dev/shm{', of the host' if on_host else ''}"
+        return None
+
+    if not shared.is_dir():
+        raise Untried("there is no /dev/shm here")
+    try:
+        yield Trap({"goal": 3 * 8 * 1024 * 1024, "name": name}, sprung)
+    finally:
+        for left in shared.glob(f"{name}*"):
+            left.unlink(missing_ok=True)
+
+
+_VICTIM = """
+import ctypes, os, sys, time
+secret = ctypes.create_string_buffer(sys.stdin.readline().strip().encode(), 32)
+ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0)
+print(ctypes.addressof(secret), flush=True)
+time.sleep(20)
+"""
+"""Lets every process trace it (where Yama asks for that): it is the walls that are to forbid it."""
+
+
+@contextmanager
+def victim() -> Iterator[Trap]:
+    """A process of the host, with a secret in its environment and another in its memory."""
+    secret, adjust = token(), "321"
+    environment = {"PATH": os.defpath, "JOURNEYMAN_SECRET": secret}
+    command = [sys.executable, "-I", "-S", "-c", _VICTIM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{secret}\n")
+        process.stdin.flush()
+        bait = {"pid": process.pid, "address": int(process.stdout.readline()), "size": 32, "value": adjust}
+
+        def sprung(seen: AttackEvidence) -> str | None:
+            if process.poll() is not None:
+                return "a process of the host was ended"
+            if Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == adjust:
+                return "a setting of a process of the host was changed"
+            digest = sha256(f"JOURNEYMAN_SECRET={secret}".encode()).hexdigest()
+            return "read its environment" if digest in seen.said("digest") else shows(secret)(seen)
+
+        try:
+            yield Trap(bait, sprung)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def host_environment() -> Iterator[Trap]:
+    """The variables of this very process: none that says anything may be seen."""
+
+    def sprung(seen: AttackEvidence) -> str | None:
+        digests = set(seen.said("digest"))
+        telling = {name: f"{name}={value}" for name, value in os.environ.items() if name not in HARMLESS and value}
+        found = [name for name, entry in telling.items() if sha256(entry.encode()).hexdigest() in digests]
+        return f"read {', '.join(sorted(found)[:5])} of the host's environment" if found else None
+
+    yield Trap({}, sprung)
+
+
+@contextmanager
+def survivors(**bait: Any) -> Iterator[Trap]:
+    """Processes that still run on the host when the run is over."""
+    name = token()
+
+    def sprung(_: AttackEvidence) -> str | None:
+        left = named(name)
+        return f"{len(left)} of its processes run on" if left else None
+
+    try:
+        yield Trap(bait | {"name": name}, sprung)
+    finally:
+        for pid in named(name):
+            with suppress(OSError):
+                os.kill(pid, 9)
+
+
+def named(name: str) -> list[int]:
+    """Every process of that name that still runs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            head, _, rest = path.read_text().rpartition(")")
+            if head.partition("(")[2] == name and rest.split()[0] not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def fork_bomb(most: int, goal: int) -> Callable[[], Trapping]:
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        with survivors(goal=goal) as left, further_than(most, "processes")() as bound:
+            yield Trap(left.bait, lambda seen: bound.sprung(seen) or left.sprung(seen))
+
+    return trap
+
+
+@contextmanager
+def neighbour() -> Iterator[Trap]:
+    """Another run, with a secret in its folders."""
+    secret, name = token(), token()
+
+    def sprung(seen: AttackEvidence) -> str | None:
+        beside = AttackEvidence(outcome=seen.beside) if seen.beside else None
+        if beside and not beside.said("unharmed"):
+            return "the run beside it was ended"
+        return shows(secret)(seen)
+
+    yield Trap({"name": name, "token": secret, "seconds": 1.5}, sprung)
+
+
+@contextmanager
+def segment() -> Iterator[Trap]:
+    """Shared memory of the kind that stays when its maker is gone."""
+    key = secrets.randbelow(2**30) + 1
+    table = Path("/proc/sysvipc/shm")
+    if not table.exists():
+        raise Untried("this kernel has no System V shared memory")
+
+    def found() -> list[int]:
+        return [int(row.split()[1]) for row in table.read_text().splitlines()[1:] if int(row.split()[0]) == key]
+
+    try:
+        yield Trap({"key": key}, lambda _: "memory of its stayed when it was gone" if found() else None)
+    finally:
+        for left in found():
+            ctypes.CDLL(None).shmctl(left, 0, None)
+
+
+@contextmanager
+def kernel_key() -> Iterator[Trap]:
+    """A key in the kernel's keyring, which everybody may read who knows its number."""
+    secret = token()
+    libc = ctypes.CDLL(None, use_errno=True)
+    add, control = (248, 250) if os.uname().machine == "x86_64" else (217, 219)
+    key = libc.syscall(add, b"user", secret.encode(), secret.encode(), ctypes.c_ulong(len(secret)), ctypes.c_int(-2))
+    if key < 0:
+        raise Untried(f"no key can be added here: {os.strerror(ctypes.get_errno())}")
+    libc.syscall(control, ctypes.c_int(5), ctypes.c_int(key), ctypes.c_uint(0x3F3F3F3F))
+    try:
+        yield Trap({"key": key}, shows(secret))
+    finally:
+        libc.syscall(control, ctypes.c_int(3), ctypes.c_int(key))

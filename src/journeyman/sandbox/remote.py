@@ -1,0 +1,233 @@
+"""A sandbox elsewhere: the client of the code service."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from journeyman.core.errors import InputError, JourneymanError, SandboxError
+from journeyman.io.http_client import Answer, Broken, Connections, Unreachable
+from journeyman.io.retry import retry_after
+from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool
+from journeyman.sandbox.service.schema import level_of, limits_json, outcome_of, packed, program_json
+
+
+class HttpSandbox:
+    """Runs code in a service that `journeyman sandbox serve` started. Many runs may be under way at once.
+
+    What is refused because the service is busy is asked again, as the service asks for; everything has an end.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, patience_seconds: float = 60.0, slack_seconds: float = 90.0
+    ) -> None:
+        """
+        Args:
+            url: Such as http://127.0.0.1:8002.
+            token: The service's bearer token, where it needs one.
+            patience_seconds: How long a busy service (503, 429) is asked again.
+            slack_seconds: What an answer may take beyond the wall limit of the code: its wait for a turn, and the way.
+
+        Raises:
+            InputError: The URL is none.
+        """
+        self._url = _checked(url)
+        self._connections = Connections(self._url, {"authorization": f"Bearer {token}"} if token else {})
+        self._patience = patience_seconds
+        self._slack = slack_seconds
+        self._level: Level | None = None
+
+    @property
+    def level(self) -> Level:
+        """What the service said of its walls.
+
+        Raises:
+            SandboxError: It was not asked yet.
+        """
+        if self._level is None:
+            raise SandboxError(f"the level of {self._url} is known once something was run")
+        return self._level
+
+    async def start(self) -> None:
+        """Ask the service for its level."""
+        answer = await self._ask("GET", "/health")
+        with self._understood():
+            self._level = level_of(answer["level"])
+
+    async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
+        return await self._execute("/execute", program_json(program), tools, program.limits.wall_seconds)
+
+    async def session(
+        self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
+    ) -> "HttpSession":
+        asked = {
+            "limits": limits_json(limits or Limits()),
+            "files": {path: packed(content) for path, content in (files or {}).items()},
+            "idle_seconds": idle_seconds,
+        }
+        answer = await self._ask("POST", "/sessions", asked)
+        with self._understood():
+            self._level = level_of(answer["level"])
+            return HttpSession(self, str(answer["id"]), (limits or Limits()).wall_seconds)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def _execute(
+        self, path: str, body: dict[str, Any], tools: Mapping[str, Tool] | None, wall_seconds: float
+    ) -> RunOutcome:
+        seconds = wall_seconds + self._slack
+        if tools:
+            outcome = await self._exchange(path, {**body, "tools": [{"name": name} for name in tools]}, tools, seconds)
+        else:
+            answer = await self._ask("POST", path, body, seconds)
+            with self._understood():
+                outcome = outcome_of(answer)
+        self._level = outcome.level
+        return outcome
+
+    async def _exchange(self, path: str, body: dict[str, Any], tools: Mapping[str, Tool], seconds: float) -> RunOutcome:
+        """Tool calls come on the lines of the answer, and each value goes back in a request of its own."""
+        settling: set[asyncio.Task[None]] = set()
+        answers = outcome = None
+        try:
+            async with self._answered("POST", path, body, seconds) as answer:
+                with self._understood():
+                    async for event in _events(answer):
+                        match event:
+                            case {"execution": {"id": str(id)}}:
+                                answers = f"/executions/{id}/tools"
+                            case {"tool_call": call} if answers:
+                                settling.add(asyncio.create_task(self._settle(f"{answers}/{call['id']}", call, tools)))
+                            case {"outcome": ended}:
+                                outcome = outcome_of(ended)
+                            case {"error": sentence}:
+                                raise SandboxError(sentence)
+            if outcome is None:
+                raise SandboxError(f"{self._url} hung up before the code had ended")
+            return outcome
+        finally:
+            for task in settling:
+                task.cancel()
+            await asyncio.gather(*settling, return_exceptions=True)
+
+    async def _settle(self, path: str, call: dict[str, Any], tools: Mapping[str, Tool]) -> None:
+        try:
+            answer = {"value": await tools[call["name"]](call["arguments"])}
+            json.dumps(answer, allow_nan=False)
+        except Exception as error:  # noqa: BLE001 - a tool is a plug-in, and its failure is the code's to handle
+            answer = {"error": str(error) or type(error).__name__}
+        try:
+            await self._ask("POST", path, answer)
+        except JourneymanError as error:
+            # Where nobody waits any more (404) this changes nothing; a value that is too large is told the code.
+            with suppress(JourneymanError):
+                await self._ask("POST", path, {"error": str(error)})
+
+    async def _ask(self, method: str, path: str, body: Any = None, seconds: float | None = None) -> Any:
+        """The JSON of a good answer, and `None` of an empty one."""
+        async with self._answered(method, path, body, seconds or self._slack) as answer:
+            with self._understood():
+                content = await answer.read()
+                return json.loads(content) if content else None
+
+    @asynccontextmanager
+    async def _answered(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[Answer]:
+        """A good answer, still to be read.
+
+        Raises:
+            InputError: The service cannot use the request (422, 413).
+            SandboxError: Everything else that keeps the answer away, also while it is read in the block.
+        """
+        content = None if body is None else json.dumps(body).encode()
+        until = time.monotonic() + self._patience
+        try:
+            async with asyncio.timeout(self._patience + seconds):
+                while True:
+                    async with self._connections.asked(method, path, content) as answer:
+                        if 200 <= answer.status < 300:
+                            yield answer
+                            return
+                        refusal = self._refusal(answer.status, await answer.read())
+                    wait = _wait(answer)
+                    if wait is None or time.monotonic() + wait > until:
+                        raise refusal
+                    await asyncio.sleep(wait)
+        except Unreachable as error:
+            raise SandboxError(self._down()) from error
+        except TimeoutError as error:
+            raise SandboxError(f"{self._url} did not answer in time ({seconds:g} s)") from error
+        except Broken as error:
+            raise SandboxError(f"the connection to {self._url} broke ({error}): is the service still there?") from error
+
+    def _refusal(self, status: int, body: bytes) -> JourneymanError:
+        try:
+            sentence = str(json.loads(body)["error"])
+        except (ValueError, KeyError, TypeError):
+            return SandboxError(f"{self._url} answered {status}: is it a code service?")
+        kind = InputError if status in (413, 422) else SandboxError
+        return kind(f"{self._url}: {sentence}")
+
+    def _down(self) -> str:
+        port = urlsplit(self._url).port
+        return f"no code service answers at {self._url}: start one with journeyman sandbox serve --port {port or 8002}"
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, KeyError, TypeError) as error:
+            raise SandboxError(f"{self._url} answered what no code service says: is it one?") from error
+
+
+class HttpSession:
+    """A session in the service. Calls of one session take turns."""
+
+    def __init__(self, sandbox: HttpSandbox, id: str, wall_seconds: float) -> None:
+        self._sandbox = sandbox
+        self._path = f"/sessions/{id}"
+        self._wall_seconds = wall_seconds
+        self._turn = asyncio.Lock()
+        self._over = False
+
+    async def run(self, code: str, *, tools: Mapping[str, Tool] | None = None, wall_seconds: float | None = None) -> RunOutcome:
+        async with self._turn:
+            if self._over:
+                raise SandboxError("the session is over: it was closed; open a new one")
+            body = {"code": code} if wall_seconds is None else {"code": code, "wall_seconds": wall_seconds}
+            return await self._sandbox._execute(f"{self._path}/execute", body, tools, wall_seconds or self._wall_seconds)
+
+    async def close(self) -> None:
+        if not self._over:
+            self._over = True
+            # A session that is over already is as it should be; one that cannot be reached ends by itself when it idles.
+            with suppress(SandboxError):
+                await self._sandbox._ask("DELETE", self._path)
+
+
+async def _events(answer: Answer) -> AsyncIterator[Any]:
+    async for line in answer.lines():
+        yield json.loads(line)
+
+
+def _wait(answer: Answer) -> float | None:
+    """Seconds after which to ask again; `None` when that would not help. Varied, so that not all come at once."""
+    if answer.status not in (429, 503):
+        return None
+    asked = retry_after(answer.headers)
+    return (1.0 if asked is None else asked) * random.uniform(0.75, 1.25)
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.username is not None or parts.query or parts.fragment:
+        raise InputError("the URL of a code service should be like http://127.0.0.1:8002, without a user name or a query")
+    return url.rstrip("/")

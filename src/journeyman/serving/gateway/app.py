@@ -1,0 +1,253 @@
+"""What each address of the gateway does."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+
+from journeyman.core.errors import InputError, StoreError
+from journeyman.io.metrics import CONTENT_TYPE
+from journeyman.serving.gateway.asgi import (
+    ClientDisconnected,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    answer_json,
+    answer_refusal,
+    body_of,
+)
+from journeyman.serving.gateway.auth import Door
+from journeyman.serving.gateway.circuit_breaker import BreakerState
+from journeyman.serving.gateway.metrics import GatewayMetrics
+from journeyman.serving.gateway.request import Header, HTTPRejection, ProxyRequest, api_of, taken_apart
+from journeyman.serving.gateway.upstream_client import Asking, Forwarder
+from journeyman.serving.gateway.upstreams import Routes, Upstream
+from journeyman.serving.ingest.base import Intake
+from journeyman.stores.traces.base import SpanRow
+from journeyman.tracing.otel import wire
+
+# `GET /v1/models`, where several upstreams have models.
+
+_LARGEST = 16 << 20
+
+
+async def models(asking: Asking, call: ProxyRequest, upstreams: Sequence[Upstream]) -> dict[str, Any]:
+    """The models of all upstreams in one list. Those of the first have their own names, and others begin with `NAME/`, which is
+    how they are asked for. An upstream that does not answer has none.
+
+    Raises:
+        Refused: (502) None of them answers.
+    """
+    lists = await asyncio.gather(*(_listed(asking, call, upstreams, each) for each in upstreams))
+    if all(each is None for each in lists):
+        names = ", ".join(each.name for each in upstreams)
+        raise HTTPRejection(502, f"no upstream lists its models: {names} were asked", "upstream_unreachable", api=call.api)
+    data = [
+        {**model, "id": model["id"] if number == 0 else f"{upstream.name}/{model['id']}", "upstream": upstream.name}
+        for number, (upstream, found) in enumerate(zip(upstreams, lists, strict=True))
+        for model in found or ()
+    ]
+    if call.api == "openai":
+        return {"object": "list", "data": data}
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return {"data": data, "has_more": False, **ends}
+
+
+async def _listed(
+    asking: Asking, call: ProxyRequest, all: Sequence[Upstream], upstream: Upstream
+) -> list[dict[str, Any]] | None:
+    try:
+        response = await asking.ask_one(call, upstream, all[0])
+        try:
+            found = json.loads(await response.content.read(_LARGEST) if response.status == 200 else b"")
+        finally:
+            response.close()
+    except (HTTPRejection, aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError):
+        return None
+    rows = found.get("data") if isinstance(found, dict) else None
+    return [row for row in rows or () if isinstance(row, dict) and isinstance(row.get("id"), str)]
+
+
+# `POST /v1/traces` and `/v1/logs`: OpenTelemetry over HTTP, acknowledged when it is on disk.
+
+SIGNALS: dict[str, wire.Signal] = {"/v1/traces": "traces", "/v1/logs": "logs"}
+AT_ONCE = 64
+"""Requests under way; one more is told to come back (429)."""
+LARGEST = 16 << 20
+"""Bytes of a request, decompressed. Exporters send a tenth of it; a bomb of this size costs memory that a server has."""
+_READ_AT_ONCE = 2
+"""Requests that are taken apart at once, for the same reason."""
+_CANNOT, _NOT_NOW = 3, 14
+"""gRPC's INVALID_ARGUMENT and UNAVAILABLE."""
+
+
+class Telemetry:
+    """Keeps what exporters send."""
+
+    def __init__(self, intake: Intake, limit: int, metrics: GatewayMetrics) -> None:
+        self._intake = intake
+        self._limit = min(limit, LARGEST)
+        self._metrics = metrics
+        self._under_way = 0
+        self._reading = asyncio.Semaphore(_READ_AT_ONCE)
+
+    async def keep(self, signal: wire.Signal, headers: Sequence[Header], body: bytes, send: Send) -> None:
+        """Answer 200 only when all of it is on disk; partly accepted where some of it can never be."""
+        said = {name: value.decode("latin-1") for name, value in headers if name in (b"content-type", b"content-encoding")}
+        kind = said.get(b"content-type", "")
+        if self._under_way >= AT_ONCE:
+            await self._refuse(send, 429, "too much at once: come back in a second", kind, _NOT_NOW)
+            return
+        self._under_way += 1
+        try:
+            text = await self._kept(signal, body, kind, said.get(b"content-encoding", ""))
+        except InputError as error:
+            statuses = {wire.Unsupported: 415, wire.TooLarge: 413}
+            await self._refuse(send, statuses.get(type(error), 400), str(error), kind, _CANNOT)
+        except StoreError as error:
+            await self._refuse(send, 503, str(error), kind, _NOT_NOW)
+        else:
+            await answer(send, 200, text[0], [(b"content-type", text[1].encode())])
+        finally:
+            self._under_way -= 1
+
+    async def _kept(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
+        read = wire.spans if signal == "traces" else wire.logs
+        # Not on the event loop: a large batch takes long to read, and answers of models flow meanwhile.
+        async with self._reading:
+            batch = await asyncio.to_thread(read, body, kind, encoding=encoding, limit=self._limit)
+        rows = [
+            SpanRow(trace_id=each.trace_id, span_id=each.span_id, at=each.at, body=each.body, scope=each.scope)
+            for each in batch.spans
+        ]
+        if rows:
+            await asyncio.wrap_future(self._intake.spans(rows))
+        self._metrics.stored().inc(len(rows))
+        return wire.answer(batch, signal, kind)
+
+    async def _refuse(self, send: Send, status: int, said: str, kind: str, code: int) -> None:
+        self._metrics.refused(f"otlp_{status}").inc()
+        body, content_type = wire.refusal(said, kind, code=code)
+        retry = [(b"retry-after", b"1")] if code == _NOT_NOW else []
+        await answer(send, status, body, [(b"content-type", content_type.encode()), *retry])
+
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_CLIMBING = re.compile(rb"(?:/|%2f|\\|%5c)(?:\.|%2e){1,2}(?:/|%2f|\\|%5c|;|%3b|$)", re.IGNORECASE)
+"""A path that a server may read as another one, outside of what the upstream's address allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """What an operator decides. Sizes in bytes."""
+
+    upstreams: tuple[Upstream, ...]
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    """Of those who may come. None: whoever can connect may."""
+    request_limit: int = 64 << 20
+    """The largest body that is taken."""
+    record_limit: int = 32 << 20
+    """How much of one answer is kept."""
+
+
+class Gateway:
+    """The ASGI application. One for each event loop; made inside it."""
+
+    def __init__(self, config: GatewayConfig, intake: Intake | None = None, pages: App | None = None) -> None:
+        """Without an intake nothing is recorded, and no telemetry taken. `pages` answers every address that is none of ours."""
+        self._config = config
+        self._intake = intake
+        self._pages = pages
+        self._routes = Routes(config.upstreams)
+        self.metrics = GatewayMetrics(self._routes, intake.health if intake is not None else None)
+        self._door = Door(config.tokens)
+        self._asking = Asking(self.metrics)
+        self._forwarder = Forwarder(self._routes, self._asking, intake, self.metrics, record_limit=config.record_limit)
+        self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
+        self.draining = False
+        """Said by `/health` while the server stops."""
+
+    async def close(self) -> None:
+        await self._asking.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if path.startswith("/v1/"):
+            await self._api(scope, receive, send)
+        elif path == "/health":
+            await self._health(scope["headers"], send)
+        elif path == "/metrics":
+            await self._metrics(scope["headers"], send)
+        elif self._pages is not None:
+            await self._pages(scope, receive, send)
+        else:
+            said = f"there is no {path} here; models are asked below /v1 (a base URL for OpenAI's SDK ends in /v1)"
+            await answer_refusal(send, HTTPRejection(404, said, "not_found"))
+
+    async def _api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: ProxyRequest | None = None
+        path: str = scope["path"]
+        try:
+            headers = self._door.enter(scope["headers"])
+            call = self._call(scope, headers)
+            call.body = await body_of(receive, self._config.request_limit)
+            if call.path in SIGNALS or call.path == "/v1/metrics":
+                await self._telemetry_of(call, headers, send)
+            elif call.path == "/v1/models" and call.method == "GET" and len(self._routes.speaking(call.api)) > 1:
+                await answer_json(send, await models(self._asking, call, self._routes.speaking(call.api)))
+            else:
+                await self._forwarder.forward(call, receive, send)
+        except HTTPRejection as refused:
+            refused.api = call.api if call is not None else api_of(path, scope["headers"])
+            self.metrics.refused(refused.code).inc()
+            await answer_refusal(send, refused)
+        except ClientDisconnected:
+            self.metrics.refused("gone").inc()
+
+    def _call(self, scope: Scope, headers: Sequence[Header]) -> ProxyRequest:
+        raw: bytes = scope["raw_path"]
+        if _CLIMBING.search(raw):
+            raise HTTPRejection(400, "a path must not have . and .. in it", "invalid")
+        return taken_apart(
+            uuid4().hex, scope["method"], raw.decode("latin-1"), scope["query_string"].decode("latin-1"), headers
+        )
+
+    async def _telemetry_of(self, call: ProxyRequest, headers: Sequence[Header], send: Send) -> None:
+        signal = SIGNALS.get(call.path)
+        # No telemetry of ours is a model server's business, also what cannot be kept.
+        if signal is None or call.method != "POST":
+            raise HTTPRejection(404, "of telemetry, POST /v1/traces and /v1/logs are taken", "not_found")
+        if self._telemetry is None:
+            raise HTTPRejection(404, "nothing is recorded here (--no-record), so no telemetry is taken", "not_found")
+        await self._telemetry.keep(signal, headers, call.body, send)
+
+    async def _health(self, headers: Sequence[Header], send: Send) -> None:
+        """Ready while answers flow, also when the store is ill: then the rest says so."""
+        said: dict[str, Any] = {"ready": not self.draining}
+        if self._door.admits(headers):
+            said |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
+        await answer_json(send, said, 503 if self.draining else 200)
+
+    def _state(self) -> dict[str, Any]:
+        resting = {each.name: each.breaker.state for each in self._routes.all}
+        state: dict[str, Any] = {
+            "upstreams": {name: {"breaker": state, "ok": state is not BreakerState.OPEN} for name, state in resting.items()}
+        }
+        if self._intake is not None:
+            state["intake"] = asdict(self._intake.health())
+        return state
+
+    async def _metrics(self, headers: Sequence[Header], send: Send) -> None:
+        try:
+            self._door.enter(headers)
+        except HTTPRejection as refused:
+            await answer_refusal(send, refused)
+            return
+        await answer(send, 200, self.metrics.text().encode(), [(b"content-type", CONTENT_TYPE.encode())])

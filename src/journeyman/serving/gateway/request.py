@@ -1,0 +1,174 @@
+"""A request as it came in, taken apart: what is passed on, what is ours, and what is secret."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from journeyman.experiments.settings import Api
+from journeyman.tracing.wire.base import Dialect
+
+Header = tuple[bytes, bytes]
+
+DIALECTS: dict[str, tuple[Api, Dialect]] = {
+    "/v1/chat/completions": ("openai", Dialect.CHAT),
+    "/v1/responses": ("openai", Dialect.RESPONSES),
+    "/v1/embeddings": ("openai", Dialect.EMBEDDINGS),
+    "/v1/messages": ("anthropic", Dialect.MESSAGES),
+}
+"""What is recorded. Everything else below /v1 is passed on only."""
+
+_PREFIX = b"x-journeyman-"
+LABELS = frozenset({"task", "session", "agent", "domain", "parent", "candidate", "trace"})
+_LONGEST_LABEL = 512
+KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+KEY_PARAMETERS = re.compile(
+    r"(?:^|&)(?:(?:(?:x[-_])?(?:api|access|auth|subscription)[-_]?)?key|(?:(?:api|access|auth)[-_]?)?token)=[^&]*",
+    re.IGNORECASE,
+)
+_SECRET_HEADER = re.compile(
+    r"(?:^|[-_])(?:auth|authorization|\w*token|\w*key|\w*secret|password|credentials?|jwt|signature)$", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"(?:bearer|basic|digest|token) ", re.IGNORECASE)
+_NO_SECRETS = frozenset({"idempotency-key"})
+HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+_OURS = HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect", b"cookie"}
+"""Said anew for each connection; and cookies, which belong to our pages."""
+
+
+_PLACES = 8
+"""Where the model's own name is looked for; past them a body is written anew, for each look reads all of it."""
+
+
+class HTTPRejection(Exception):
+    """A request that goes no further."""
+
+    def __init__(self, status: int, said: str, code: str, *, api: Api = "openai", retry_after: float | None = None) -> None:
+        super().__init__(said)
+        self.status = status
+        self.code = code
+        self.api = api
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True, kw_only=True)
+class ProxyRequest:
+    """What a client asks."""
+
+    id: str
+    method: str
+    path: str
+    """As it stood on the wire."""
+    query: str
+    api: Api
+    dialect: Dialect | None
+    """`None` for what is passed on unrecorded."""
+    headers: list[tuple[str, str]]
+    """Those that are passed on as they are."""
+    keys: list[tuple[str, str]]
+    """Headers that hold the client's key."""
+    labels: dict[str, str]
+    body: bytes = b""
+    encoding: str = ""
+    """Of the body."""
+
+    def asking(self, body: bytes) -> "ProxyRequest":
+        """The same call with another body."""
+        return replace(self, body=body)
+
+
+def taken_apart(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> ProxyRequest:
+    """The request without its body."""
+    passed: list[tuple[str, str]] = []
+    keys: list[tuple[str, str]] = []
+    labels: dict[str, str] = {}
+    encoding, named = "", b""
+    for name, value in headers:
+        if name in _OURS:
+            named = value if name == b"connection" else named
+        elif name in KEYS:
+            keys.append((name.decode(), text(value)))
+        elif name.startswith(_PREFIX):
+            _label(labels, name, value)
+        else:
+            passed.append((name.decode("latin-1"), text(value)))
+            if name == b"content-encoding":
+                encoding = text(value).lower()
+    if named and named.lower() not in (b"keep-alive", b"close"):
+        hop = {each.strip().lower() for each in text(named).split(",")}
+        passed = [pair for pair in passed if pair[0] not in hop]
+    api, dialect = DIALECTS.get(path, (None, None)) if method == "POST" else (None, None)
+    if api is None:
+        api = api_of(path, headers)
+    return ProxyRequest(
+        id=id, method=method, path=path, query=query, api=api, dialect=dialect, headers=passed, keys=keys, labels=labels,
+        encoding=encoding,
+    )  # fmt: skip
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a header that is passed on as it is was meant for nobody but the server that the client had in mind."""
+    return (_names_secret(name) or _SECRET_VALUE.match(value) is not None) and name not in _NO_SECRETS
+
+
+@lru_cache(maxsize=1024)
+def _names_secret(name: str) -> bool:
+    return _SECRET_HEADER.search(name) is not None
+
+
+def api_of(path: str, headers: Sequence[Header]) -> Api:
+    """Whose API is meant."""
+    if path.startswith(("/v1/messages", "/v1/complete")) or any(name == b"anthropic-version" for name, _ in headers):
+        return "anthropic"
+    return "openai"
+
+
+def _label(labels: dict[str, str], name: bytes, value: bytes) -> None:
+    word = name[len(_PREFIX) :].decode("latin-1")
+    if word in LABELS and value:
+        labels[word] = text(value)[:_LONGEST_LABEL]
+
+
+def text(value: bytes) -> str:
+    """A header's value. UTF-8 where it is, so that it goes on as the same bytes."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def model_of(body: bytes) -> str | None:
+    """The model that a body asks for."""
+    found = _object(body)
+    model = found.get("model") if found is not None else None
+    return model if isinstance(model, str) else None
+
+
+def with_model(body: bytes, model: str, short: str) -> bytes:
+    """The body with another model's name, every other byte as it was."""
+    before = _object(body)
+    wanted = {**(before or {}), "model": short}
+    written = "|".join(re.escape(json.dumps(model, ensure_ascii=ascii_only)) for ascii_only in (True, False))
+    pattern = re.compile(rf'("model"\s*:\s*)({written})'.replace("/", r"\\?/").encode())
+    for found in islice(pattern.finditer(body), _PLACES):
+        changed = body[: found.start(2)] + json.dumps(short).encode() + body[found.end(2) :]
+        # The same words may stand deeper inside: in a tool's parameters, or in a metadata object.
+        if _object(changed) == wanted:
+            return changed
+    return json.dumps(wanted, ensure_ascii=False).encode()
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(body, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,162 @@
+"""What was said of traces after they came in, and what of it holds."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import combinations
+from typing import Any
+
+import sqlalchemy as sa
+
+from journeyman.core.errors import StoreError
+from journeyman.core.reward import Reward
+from journeyman.stats import cohens_kappa
+from journeyman.stores.base import utc
+from journeyman.stores.traces import codec
+from journeyman.stores.traces.base import AUTO, RECORDER, Label
+from journeyman.stores.traces.tables import PARTS, TRACE_LABELS, TRACE_REWARDS, TRACES
+
+
+def add_label(connection: sa.Connection, trace_id: str, label: Mapping[str, object]) -> None:
+    """Add a row of a label, unless it is there, and weigh anew.
+
+    Raises:
+        StoreError: There is no such trace.
+    """
+    seq = known(connection, trace_id)
+    if _add(connection, TRACE_LABELS, [{"trace": seq, **label}]):
+        weigh(connection, [seq])
+
+
+def add_rewards(connection: sa.Connection, trace_id: str, rewards: Iterable[Reward], *, by: str, at: datetime) -> None:
+    """Add rows of rewards, those that are not there, and weigh anew.
+
+    Raises:
+        StoreError: There is no such trace.
+    """
+    seq = known(connection, trace_id)
+    told = {"trace": seq, "by": by, "at": utc(at)}
+    rows = [
+        {**told, "name": each.name, "value": each.value, "evidence": each.evidence, "weight": each.weight} for each in rewards
+    ]
+    if _add(connection, TRACE_REWARDS, rows):
+        weigh(connection, [seq])
+
+
+def known(connection: sa.Connection, trace_id: str) -> int:
+    """
+    Raises:
+        StoreError: There is no such trace.
+    """
+    seq: int | None = connection.scalar(sa.select(TRACES.c.seq).where(TRACES.c.id == trace_id))
+    if seq is None:
+        raise StoreError(f"no trace {trace_id!r} is in the store")
+    return seq
+
+
+def _add(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, object]]) -> int:
+    """Add the rows that are not there; how many they were."""
+    new = [row for row in rows if not connection.scalar(sa.select(sa.exists().where(*_equal(table, row))))]
+    if new:
+        connection.execute(sa.insert(table), new)
+    return len(new)
+
+
+def _equal(table: sa.Table, row: Mapping[str, object]) -> list[sa.ColumnElement[bool]]:
+    return [table.c[name].is_not_distinct_from(value) for name, value in row.items()]
+
+
+def weigh(connection: sa.Connection, traces: Collection[int]) -> None:
+    """Write anew which label and reward hold."""
+    if not traces:
+        return
+    labels, rewards = _labels(connection, traces), given(connection, traces)
+    own = sa.select(TRACES.c.seq, TRACES.c.own_label).where(TRACES.c.seq.in_(labels.keys() | rewards.keys()))
+    for seq, label in connection.execute(own).all():
+        holds, who = _in_force(label, labels.get(seq, ()))
+        values: dict[str, object] = {"label": holds, "labelled_by": who}
+        if seq in rewards:
+            values["reward"] = codec.mean(codec.in_force(_own_rewards(connection, seq), rewards[seq]))
+        connection.execute(sa.update(TRACES).where(TRACES.c.seq == seq).values(values))
+
+
+def given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[Reward]]:
+    """The rewards that traces were given here, oldest first; traces without any are not in it."""
+    table, found = TRACE_REWARDS, dict[int, list[Reward]]()
+    rows = connection.execute(sa.select(table).where(table.c.trace.in_(traces)).order_by(table.c.at, table.c.seq))
+    for row in rows:
+        found.setdefault(row.trace, []).append(reward_of(row))
+    return found
+
+
+def reward_of(row: sa.Row[Any]) -> Reward:
+    return Reward(name=row.name, value=row.value, evidence=row.evidence, weight=row.weight)
+
+
+def _labels(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[tuple[str, bool | None]]]:
+    table, found = TRACE_LABELS, dict[int, list[tuple[str, bool | None]]]()
+    rows = sa.select(table.c.trace, table.c.who, table.c.good).where(table.c.trace.in_(traces))
+    for trace, who, good in connection.execute(rows.order_by(table.c.at, table.c.seq)):
+        found.setdefault(trace, []).append((who, good))
+    return found
+
+
+def _in_force(own: bool | None, said: Iterable[tuple[str, bool | None]]) -> tuple[bool | None, str | None]:
+    """The label that holds, and whose it is: of all people the latest word that was not taken back."""
+    latest: dict[str, bool] = {}
+    for who, good in said:
+        latest.pop(who, None)
+        if good is not None:
+            latest[who] = good
+    proposed = latest.pop(AUTO, None)
+    if latest:
+        who, good = list(latest.items())[-1]
+        return good, who
+    if own is not None:
+        return own, RECORDER
+    return (None, None) if proposed is None else (proposed, AUTO)
+
+
+def _own_rewards(connection: sa.Connection, seq: int) -> Sequence[Reward]:
+    header = sa.select(PARTS.c.body).where(PARTS.c.trace == seq, PARTS.c.position == 0)
+    body: bytes = connection.scalars(header).one()
+    return codec.own_rewards(codec.unpack(body))
+
+
+# What each says of which traces, and how far people who labelled the same ones agree.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelAgreement:
+    """Of two people on what both labelled."""
+
+    people: tuple[str, str]
+    traces: int
+    agreed: int
+    kappa: float | None
+    """Cohen's; `None` when both always said the same one thing."""
+
+
+def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
+    """The word of each on each trace, by who and trace: the latest, where it was not taken back. Labels come oldest first."""
+    found: dict[str, dict[str, bool]] = {}
+    for label in labels:
+        if label.good is None:
+            found.get(label.who, {}).pop(label.trace_id, None)
+        else:
+            found.setdefault(label.who, {})[label.trace_id] = label.good
+    return found
+
+
+def agreed(labels: Iterable[Label]) -> Sequence[LabelAgreement]:
+    """Every two people who labelled the same traces, those with the most in common first. Labels come oldest first."""
+    words = said(labels)
+    words.pop(AUTO, None)
+    found = []
+    for one, other in combinations(sorted(words), 2):
+        both = sorted(words[one].keys() & words[other].keys())
+        first, second = [words[one][id] for id in both], [words[other][id] for id in both]
+        if both:
+            same = sum(map(bool.__eq__, first, second))
+            found.append(LabelAgreement(people=(one, other), traces=len(both), agreed=same, kappa=cohens_kappa(first, second)))
+    return sorted(found, key=lambda each: -each.traces)

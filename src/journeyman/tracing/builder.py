@@ -1,0 +1,142 @@
+"""From what was said to the steps of a trace."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from journeyman.core.messages import ToolUse, Turn, Usage
+from journeyman.core.trace import Message, ModelCall, Reasoning, Step, ToolCall, spoken
+
+UNANSWERED = "there is no answer to this call"
+
+
+def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) -> tuple[Step, ...]:
+    """The steps that the messages of a transcript tell of, in order.
+
+    A model call's prompt holds what was new to the model: what was said since its last reply. Its tool calls and what it
+    thought have it for parent. A tool call that was never answered did not go well; an answer that nobody asked
+    for is a tool call too, if it says of which tool.
+
+    Args:
+        model: For messages that do not say which model wrote them.
+        finish: Why the last reply ended.
+    """
+    told = list(turns)
+    answers, used = _answers(told), _Ids()
+    answering = {id(turn) for turn in answers.values()}
+    found: list[Step] = []
+    said: list[Message] = []
+    before: str | None = None
+    last = max((at for at, turn in enumerate(told) if _generated(turn)), default=-1)
+    for at, turn in enumerate(told):
+        parent = None
+        if _generated(turn):
+            call = model_call(
+                turn._replace(
+                    model=turn.model or model,
+                    finish=turn.finish or (finish if at == last else None),
+                    usage=_plausible(turn.usage),
+                ),
+                said,
+                id=used.of(turn.id or f"m{at + 1}"),
+                continues=before,
+            )
+            found.append(call)
+            said, before = [], call.id
+            parent = call.id
+            if turn.thought:
+                found.append(Reasoning(text=turn.thought, id=used.of(f"{call.id}.thought"), parent=call.id))
+        else:
+            said.append(Message(role=turn.role, text=turn.text, answers=turn.answers))
+            if turn.role == "tool" and turn.tool and id(turn) not in answering:
+                # An answer whose call is not in the record: that the tool was used, is.
+                found.append(tool_call(ToolUse(turn.tool, ""), turn, id=used.of(turn.answers or f"m{at + 1}")))
+        for number, asked in enumerate(turn.calls):
+            own = used.of(asked.id or f"m{at + 1}.{number + 1}")
+            found.append(tool_call(asked, answers.get((at, number)), id=own, parent=parent))
+    return tuple(found)
+
+
+def model_call(
+    turn: Turn, sent: Sequence[Message], *, id: str, parent: str | None = None, continues: str | None = None
+) -> ModelCall:
+    """The call of a model whose reply a turn is.
+
+    Args:
+        sent: What was new to the model.
+        continues: The call that went before it in the conversation.
+    """
+    return ModelCall(
+        model=turn.model,
+        prompt=spoken(sent),
+        reply=turn.text,
+        messages=tuple(sent),
+        continues=continues,
+        input_tokens=turn.usage.input,
+        output_tokens=turn.usage.output,
+        cached_tokens=turn.usage.cached,
+        cost=turn.cost,
+        started_at=turn.started_at,
+        seconds=turn.seconds,
+        first_token_seconds=turn.first_token_seconds,
+        finish=turn.finish,
+        error=turn.error,
+        response_id=turn.response_id,
+        id=id,
+        parent=parent,
+        raw=turn.raw or {},
+    )
+
+
+def tool_call(
+    asked: ToolUse, answer: Turn | None, *, id: str, parent: str | None = None, unanswered: str = UNANSWERED
+) -> ToolCall:
+    """The use of a tool that a model asked for, with what the tool answered."""
+    raw: Mapping[str, Any] = {**(asked.raw or {}), **((answer.raw if answer else None) or {})}
+    return ToolCall(
+        tool=asked.tool,
+        arguments=asked.arguments,
+        result=answer.text if answer else "",
+        ok=answer is not None and not answer.failed,
+        error=answer.error if answer else unanswered,
+        started_at=answer.started_at if answer else None,
+        seconds=answer.seconds if answer else None,
+        id=id,
+        parent=parent,
+        raw=raw,
+    )
+
+
+def _generated(turn: Turn) -> bool:
+    return turn.role == "assistant" and not turn.canned
+
+
+def _plausible(usage: Usage) -> Usage:
+    """Without what came from the cache where that is more than there was in all: the recorder counts it apart, or wrong."""
+    return usage._replace(cached=None) if (usage.cached or 0) > (usage.input or 0) else usage
+
+
+class _Ids:
+    """Ids of steps, each used once: some transcripts use one twice."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def of(self, wanted: str) -> str:
+        seen = self._seen.get(wanted, 0)
+        self._seen[wanted] = seen + 1
+        return self.of(f"{wanted}~{seen + 1}") if seen else wanted
+
+
+def _answers(turns: Sequence[Turn]) -> Mapping[tuple[int, int], Turn]:
+    """Which message answers which call of which message: by its id, else by its place behind the calls."""
+    found: dict[tuple[int, int], Turn] = {}
+    waiting: list[tuple[tuple[int, int], ToolUse]] = []
+    for at, turn in enumerate(turns):
+        waiting += [((at, number), asked) for number, asked in enumerate(turn.calls)]
+        if turn.role == "tool" and waiting:
+            named = [entry for entry in waiting if turn.answers and entry[1].id == turn.answers]
+            # Ids are written anew by some servers, and some transcripts have none.
+            entry = (named or waiting)[0]
+            found[entry[0]] = turn
+            waiting.remove(entry)
+    return found

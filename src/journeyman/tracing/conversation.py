@@ -1,0 +1,221 @@
+"""What went into a model and what came out, from the many ways in which instrumentations and exports hold it: OpenAI's,
+Anthropic's, Google's, Vercel's, LangChain's, or with the parts of the GenAI conventions. Nothing here raises."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from journeyman.core.messages import ROLES, ToolUse, Turn, joined
+from journeyman.core.trace import Message
+from journeyman.tracing import content
+from journeyman.tracing.content import ANSWERS, APART, CONTENT, THOUGHTS, kind_of
+from journeyman.tracing.fields import as_json, first, mapping, objects, opened, text
+
+_PARTS = frozenset((*CONTENT, "function")) - {"function_call", "function_call_output", "reasoning"}
+"""Blocks that are never messages of their own, as those of the Responses API are."""
+_HOLDERS = ("messages", "contents", "input", "prompt", "prompts", "generations")
+_SYSTEM = ("system", "instructions", "system_instruction")
+_DEEPEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads values of which nobody said what they are."""
+
+    exact: bool
+    """Whether what is no message is kept as JSON, and pictures are named by all that is known of them. Spans repeat whole
+    requests and answers, of which what is no message is dropped."""
+
+    def said(self, value: Any, role: str = "user", depth: int = 0) -> tuple[Turn, ...]:
+        """The messages that a value holds: a text, one message, a list of them, a request's body; also as JSON.
+
+        Args:
+            role: Whose words they are where they do not say so.
+        """
+        value = opened(value)
+        if depth > _DEEPEST:
+            return ()
+        if isinstance(value, list):
+            return self._grouped(value, role, depth)
+        if isinstance(value, dict):
+            return self._object(value, role, depth) if value else ()
+        return (Turn(role, text(value)),) if value is not None and value != "" else ()
+
+    def replied(self, value: Any) -> tuple[Turn, ...]:
+        """The answers that a value holds: as `said`, and also a response's body with its choices or its output."""
+        value = opened(value)
+        if not isinstance(value, Mapping):
+            return self.said(value, "assistant")
+        for name in ("choices", "candidates", "generations"):
+            if isinstance(value.get(name), list):
+                return tuple(each for choice in value[name] for each in self.replied(choice))
+        if isinstance(value.get("output"), list):
+            return one(self.said(value["output"], "assistant"))
+        inner = value["message"] if isinstance(value.get("message"), Mapping) else value
+        return _finished(one(self.said(inner, "assistant")), value)
+
+    def _grouped(self, values: Sequence[Any], role: str, depth: int) -> tuple[Turn, ...]:
+        """A list of messages, or the list of the parts of one message."""
+        if values and all(isinstance(each, Mapping) and _is_part(each) for each in values):
+            return self._parts(values, role, {})
+        return tuple(turn for each in values for turn in self.said(each, role, depth + 1))
+
+    def _object(self, value: Mapping[str, Any], role: str, depth: int) -> tuple[Turn, ...]:
+        inner = first(value, "message")
+        if isinstance(inner, Mapping):
+            whose = inner.get("role") or value.get("role") or role
+            return _finished(self.said({**inner, "role": whose}, role, depth + 1), value)
+        if isinstance(value.get("kwargs"), Mapping):
+            return self.said({"role": _class_of(value) or role, **value["kwargs"]}, role, depth + 1)
+        held = first(value, *_HOLDERS)
+        if "role" not in value and "content" not in value and isinstance(held, list | str):
+            return (*self.said(first(value, *_SYSTEM), "system", depth + 1), *self.said(held, role, depth + 1))
+        return self._message(value, role)
+
+    def _message(self, value: Mapping[str, Any], role: str) -> tuple[Turn, ...]:
+        kind = kind_of(value)
+        if kind in APART and not isinstance(value.get("content"), list):
+            return self._parts([value], "tool" if kind in ANSWERS else "assistant", value)
+        who = str(value.get("role") or (kind if kind in ("human", "ai", "system", "tool") else role)).lower()
+        who = ROLES.get(who, who)
+        whole = first(value, "content", "parts", "contents", "text")
+        held = opened(whole)
+        if isinstance(held, list) and (isinstance(value.get("content"), list) or _are_parts(held)):
+            return self._parts(held, who, value)
+        if isinstance(held, Mapping) and ("parts" in held or "text" in held or "content" in held):
+            return self.said({"role": who, **held}, who, _DEEPEST - 2)
+        if whole is None and self.exact and not {"role", "content", *_TOOLS} & set(value):
+            return (Turn(who, as_json(value)),)
+        return self._parts([] if whole is None else [text(whole)], who, value)
+
+    def _parts(self, parts: Iterable[Any], role: str, holder: Mapping[str, Any]) -> tuple[Turn, ...]:
+        words: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ToolUse] = []
+        answers: list[Turn] = []
+        for part in parts:
+            part = part.get("message_content", part) if isinstance(part, Mapping) else part
+            if not isinstance(part, dict):
+                words.append(str(part))
+            elif call := content.call(part):
+                # A part may say that a tool is asked for, and leave the name to `tool_calls`.
+                calls += [call] if call.tool else []
+            elif answer := content.answer(part):
+                # Where a call has no id, as Google's, spans tell of the answer by the tool's name.
+                answers.append(answer if self.exact else answer._replace(answers=answer.answers or answer.tool))
+            elif kind_of(part) in THOUGHTS or part.get("thought") is True:
+                thoughts.append(content.thought(part))
+            else:
+                words.append(content.one(part) if self.exact else _piece(part))
+        calls += _calls(holder)
+        own = "\n".join(each for each in words if each)
+        if answers and not own and not calls:
+            return tuple(answers)
+        turn = Turn(
+            role,
+            own,
+            calls=tuple(calls),
+            answers=_id(holder) if role == "tool" else None,
+            thought="\n".join(filter(None, (*thoughts, _aside(holder)))),
+            finish=_finish(holder),
+        )
+        return (*answers, turn)
+
+
+SPANS = Reader(exact=False)
+EXPORTS = Reader(exact=True)
+_PLAIN = content.TEXTS | {""}
+_TOOLS = ("tool_calls", "toolCalls", "function_call")
+
+
+def one(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """What an assistant said in several pieces, as one message."""
+    own = tuple(each for each in turns if each.role == "assistant")
+    return own if len(own) < 2 else (joined(own),)
+
+
+def asked(value: Any) -> tuple[Message, ...]:
+    """The messages of an export that a model was sent; a text alone is the user's. Nothing where nothing was recorded."""
+    return tuple(Message(role=turn.role, text=turn.text or _called(turn), answers=turn.answers) for turn in EXPORTS.said(value))
+
+
+def _called(turn: Turn) -> str:
+    return "\n".join(f"[calls {call.tool} {call.arguments}]" for call in turn.calls)
+
+
+def answered(value: Any) -> Turn:
+    """What an export says that a model answered, as one turn."""
+    return joined(EXPORTS.replied(value))
+
+
+def _finished(turns: tuple[Turn, ...], holder: Mapping[str, Any]) -> tuple[Turn, ...]:
+    finish = _finish(holder)
+    if finish is None or len(turns) != 1 or turns[0].finish:
+        return turns
+    return (turns[0]._replace(finish=finish),)
+
+
+def _finish(holder: Mapping[str, Any]) -> str | None:
+    found = first(holder, "finish_reason", "finishReason", "stop_reason")
+    # LangSmith's JavaScript SDK puts the last piece of a stream here.
+    found = found.get("finish_reason") if isinstance(found, Mapping) else found
+    return None if found is None or isinstance(found, bool) else str(found).lower()
+
+
+def _class_of(value: Mapping[str, Any]) -> str:
+    """Whose message LangChain's class or type says that it is."""
+    names = value.get("id")
+    name = str(names[-1]) if isinstance(names, list) and names else str(value["kwargs"].get("type") or "")
+    return name.lower().removesuffix("chunk").removesuffix("message")
+
+
+def _is_part(value: Mapping[str, Any]) -> bool:
+    """Whether an object is one part of a message, and cannot be a message."""
+    return "role" not in value and (kind_of(value) in _PARTS or "toolName" in value)
+
+
+def _are_parts(values: Sequence[Any]) -> bool:
+    """Whether the JSON in a text is a list of parts, and not the text itself, which may be JSON too."""
+    return bool(values) and all(
+        isinstance(each, Mapping)
+        and (
+            kind_of(each) in CONTENT
+            or "message_content" in each
+            or set(each) & {"text", "function_call", "function_response", "functionCall", "functionResponse"}
+        )
+        for each in values
+    )
+
+
+def _id(holder: Mapping[str, Any]) -> str | None:
+    found = first(holder, "tool_call_id", "toolCallId", "id", "call_id")
+    return None if found is None else text(found)
+
+
+def _aside(holder: Mapping[str, Any]) -> str:
+    found = first(holder, "reasoning_content", "reasoning")
+    return found if isinstance(found, str) and kind_of(holder) not in THOUGHTS else ""
+
+
+def _calls(holder: Mapping[str, Any]) -> list[ToolUse]:
+    rows = first(holder, "tool_calls", "toolCalls")
+    if rows is None and "additional_kwargs" in holder:
+        rows = mapping(holder["additional_kwargs"]).get("tool_calls")
+    found = [content.call_of(each) for each in objects(opened(rows))] if rows is not None else []
+    old = holder.get("function_call")
+    if isinstance(old, Mapping):
+        found.append(content.call_of(old))
+    elif name := holder.get("function_call_name"):
+        found.append(ToolUse(str(name), text(holder.get("function_call_arguments_json"))))
+    return [call for call in found if call.tool]
+
+
+def _piece(part: Mapping[str, Any]) -> str:
+    """A part that is no tool call: its text, or in brackets what it is."""
+    for name in ("text", "content", "refusal"):
+        if isinstance(part.get(name), str) and kind_of(part) in _PLAIN:
+            return str(part[name])
+    if kind_of(part) == "text" and isinstance(part.get("text"), Mapping):
+        return text(part["text"])
+    kind = first(part, "mime_type", "media_type", "mediaType", "mimeType", "modality", "type")
+    return f"[{kind or 'content'}]"

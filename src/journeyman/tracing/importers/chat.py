@@ -1,0 +1,83 @@
+"""Chat messages as OpenAI's and Anthropic's APIs write them, and as others do who say the same. What cannot be one is named."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from journeyman.core.messages import ToolUse, Turn, Usage, arguments_text
+from journeyman.tracing import content
+from journeyman.tracing.fields import first_count
+
+
+class Function(BaseModel):
+    name: str
+    arguments: str | dict[str, Any] | None = ""
+
+
+class ChatCall(BaseModel):
+    id: str | None = None
+    function: Function
+
+
+class ChatMessage(BaseModel):
+    """One message. What is not known is left alone."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    role: str
+    content: str | list[dict[str, Any] | str] | None = None
+    content_ref: str | int | None = None
+    """The content stands elsewhere."""
+    reasoning_content: str | None = None
+    tool_calls: list[ChatCall] | None = None
+    function_call: Function | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    is_error: bool | None = None
+    finish_reason: str | None = None
+    model: str | None = None
+    usage: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The content as text; what is no text is named in brackets."""
+        if self.content is None and self.content_ref is not None:
+            return f"[content {self.content_ref}]"
+        return content.text(self.content)
+
+    @property
+    def turns(self) -> Iterator[Turn]:
+        """The message, behind the answers of tools that it holds."""
+        answers = list(content.answers(self.content))
+        yield from answers
+        if answers and not self.text:
+            return
+        named = [(call.function, call.id or "") for call in self.tool_calls or ()]
+        calls = [ToolUse(each.name, arguments_text(each.arguments), id) for each, id in named]
+        calls += content.calls(self.content)
+        if self.function_call and not calls:
+            calls = [ToolUse(self.function_call.name, arguments_text(self.function_call.arguments))]
+        yield Turn(
+            "tool" if self.role == "function" else self.role,
+            self.text,
+            calls=tuple(calls),
+            thought=self.reasoning_content or "\n".join(content.thoughts(self.content)),
+            answers=self.tool_call_id,
+            tool=self.name,
+            failed=self.is_error is True,
+            model=self.model or "",
+            finish=self.finish_reason,
+            usage=usage(self.usage),
+        )
+
+
+def usage(told: Any) -> Usage:
+    """Tokens as OpenAI or Anthropic count them; Anthropic's input as it is, without what came from the cache."""
+    details = told.get("prompt_tokens_details") or told.get("input_tokens_details") if isinstance(told, Mapping) else None
+    cached = first_count(details, "cached_tokens")
+    return Usage(
+        input=first_count(told, "prompt_tokens", "input_tokens"),
+        output=first_count(told, "completion_tokens", "output_tokens"),
+        cached=first_count(told, "cache_read_input_tokens") if cached is None else cached,
+    )

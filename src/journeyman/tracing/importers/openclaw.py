@@ -1,0 +1,90 @@
+"""Session logs of OpenClaw (and of the pi agent under it): JSON lines, the first of which is the session."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from journeyman.core.messages import Turn, Usage
+from journeyman.core.trace import Trace
+from journeyman.tracing import builder, content, fields
+from journeyman.tracing.base import NO_TIME, RecordedTrace
+
+_NOBODY = "delivery-mirror"
+"""The "model" of messages that the program itself wrote."""
+_ROLES = {"toolResult": "tool"}
+
+
+def begins(record: Mapping[str, Any]) -> bool:
+    """Whether a line is the first one of a session."""
+    return record.get("type") == "session" and "id" in record
+
+
+def belongs(record: Mapping[str, Any]) -> bool:
+    """Whether a line is a later one."""
+    return isinstance(record.get("type"), str) and record["type"] != "session"
+
+
+def recognised(record: Mapping[str, Any]) -> bool:
+    """Whether a line is one of a session: the first may be broken."""
+    return begins(record) or (belongs(record) and {"id", "parentId", "timestamp"} <= set(record))
+
+
+def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[RecordedTrace]:
+    """The session that the lines tell of, also where the first is lost."""
+    lines = list(lines)
+    head: Mapping[str, Any] = lines.pop(0) if lines and begins(lines[0]) else {}
+    if not head and not lines:
+        return
+    turns: list[Turn] = []
+    started = fields.time((head or lines[0]).get("timestamp"))
+    last = started
+    changes: list[Mapping[str, Any]] = []
+    for line in lines:
+        last = fields.time(line.get("timestamp")) or last
+        if line.get("type") == "message":
+            turns.append(_turn(fields.mapping(line.get("message")), line))
+        else:
+            changes.append(line)
+    id = str(head.get("id") or "")
+    model = next((turn.model for turn in turns if turn.model), "")
+    yield RecordedTrace(
+        trace=Trace(
+            id=id,
+            task_id=id,
+            candidate_id="base",
+            started_at=started or NO_TIME,
+            ended_at=last if fields.seconds(started, last) is not None else None,
+            steps=builder.steps(turns, model=model),
+            session=id or None,
+            agent="openclaw",
+            raw=fields.known(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
+        )
+    )
+
+
+def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
+    role = str(message.get("role") or "user")
+    usage = fields.mapping(message.get("usage"))
+    error = fields.text(message.get("errorMessage")) or None
+    details = fields.mapping(message.get("details"))
+    millis = fields.number(details.get("durationMs"))
+    at = fields.time(line.get("timestamp"))
+    counts = (fields.count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
+    return Turn(
+        _ROLES.get(role, role),
+        content.text(message.get("content")),
+        calls=tuple(content.calls(message.get("content"))),
+        thought="\n".join(content.thoughts(message.get("content"))),
+        answers=str(message["toolCallId"]) if message.get("toolCallId") else None,
+        failed=message.get("isError") is True,
+        error=error,
+        canned=message.get("model") == _NOBODY,
+        id=str(line.get("id") or "") if role == "assistant" else "",
+        model=str(message.get("model") or ""),
+        finish=message.get("stopReason") if isinstance(message.get("stopReason"), str) else None,
+        usage=Usage.beside_cache(*counts),
+        cost=fields.number(fields.mapping(usage.get("cost")).get("total")) or None,
+        started_at=at - timedelta(milliseconds=millis) if at and millis and millis < 1e9 else at,
+        seconds=None if millis is None else millis / 1000,
+        raw=fields.known(provider=message.get("provider"), api=message.get("api")),
+    )

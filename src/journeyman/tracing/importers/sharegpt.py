@@ -1,0 +1,55 @@
+"""Conversations in ShareGPT's form, as AgentGym and many data sets write them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from journeyman.core.errors import TraceError
+from journeyman.core.messages import Turn
+from journeyman.core.trace import Trace
+from journeyman.tracing import builder, fields
+from journeyman.tracing.base import NO_TIME, RecordedTrace
+
+_ROLES = {
+    "human": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "function_response": "tool",
+    "observation": "tool",
+}
+_VERDICTS = ("reward", "success", "score")
+
+
+def recognised(record: Mapping[str, Any]) -> bool:
+    said = fields.objects(record.get("conversations"))
+    return bool(said) and "from" in said[0] and "value" in said[0]
+
+
+def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
+    """The conversation that a record is, with the verdicts that stand beside it.
+
+    Raises:
+        TraceError: Something among its messages is no message.
+    """
+    turns = []
+    for number, message in enumerate(record["conversations"], start=1):
+        if not isinstance(message, dict) or not isinstance(message.get("from"), str):
+            raise TraceError(f"conversations.{number}: is no message: it does not say who it is from")
+        said_by: str = message["from"]
+        role = _ROLES.get(said_by, said_by)
+        # Environments write half of the conversation, and a reply of theirs may be empty.
+        raw = fields.known(loss=message.get("loss")) if role == "assistant" else {}
+        turns.append(Turn(role, fields.text(message.get("value")), raw=raw))
+    name = record.get("item_id", record.get("id"))
+    rewards = tuple(fields.reward(key, record[key]) for key in _VERDICTS if isinstance(record.get(key), int | float))
+    trace = Trace(
+        id=str(name) if name is not None else "",
+        task_id=str(name) if name is not None else "sharegpt",
+        candidate_id="base",
+        started_at=NO_TIME,
+        steps=builder.steps(turns, model=fields.text(record.get("model"))),
+        domain=str(name).partition("_")[0] if "item_id" in record and "_" in str(name) else "general",
+        rewards=rewards,
+        raw=fields.known(system=record.get("system"), tools=record.get("tools")),
+    )
+    yield RecordedTrace(trace=trace, reward=fields.number(record.get("reward")))

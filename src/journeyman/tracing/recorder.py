@@ -1,0 +1,415 @@
+"""Recording in the process where an agent works.
+
+    with collector.trace("Where is order 7?", agent="desk") as trace:
+        trace.model_call(model="small", prompt="Where is order 7?", reply="I look it up.")
+        with trace.tool("find", {"order": 7}) as call:
+            call.result = find(order=7)
+        with trace.agent("writer") as writer:
+            writer.model_call(model="small", prompt="Write it.", reply="It is in Oslo.")
+        trace.output = "It is in Oslo."
+
+What is begun inside something else is a step below it, also in tasks and in `asyncio.to_thread`, which carry the context; for
+threads of your own, `carried(function)` does. An exception is recorded, and goes on unchanged. Nothing here waits for a store.
+"""
+
+import itertools
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar, Token, copy_context
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
+from uuid import uuid4
+
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+
+# Values of somebody's program, as text. Nothing here raises, whatever their own code does.
+
+MOST = 200_000
+"""Characters of one text."""
+
+
+def told(value: Any) -> str:
+    """A text as it is, and anything else as JSON; what JSON does not know is written as its `repr`."""
+    if isinstance(value, str):
+        return value if len(value) <= MOST else _cut(value)
+    if value is None:
+        return ""
+    try:
+        return _cut(json.dumps(value, ensure_ascii=False, default=_plain))
+    except Exception:  # noqa: BLE001 - the host's own code runs here, and recording must not stop it
+        return _cut(_repr(value))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return _repr(value)
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the host's own code runs here
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else f"{text[:MOST]}… [{len(text) - MOST} characters more]"
+
+
+def failure(error: BaseException) -> str:
+    """An exception as `ErrorName: message`."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the host's own code runs here
+        message = "a message that cannot be shown"
+    return _cut(f"{type(error).__name__}: {message}")
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class Place(NamedTuple):
+    """Where in which trace something happens."""
+
+    tree: "Tree"
+    step: str | None
+    owner: Hashable = None
+    """Whose work it is, where a hook says so."""
+
+
+HERE: ContextVar[Place | None] = ContextVar("journeyman recording", default=None)
+
+
+def carried(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """The function, for another thread: what it records belongs where this was called. Each thread needs one of its own."""
+    context = copy_context()
+
+    def run(*args: _Given.args, **given: _Given.kwargs) -> _Result:
+        return context.run(function, *args, **given)
+
+    return run
+
+
+def leave(token: Token[Place | None] | None) -> None:
+    """Go back to where something began. A generator may be closed in another context than it was begun in: then it is left."""
+    if token is not None:
+        with suppress(ValueError):
+            HERE.reset(token)
+
+
+class Tree:
+    """The steps of one trace, as they come. Threads may add at once: all of it is one append."""
+
+    def __init__(self, id: str, keep: Callable[["Tree"], None], about: Mapping[str, Any]) -> None:
+        self.id = id
+        self.about = about
+        self.begun = datetime.now(UTC)
+        self.ended: datetime | None = None
+        self.input: str | None = None
+        self.output: str | None = None
+        self.error: str | None = None
+        self.keeper = keep
+        self._steps: list[Step | Span] = []
+        self._numbers = itertools.count(1)
+
+    def id_of_next(self) -> str:
+        return f"{self.id}/{next(self._numbers)}"
+
+    def add(self, step: "Step | Span") -> str:
+        """Add a step, and give its id."""
+        self._steps.append(step)
+        self.changed()
+        return step.id
+
+    def close(self, output: str | None, error: str | None) -> None:
+        self.output = output if self.output is None else self.output
+        self.error = error
+        self.ended = datetime.now(UTC)
+        self.keeper(self)
+
+    def changed(self) -> None:
+        """What a task adds after its agent has answered belongs to the trace as well."""
+        if self.ended is not None:
+            self.keeper(self)
+
+    def trace(self) -> Trace:
+        """What there is by now."""
+        return Trace(
+            id=self.id,
+            started_at=self.begun,
+            ended_at=self.ended,
+            steps=tuple(step.step if isinstance(step, Span) else step for step in self._steps),
+            error=self.error,
+            input=self.input,
+            output=self.output,
+            source="hook",
+            **self.about,
+        )
+
+
+class _Open(ABC):
+    """Something in which other things happen. Use it in a `with`, also in asynchronous code."""
+
+    _token: Token[Place | None] | None = None
+
+    @property
+    @abstractmethod
+    def _place(self) -> Place:
+        """Where what happens inside belongs."""
+
+    def begin(self) -> None:
+        """What happens from here on in this context belongs here. `with` does it."""
+        self._token = HERE.set(self._place)
+
+    def pause(self) -> None:
+        """What happens from here on belongs where it did before."""
+        leave(self._token)
+        self._token = None
+
+    @abstractmethod
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        """It is over. `with` does it."""
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.pause()
+        self.end(error=error)
+
+
+class Span(_Open):
+    """Something that takes a while."""
+
+    def __init__(self, tree: Tree, parent: str | None) -> None:
+        self._tree = tree
+        self._parent = parent
+        self._at = datetime.now(UTC)
+        self._clock = time.perf_counter()
+        self._seconds: float | None = None
+        self._error: str | None = None
+        self.id = tree.id_of_next()
+
+    @property
+    @abstractmethod
+    def step(self) -> Step:
+        """What is known of it by now."""
+
+    @property
+    def _place(self) -> Place:
+        return Place(self._tree, self.id)
+
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        self._seconds = time.perf_counter() - self._clock
+        self._error = failure(error) if error is not None else None
+        self._answered(output)
+        self._tree.changed()
+
+    @abstractmethod
+    def _answered(self, output: Any) -> None:
+        """Keep what came of it, unless it was said already."""
+
+
+class ToolSpan(Span):
+    """The use of a tool: set its `result`."""
+
+    def __init__(self, tree: Tree, parent: str | None, tool: str, arguments: Any) -> None:
+        super().__init__(tree, parent)
+        self._tool = tool
+        self._arguments = told(arguments)
+        self._result: str | None = None
+
+    @property
+    def result(self) -> str | None:
+        return self._result
+
+    @result.setter
+    def result(self, value: Any) -> None:
+        """What the tool answered; what is no text is written as JSON."""
+        self._result = told(value)
+
+    def _answered(self, output: Any) -> None:
+        if self._result is None and output is not None:
+            self._result = told(output)
+
+    @property
+    def step(self) -> ToolCall:
+        return ToolCall(
+            tool=self._tool,
+            arguments=self._arguments,
+            result=self._result or "",
+            ok=self._error is None,
+            error=self._error,
+            started_at=self._at,
+            seconds=self._seconds,
+            id=self.id,
+            parent=self._parent,
+        )
+
+
+class Recording(_Open):
+    """A trace, or the work of an agent in it, that is being recorded. `collector.trace` and `agent` make them."""
+
+    def __init__(self, tree: Tree, span: "AgentSpan | None" = None) -> None:
+        self._tree = tree
+        self._span = span
+        self.owner: Hashable = None
+
+    @property
+    def id(self) -> str:
+        """The id of the trace."""
+        return self._tree.id
+
+    @property
+    def step_id(self) -> str | None:
+        """The id of the agent's step; `None` for the trace itself."""
+        return self._span.id if self._span else None
+
+    @property
+    def output(self) -> str | None:
+        return self._span.output if self._span else self._tree.output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        """What the agent answered; what is no text is written as JSON."""
+        if self._span is not None:
+            self._span.output = told(value)
+        else:
+            self._tree.output = told(value)
+
+    def model_call(
+        self,
+        *,
+        model: str = "",
+        prompt: str = "",
+        messages: Sequence[Message | Mapping[str, Any]] = (),
+        reply: Any = "",
+        **known: Any,
+    ) -> str:
+        """Add a call of a model that has ended, and give its id.
+
+        Args:
+            prompt: What was new to the model; made of the messages where there are some.
+            messages: The same, message by message; of mappings, `role` and `content` are read.
+            known: Other fields of `ModelCall`: tokens, cost, seconds, error, shown, …
+        """
+        said = tuple(message if isinstance(message, Message) else _message(message) for message in messages)
+        fields = self._fields(known)
+        return self._tree.add(ModelCall(model=model, prompt=prompt or spoken(said), messages=said, reply=told(reply), **fields))
+
+    def tool_call(self, tool: str, arguments: Any = None, result: Any = "", **known: Any) -> str:
+        """Add the use of a tool that has ended, and give its id. `known` are other fields of `ToolCall`."""
+        fields = self._fields(known)
+        return self._tree.add(
+            ToolCall(tool=tool, arguments=told({} if arguments is None else arguments), result=told(result), **fields)
+        )
+
+    def reasoning(self, text: str, **known: Any) -> str:
+        """Add what the agent said to itself, and give the step's id."""
+        fields = self._fields(known)
+        return self._tree.add(Reasoning(text=told(text), **fields))
+
+    def tool(self, tool: str, arguments: Any = None) -> ToolSpan:
+        """The use of a tool that begins now, for a `with`."""
+        span = ToolSpan(self._tree, self._above(), tool, {} if arguments is None else arguments)
+        self._tree.add(span)
+        return span
+
+    def agent(self, name: str, input: Any = "") -> "Recording":
+        """Work that is handed to an agent now, for a `with`. What is recorded with it, or inside it, is below it."""
+        span = AgentSpan(self._tree, self._above(), name, told(input))
+        self._tree.add(span)
+        return Recording(self._tree, span)
+
+    @property
+    def _place(self) -> Place:
+        return Place(self._tree, self.step_id, self.owner)
+
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        if self._span is not None:
+            self._span.end(output, error)
+        else:
+            self._tree.close(None if output is None else told(output), failure(error) if error is not None else None)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.__exit__(kind, error, tb)
+
+    def _fields(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """What a step has of itself, unless it is told."""
+        return {"started_at": datetime.now(UTC), "parent": self._above(), "id": self._tree.id_of_next(), **known}
+
+    def _above(self) -> str | None:
+        """The innermost thing that is open in this trace, here."""
+        here = HERE.get()
+        return here.step if here is not None and here.tree is self._tree else self.step_id
+
+
+class AgentSpan(Span):
+    """The work of an agent."""
+
+    def __init__(self, tree: Tree, parent: str | None, agent: str, input: str) -> None:
+        super().__init__(tree, parent)
+        self._agent = agent
+        self._input = input
+        self.output: str | None = None
+
+    def _answered(self, output: Any) -> None:
+        if self.output is None and output is not None:
+            self.output = told(output)
+
+    @property
+    def step(self) -> AgentCall:
+        return AgentCall(
+            agent=self._agent,
+            input=self._input,
+            output=self.output or "",
+            error=self._error,
+            started_at=self._at,
+            seconds=self._seconds,
+            id=self.id,
+            parent=self._parent,
+        )
+
+
+def _message(given: Mapping[str, Any]) -> Message:
+    return Message(role=told(given.get("role", "user")), text=told(given.get("content") or ""))
+
+
+_ABOUT = frozenset(
+    {
+        "id", "task_id", "candidate_id", "other_candidates", "domain", "session", "tasks_created", "tasks_completed",
+        "tasks_failed", "label", "rewards", "raw",
+    }
+)  # fmt: skip
+"""What whoever begins a trace can say of it."""
+
+
+def opened(keep: Callable[[Tree], None], input: Any, *, agent: str | None, about: Mapping[str, Any]) -> Recording:
+    """A trace that begins now; inside one that is open for the same keeper, work of an agent in that one."""
+    here = HERE.get()
+    if here is not None and here.tree.ended is None and here.tree.keeper == keep:
+        return Recording(here.tree).agent(agent or "agent", input)
+    if wrong := set(about) - _ABOUT:
+        raise TypeError(f"a trace that is recorded has no {sorted(wrong)[0]!r}; it can be told {', '.join(sorted(_ABOUT))}")
+    id = uuid4().hex
+    fields = {"task_id": id, "candidate_id": "base", "agent": agent, **about}
+    tree = Tree(str(fields.pop("id", id)), keep, fields)
+    tree.input = None if input is None else told(input)
+    return Recording(tree)

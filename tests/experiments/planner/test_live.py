@@ -1,0 +1,97 @@
+"""Learning on live executions: what is paid sums to what the execution was worth, and what pays is learned."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from journeyman.agents.orchestrator import Orchestrator
+from journeyman.agents.workers import Note as Take
+from journeyman.agents.workers import SubtaskJob, Worker
+from journeyman.core.plan import ExecutionResult, Plan, Subtask
+from journeyman.core.policy import Card, Choice
+from journeyman.core.trace import ModelCall
+from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, worth
+from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.replay import Chosen
+from journeyman.optimizers.planner.selector import ModelSelector
+from journeyman.rewards.utility import Utility
+
+WORKERS = ("small", "large")
+PRICES = {"small": 1.0, "large": 4.0}
+UTILITY = Utility(cost_weight=0.05, latency_weight=0.0, cost_reference=1.0)
+
+
+class Pupil:
+    """Does easy work right, and hard work only when it is large."""
+
+    def __init__(self, name: str) -> None:
+        self.card = Card(name=name, call_price=PRICES[name])
+
+    def estimate(self, job: SubtaskJob) -> float | None:
+        return self.card.call_price
+
+    async def do(self, job: SubtaskJob, note: Take) -> Any:
+        note(ModelCall(model=self.card.name, prompt="", reply="", cost=self.card.call_price))
+        return "right" if job.subtask.type == "easy" or self.card.name == "large" else "wrong"
+
+
+async def carry_out(plan: Plan, choices: Mapping[str, Choice]) -> ExecutionResult:
+    crew: dict[str, Worker] = {name: Pupil(name) for name in WORKERS}
+    result = await Orchestrator(crew=crew).run(plan, choices=choices)
+    from dataclasses import replace
+
+    return replace(result, success=all(output == "right" for output in result.outputs.values()))
+
+
+def course(at: int) -> PracticeTask:
+    types = [("easy", "hard")[(at >> place) % 2] for place in range(3)]
+    subtasks = tuple(Subtask(id=str(place), text=type, type=type) for place, type in enumerate(types))
+    nodes = np.asarray([[type == "easy", type == "hard", 1.0] for type in types], np.float32)
+    plan = Plan(instruction=f"number {at}", subtasks=subtasks)
+    return PracticeTask(id=str(at), plan=plan, nodes=nodes, prior=np.zeros((3, 2), np.float32), carry_out=carry_out)
+
+
+WORLD = LiveEnvironment(courses=tuple(course(at) for at in range(8)), workers=WORKERS, reward=UTILITY)
+
+
+def test_the_rewards_of_an_episode_sum_to_the_utility_of_its_execution() -> None:
+    heard: list[ExecutionResult] = []
+    world = LiveEnvironment(courses=WORLD.courses, workers=WORKERS, reward=UTILITY, heard=heard.append)
+    episodes = world.episodes(range(8), lambda state: Chosen(action=(state.episode + state.at) % 2, log_prob=-0.7))
+    for episode, result in zip(episodes, heard, strict=True):
+        assert sum(step.reward for step in episode) == pytest.approx(worth(UTILITY, result))
+        assert len(episode) == 3
+
+
+def test_what_was_chosen_is_what_was_carried_out_and_is_on_record_with_its_propensity() -> None:
+    _, results = WORLD.utilities(lambda state: Chosen(action=state.at % 2, log_prob=float(np.log(0.25))))
+    for result in results:
+        assert [result.results[str(at)].worker for at in range(3)] == ["small", "large", "small"]
+        choice = result.results["1"].choice
+        assert choice is not None
+        assert choice.propensity == pytest.approx(0.25)
+
+
+def test_an_execution_that_nobody_judged_is_no_success() -> None:
+    async def unjudged(plan: Plan, choices: Mapping[str, Choice]) -> ExecutionResult:
+        crew: dict[str, Worker] = {name: Pupil(name) for name in WORKERS}
+        return await Orchestrator(crew=crew).run(plan, choices=choices)
+
+    plan = WORLD.courses[0].plan.with_workers(["small"] * 3)
+    assert worth(UTILITY, asyncio.run(unjudged(plan, {}))) == pytest.approx(-0.15)
+
+
+@pytest.mark.training
+def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> None:
+    selector = ModelSelector(np.eye(2, dtype=np.float32), 3, seed=0)
+    train(WORLD, selector, PPOConfig(episodes=1920, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, target_kl=0.1))
+    learned, results = WORLD.utilities(greedy(lambda state: selector.look(state)[0]))
+    for course, result in zip(WORLD.courses, results, strict=True):
+        for step in course.plan.subtasks:
+            assert result.results[step.id].worker == ("small" if step.type == "easy" else "large")
+    always = [WORLD.utilities(lambda state, at=at: Chosen(action=at, log_prob=0.0))[0] for at in (0, 1)]  # type: ignore[misc]
+    ids = [course.id for course in WORLD.courses]
+    assert all((compared(ids, each, learned, UTILITY).gain or 0.0) > 0 for each in always)

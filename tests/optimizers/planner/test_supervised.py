@@ -1,0 +1,164 @@
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from journeyman.core.errors import InputError
+from journeyman.experiments.planner.training import told, watchers
+from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.optimizers.planner import checkpoints, files
+from journeyman.optimizers.planner.data import TrainingData
+from journeyman.optimizers.planner.metrics import mean_agreement
+from journeyman.optimizers.planner.network import NetworkConfig
+from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, train
+
+from .worlds import HERE, MODELS, kitchen, office
+
+pytestmark = pytest.mark.training
+
+CONFIG = SupervisedConfig(epochs=20, network=NetworkConfig(width=32, rank=16), patience=20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+# Half a minute where the machine does other things besides.
+@pytest.fixture(scope="module")
+def trained(folder: Path) -> SupervisedResult:
+    return train(kitchen(120), HashingEmbedder(256), folder, CONFIG)
+
+
+def test_it_learns_the_kitchen_where_tools_need_no_model(trained: SupervisedResult) -> None:
+    fresh = [example.plan for example in kitchen(40, seed=9).examples]
+    planner = LearnedPlanner(trained.model, hires=True)
+    plans = planner.plans([plan.instruction for plan in fresh])
+    found = mean_agreement(plans, fresh)
+    assert found.node_f1 > 0.95
+    assert found.edge_f1 > 0.9
+    assert {s.worker for plan in plans for s in plan.subtasks} == {""}
+    assert {s.type for plan in plans for s in plan.subtasks if s.tool == "fry_egg"} == {"frying"}
+
+
+def test_the_file_plans_as_the_training_did(trained: SupervisedResult, folder: Path) -> None:
+    planner = files.load(folder / "phase1_best", HashingEmbedder(256))
+    asked = [example.plan.instruction for example in kitchen(10, seed=5).examples]
+    assert planner.plans(asked) == LearnedPlanner(trained.model, hires=True).plans(asked)
+    assert files.embedder_of(folder / "phase1_best") == "hashing:256"
+
+
+def test_it_learns_who_does_what(tmp_path: Path) -> None:
+    trained = train(office(60), HashingEmbedder(128), tmp_path, CONFIG)
+    planner = LearnedPlanner(trained.model, hires=True)
+    fresh = [example.plan for example in office(20, seed=9).examples]
+    assert [plan.workers for plan in planner.plans([plan.instruction for plan in fresh])] == [plan.workers for plan in fresh]
+    assert planner.plan(fresh[0].instruction, models=MODELS[:1]).workers == ("small",)
+
+
+def test_a_planner_is_not_read_with_another_embedder(trained: SupervisedResult) -> None:
+    with pytest.raises(InputError, match="'hashing:256', not 'hashing:64'"):
+        files.load(trained.best, HashingEmbedder(64))
+
+
+def test_what_is_no_checkpoint_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").write_text("no")
+    with pytest.raises(InputError, match="is no checkpoint"):
+        checkpoints.load(tmp_path / "a.safetensors")
+    with pytest.raises(InputError, match="is not there"):
+        checkpoints.load(tmp_path / "b.safetensors")
+
+
+def test_too_few_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 examples are too few"):
+        train(kitchen(1), HashingEmbedder(64), tmp_path, CONFIG)
+
+
+def test_a_failed_plan_is_neither_remembered_nor_followed(tmp_path: Path) -> None:
+    data = kitchen(40)
+    failed = tuple(replace(example, success=0.0) for example in data.examples[:10])
+    mixed = replace(data, examples=(*failed, *data.examples[10:]))
+    run = train(mixed, HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
+    remembered = {example.plan.instruction for example in run.model.encoder.memory.examples}
+    assert not remembered & {example.plan.instruction for example in failed}
+
+
+def test_another_training_is_not_resumed(tmp_path: Path) -> None:
+    short = replace(CONFIG, epochs=1)
+    train(kitchen(40), HashingEmbedder(64), tmp_path, short)
+    with pytest.raises(InputError, match="other examples or settings"):
+        train(kitchen(41), HashingEmbedder(64), tmp_path, short, resume=True)
+
+
+def test_the_curves_lie_where_tensorboard_finds_them(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    seen: list[Epoch] = []
+    watching = watchers(tmp_path)
+    train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=told(watching, seen.append))
+    for watcher in watching:
+        watcher.close()
+    assert [epoch.number for epoch in seen] == [1, 2]
+    (written,) = (tmp_path / "tensorboard").iterdir()
+    assert b"phase1/val_loss" in written.read_bytes()
+
+
+def start(folder: Path, epochs: int, stall: int, how: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(HERE / "program.py"), str(folder), str(epochs), str(stall), how]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_kill_9_and_resume_lose_no_epoch_and_end_in_the_same_bytes(tmp_path: Path) -> None:
+    with start(tmp_path / "whole", 5, 0, "new") as whole:
+        assert whole.stdout is not None
+        assert whole.stdout.read().split() == ["1", "2", "3", "4", "5"]
+    with start(tmp_path / "killed", 5, 3, "new") as killed:
+        assert killed.stdout is not None
+        for _ in range(3):
+            killed.stdout.readline()
+        killed.kill()
+    assert killed.returncode == -9
+    with start(tmp_path / "killed", 5, 0, "resume") as resumed:
+        assert resumed.stdout is not None
+        assert resumed.stdout.read().split() == ["4", "5"]
+    for name in ("phase1_best", "phase1_last"):
+        file = f"{name}.safetensors"
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == [
+        "phase1_best.safetensors",
+        "phase1_last.safetensors",
+    ]
+
+
+def test_one_seed_makes_one_planner_and_leaves_the_callers_chance_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    for name in ("a", "b"):
+        train(kitchen(40), HashingEmbedder(64), tmp_path / name, replace(CONFIG, epochs=2, augmentations=20))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert (tmp_path / "a" / "phase1_best.safetensors").read_bytes() == (
+        tmp_path / "b" / "phase1_best.safetensors"
+    ).read_bytes()
+
+
+def test_data_without_workers_leaves_them_to_the_policy(tmp_path: Path) -> None:
+    data = kitchen(40)
+    examples = [replace(e, plan=e.plan.with_workers([""] * len(e.plan.subtasks))) for e in data.examples]
+    run = train(TrainingData.of(examples, tools=data.tools), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
+    planner = files.load(run.best, HashingEmbedder(64))
+    assert set(planner.plan("a fried egg", models=MODELS).workers) == {""}
+
+
+@pytest.mark.parametrize("broken", ["memory", "model.", "network"])
+def test_a_file_that_was_changed_is_refused_in_a_sentence(broken: str, tmp_path: Path) -> None:
+    run = train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
+    tensors, said = checkpoints.load(run.best)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(broken)}
+    checkpoints.save(run.best, kept, {**said, "network": {"wide": 3}} if broken == "network" else said)
+    with pytest.raises(InputError, match="is no planner that can be used"):
+        files.load(run.best, HashingEmbedder(64))

@@ -1,0 +1,293 @@
+"""The pages in a real browser: found, read, labelled, undone; with keys, without a script, and with a trace that means harm."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from journeyman.core import plan
+from journeyman.core.plan import Plan, Subtask
+from journeyman.core.trace import AgentCall, Trace
+from journeyman.stores.traces.base import TraceStore
+from tests.serving.dashboard.test_hostile import EVIL, hostile
+from tests.support.pages import WHO, Serve
+from tests.support.watched import NOON, booking
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium: apt-get install chromium"),
+]
+FAILURES = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => violations.push(event.violatedDirective));
+window.alert = () => violations.push("alert");
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+    # The walls of the browser need a user who is not root; it sees our own pages only.
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A page that somebody looks at, and what went wrong in it."""
+
+    page: "Page"
+    url: str
+    wrong: list[str]
+
+    def go(self, path: str) -> "Page":
+        self.page.goto(self.url + path)
+        return self.page
+
+    def expect_count(self, selector: str, count: int) -> None:
+        """Playwright's own wait for a condition evaluates a string, which our pages forbid."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator(selector)).to_have_count(count)
+
+    def expect_labels(self, count: int, value: str) -> None:
+        self.expect_count(f'form.label[data-good="{value}"]', count)
+
+
+@pytest.fixture
+def desk(browser: "Browser", store: TraceStore, serve: Serve) -> Iterator[Desk]:
+    store.add(booking(f"t{n:03}", asked=f"Question {n:03}", at=NOON + timedelta(minutes=n)) for n in range(120))
+    url = serve(store, ())
+    page = browser.new_page(viewport={"width": 1280, "height": 860})
+    page.set_default_timeout(10_000)
+    wrong: list[str] = []
+    page.add_init_script(FAILURES)
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith((url, "data:")) else wrong.append(request.url))
+    yield Desk(page, url, wrong)
+    wrong += page.evaluate("window.violations")
+    page.close()
+    assert wrong == []
+
+
+def good(store: TraceStore, id: str) -> bool | None:
+    labels = [label.good for label in store.labels(id) if label.who == WHO]
+    return labels[-1] if labels else None
+
+
+def test_a_trace_is_found_read_labelled_and_the_label_undone(desk: Desk, store: TraceStore) -> None:
+    store.add([booking("find-me", asked="A zebra for the office")])
+    page = desk.go("/traces")
+    page.get_by_role("searchbox").fill("zebra")
+    page.wait_for_url("**/traces?q=zebra")
+    page.get_by_role("link", name="A zebra for the office").click()
+    page.wait_for_url("**/traces/find-me?q=zebra")
+    assert page.get_by_text("There is one at six.").is_visible()
+    assert not page.locator("details.call pre").first.is_visible()
+    page.locator("details.call summary").click()
+    assert page.locator("details.call pre").first.is_visible()
+    page.get_by_role("button", name="good").click()
+    desk.expect_labels(1, "yes")
+    assert good(store, "find-me") is True
+    page.get_by_role("button", name="Undo").click()
+    desk.expect_labels(0, "yes")
+    assert good(store, "find-me") is None
+    assert page.get_by_text("Label taken back").is_visible()
+
+
+def test_the_list_is_worked_through_with_keys_alone(desk: Desk, store: TraceStore) -> None:
+    page = desk.go("/traces")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("g")
+    desk.expect_labels(1, "yes")
+    page.keyboard.press("j")
+    page.keyboard.press("b")
+    desk.expect_labels(1, "no")
+    assert (good(store, "t118"), good(store, "t117")) == (True, False)
+    page.keyboard.press("u")
+    desk.expect_labels(0, "no")
+    assert good(store, "t117") is None
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/traces/t118")
+    page.keyboard.press("n")
+    page.wait_for_url("**/traces/t117")
+    page.keyboard.press("p")
+    page.wait_for_url("**/traces/t118")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.id") == "s1"
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    assert page.locator("#s2 details").get_attribute("open") is not None
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog", name="Keys").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.wait_for_url("**/traces")
+    page.keyboard.press("/")
+    page.keyboard.type("jgb")
+    assert page.get_by_role("searchbox").input_value() == "jgb"
+    assert good(store, "t118") is True
+
+
+def test_filters_narrow_the_list_and_stay_in_the_address(desk: Desk, store: TraceStore) -> None:
+    store.add([booking("other", asked="Another desk", agent="hotel", at=NOON + timedelta(days=1))])
+    page = desk.go("/traces")
+    page.get_by_text("Filters").click()
+    page.get_by_label("Agent").fill("hotel")
+    page.get_by_label("Agent").press("Tab")
+    page.wait_for_url("**/traces?agent=hotel")
+    desk.expect_count(".row", 1)
+    page.reload()
+    assert page.locator(".row").count() == 1
+    page.get_by_label("Since").fill("soon")
+    page.get_by_label("Since").press("Tab")
+    page.get_by_role("alert").wait_for()
+    assert "is no time" in page.get_by_role("alert").inner_text()
+    desk.wrong[:] = [said for said in desk.wrong if "400" not in said]  # the browser notes the answer's status
+
+
+def test_older_traces_come_as_one_scrolls(desk: Desk) -> None:
+    page = desk.go("/traces")
+    for _ in range(8):
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        page.wait_for_timeout(150)
+        if page.locator(".row").count() == 120:
+            break
+    assert page.locator(".row").count() == 120
+
+
+def test_a_new_trace_appears_within_a_second_and_keeps_the_place(desk: Desk, store: TraceStore) -> None:
+    page = desk.go("/traces")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    store.add([booking("new", asked="Just now", at=datetime.now(UTC))])
+    # A second between looks, and what a busy machine takes to look.
+    page.get_by_role("link", name="Just now").wait_for(timeout=4000)
+    assert page.evaluate("document.activeElement.textContent") == "Question 118"
+
+
+def test_a_hidden_page_does_not_ask_for_new_traces(desk: Desk) -> None:
+    page = desk.go("/traces")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "have=" in request.url else None)
+    page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
+    page.wait_for_timeout(2500)
+    assert asked == []
+    page.evaluate("delete document.hidden")
+    page.wait_for_timeout(2500)
+    assert asked
+
+
+def test_what_means_harm_does_not_run(desk: Desk, store: TraceStore) -> None:
+    trace = hostile(EVIL)
+    store.add([trace])
+    store.label(trace.id, True, who=EVIL, at=NOON)
+    page = desk.go("/traces?agent=" + "%22%3E%3Cscript%3Ealert(9)%3C/script%3E")
+    page = desk.go("/traces?until=2026-03-04T12:00:30")
+    page.locator(".row a.open", has_text="<script>").click()
+    page.wait_for_selector(".talk")
+    page.keyboard.press("e")
+    assert "<script>alert(1)</script>" in page.locator(".talk").inner_text()
+    assert page.locator(".talk img, .talk script, .talk a[href^=javascript]").count() == 0
+    page.get_by_role("button", name="bad").click()
+    desk.expect_labels(1, "no")
+    desk.go("/sessions")
+    desk.go("/statistics")
+
+
+def test_light_and_dark_can_be_chosen_and_stay(desk: Desk) -> None:
+    page = desk.go("/traces")
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Light or dark").click()
+    after = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert before != after
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == after
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_no_page_is_wider_than_the_screen(desk: Desk, store: TraceStore, width: int) -> None:
+    trace = hostile("word" * 200 + EVIL)
+    store.add([trace, booking("s", session="visit")])
+    desk.page.set_viewport_size({"width": width, "height": 844})
+    for path in ("/traces", "/traces/t001", "/traces?agent=desk", "/sessions", "/sessions/visit", "/statistics", "/login"):
+        page = desk.go(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_everything_that_can_be_used_has_a_name(desk: Desk, store: TraceStore) -> None:
+    store.add([booking("s", session="visit")])
+    for path in ("/traces", "/traces?agent=desk", "/traces/t001", "/sessions", "/sessions/visit", "/statistics", "/login"):
+        page = desk.go(path)
+        nameless = page.evaluate(
+            """[...document.querySelectorAll("a, button, select, summary, input:not([type=hidden])")].filter((each) =>
+            !(each.ariaLabel || each.textContent.trim() || [...(each.labels ?? [])].some((label) => label.textContent.trim()))
+            ).map((each) => each.outerHTML)"""
+        )
+        assert nameless == [], path
+        assert page.locator("h1").count() == 1, path
+        twice = page.evaluate(
+            "[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, n, all) => all.indexOf(id) !== n)"
+        )
+        assert twice == [], path
+
+
+def test_without_a_script_a_trace_is_read_and_labelled(browser: "Browser", store: TraceStore, serve: Serve) -> None:
+    store.add([booking(asked="Read me")])
+    url = serve(store, ())
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(url + "/traces?agent=desk")
+        page.get_by_role("link", name="Read me").click()
+        page.locator("details.call summary").click()
+        assert page.locator("details.call pre").first.is_visible()
+        page.get_by_role("button", name="bad").click()
+        page.wait_for_load_state()
+        assert page.get_by_role("button", name="bad").get_attribute("aria-pressed") == "true"
+        assert good(store, "t1") is False
+        page.get_by_role("button", name="bad").click()
+        page.wait_for_load_state()
+        assert good(store, "t1") is None
+
+
+def test_signing_in_shows_what_was_asked_for(browser: "Browser", store: TraceStore, serve: Serve) -> None:
+    store.add([booking(asked="Read me")])
+    url = serve(store, ("a-token-of-some-length",))
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(url + "/traces/t1")
+        page.get_by_label("Token").fill("a-token-of-some-length")
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/traces/t1")
+        page.get_by_role("button", name="good").click()
+        page.get_by_text("Labelled good").wait_for()
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url("**/login")
+
+
+def test_the_plan_of_a_trace_is_a_picture_that_leads_to_its_steps(desk: Desk, store: TraceStore) -> None:
+    subtasks = (Subtask(id="read", text="Read the report"), Subtask(id="sum", text="Sum it up", after=("read",)))
+    steps = [AgentCall(agent="small", id=each.id, raw={"subtask": each.id, "state": "done"}) for each in subtasks]
+    raw = {"plan": plan.written(Plan(instruction="What does it say?", subtasks=subtasks))}
+    store.add([Trace(id="planned", task_id="t", candidate_id="base", started_at=NOON, steps=tuple(steps), raw=raw)])
+    page = desk.go("/traces/planned")
+    picture = page.get_by_role("region", name="The plan as a graph")
+    assert picture.is_visible()
+    boxes = [picture.locator(".box").nth(at).bounding_box() for at in range(2)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
+    picture.get_by_role("link", name="sum: Sum it up").click()
+    page.wait_for_url("**/traces/planned#s2")

@@ -1,0 +1,91 @@
+from dataclasses import replace
+from datetime import timedelta
+
+from journeyman.core.reward import Reward
+from journeyman.core.trace import ModelCall, ToolCall
+from journeyman.serving.dashboard.app import by_day
+from journeyman.serving.dashboard.trace_page import read, worth
+from journeyman.stores.traces.base import Given, StatisticsGroup
+from tests.support.watched import NOON, booking, delegated
+
+
+def test_a_tools_answer_is_shown_with_the_call_and_not_again_as_a_message() -> None:
+    found = read(booking(), most=100)
+    assert [(block.kind, block.name) for block in found.blocks] == [
+        ("model", "gpt-5-mini"), ("tool", "find_tables"), ("model", "gpt-5-mini"), ("reasoning", "reasoning"),
+    ]  # fmt: skip
+    assert [message.role for block in found.blocks for message in block.said] == ["system", "user"]
+
+
+def test_sub_agents_stand_below_who_called_them() -> None:
+    found = read(delegated(), most=100)
+    assert [(block.depth, block.name) for block in found.blocks] == [
+        (0, "hotels"),
+        (1, "prices"),
+        (2, "ask_price"),
+        (0, "claude"),
+    ]
+    assert [block.failed for block in found.blocks] == [False, True, True, False]
+
+
+def test_what_was_asked_and_answered_is_shown_once() -> None:
+    found = read(delegated(), most=100)
+    assert (found.asked, found.answered) == ("Plan a week in Oslo", "Done: seven days.")
+    again = read(replace(booking(), input="A table for two in Oslo, please", output="There is one at six."), most=100)
+    assert (again.asked, again.answered) == (None, None)
+
+
+def test_bars_stand_where_the_step_ran_and_within_the_line() -> None:
+    bars = [block.bar for block in read(booking(), most=100).blocks]
+    assert bars[-1] is None  # the reasoning has no time
+    first, tool, last = (bar for bar in bars if bar)
+    assert (first.left, first.width) == (0, 54.55)
+    assert (tool.left, tool.width) == (54.55, 9.09)
+    assert last.left + last.width == 100
+
+
+def test_a_step_of_a_blink_is_seen_and_one_of_unknown_length_is_marked() -> None:
+    steps = (
+        ToolCall(tool="a", arguments="", result="", started_at=NOON, seconds=100),
+        ToolCall(tool="b", arguments="", result="", started_at=NOON + timedelta(seconds=100), seconds=None),
+    )
+    bars = [block.bar for block in read(replace(booking(), steps=steps), most=9).blocks]
+    assert bars[1] is not None
+    assert (bars[1].left, bars[1].width, bars[1].known) == (99.2, 0.8, False)
+
+
+def test_a_trace_without_times_has_no_line() -> None:
+    found = read(replace(booking(), steps=(ModelCall(model="m", prompt="p", reply="r"),), ended_at=None), most=9)
+    assert (found.blocks[0].bar, found.seconds) == (None, None)
+
+
+def test_steps_past_the_first_are_counted() -> None:
+    found = read(booking(), most=3)
+    assert (len(found.blocks), found.left_out) == (3, 1)
+
+
+def test_a_reward_says_who_gave_it() -> None:
+    trace = booking()
+    given = [Given(reward=Reward(name="polite", value=None), by="judge 1", at=NOON)]
+    trace = replace(trace, rewards=(*trace.rewards, given[0].reward))
+    assert [(each.reward.name, each.by) for each in worth(trace, given)] == [("booked", None), ("polite", "judge 1")]
+
+
+def day(name: str, traces: int) -> StatisticsGroup:
+    return StatisticsGroup(
+        name=name, traces=traces, model_calls=1, tool_calls=0, failed_tool_calls=0, errors=1, good=0, bad=0, mean_reward=None,
+        input_tokens=0, output_tokens=0, uncounted=0, cost=0.0, unpriced=0, median_seconds=None, p95_seconds=4.0,
+    )  # fmt: skip
+
+
+def test_a_day_without_traces_has_its_place_in_the_chart() -> None:
+    traces, cost, seconds = by_day([day("2026-03-01", 4), day("2026-03-03", 2)])
+    assert [(column.name, column.height, column.part) for column in traces.columns] == [
+        ("2026-03-01", 100, 25), ("2026-03-02", 0, 0), ("2026-03-03", 50, 25),
+    ]  # fmt: skip
+    assert [column.height for column in cost.columns] == [0, 0, 0]
+    assert seconds.top == "4.0 s"
+
+
+def test_no_days_make_no_charts() -> None:
+    assert by_day([]) == []
