@@ -16,7 +16,8 @@ from journeyman.core.playbook import Playbook
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.optimizers.playbook.run import PlaybookRun, write_json
+from journeyman.io.atomic import write_json
+from journeyman.optimizers.playbook.run import PlaybookRun
 from journeyman.stores import AttemptRecord, RunRecord, open_store
 
 pytestmark = pytest.mark.service

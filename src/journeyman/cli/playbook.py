@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.shared import emit, json_option
+from journeyman.io.atomic import write_text
+from journeyman.io.files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,7 +121,7 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
     from journeyman.core.playbook import normalised
     from journeyman.optimizers.playbook import files, formats
 
-    text = files.read_text(file)
+    text = read_text(file)
     name = name or formats.recognise(text, str(file))
     playbook = formats.read(text, name, str(file))
     if name != formats.NATIVE:
@@ -158,7 +160,7 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     """
     from dataclasses import replace
 
-    from journeyman.optimizers.playbook import files, formats
+    from journeyman.optimizers.playbook import formats
     from journeyman.optimizers.playbook.edit import at_revision
 
     playbook = at_revision(file)
@@ -172,7 +174,7 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     else:
         exported = formats.write(playbook, name)
     if output:
-        files.write_text(output, exported.text)
+        write_text(output, exported.text)
     elif not as_json:
         click.echo(exported.text, nl=False)
     for loss in exported.losses:

@@ -34,10 +34,11 @@ from journeyman.core.task import Split, Task
 from journeyman.core.trace import Trace, total
 from journeyman.experiments import wiring
 from journeyman.experiments.agents import candidate_of
+from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.playbook import edit, files
+from journeyman.optimizers.playbook import edit
 from journeyman.optimizers.playbook.background import Learner, LearningStats, Lessons
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.retrieval import Chooser
@@ -433,7 +434,7 @@ class _Skillbook:
             PlaybookError: It holds no playbook.
         """
         self.path = path
-        files.check_writable(path)
+        check_writable(path)
         self._seen: tuple[int, int, int] | None = None
         self._newest = (Playbook(), BASE)
         self._read()

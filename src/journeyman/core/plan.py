@@ -200,11 +200,11 @@ def read(value: Any) -> Plan:
 
 def _row(subtask: Subtask) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for field in fields(Subtask):
-        value = getattr(subtask, field.name)
-        default = {} if field.default is MISSING else field.default
+    for each in fields(Subtask):
+        value = getattr(subtask, each.name)
+        default = {} if each.default is MISSING else each.default
         if value != default:
-            row[field.name] = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+            row[each.name] = dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
     return row
 
 

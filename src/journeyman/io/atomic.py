@@ -1,10 +1,12 @@
 """Atomic writes: a file is there whole, or as it was before."""
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from journeyman.core.errors import InputError
 
@@ -40,6 +42,11 @@ def write_text(path: Path, text: str) -> None:
     """
     with atomic_write(path, private=False) as part:
         part.write_bytes(encoded(text))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """`write_text` of a JSON object, indented."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def encoded(text: str) -> bytes:

@@ -10,7 +10,7 @@ from journeyman.experiments.weights.pipeline import PipelineConfig, TrainingPipe
 from journeyman.experiments.weights.run import WeightsRun
 from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import WeightsWatcher
-from journeyman.optimizers.playbook.run import write_json
+from journeyman.io.atomic import write_json
 from journeyman.optimizers.weights.config import TrainingConfig
 
 

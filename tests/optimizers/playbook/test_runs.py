@@ -8,9 +8,10 @@ import pytest
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.playbook import Add, Batch, Bullet, Playbook
 from journeyman.core.release import Stage
+from journeyman.io.atomic import write_json
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.journal import replay
-from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Tally, newest_unfinished, write_json
+from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Tally, newest_unfinished
 
 
 def batch(number: int) -> Batch:

@@ -27,6 +27,8 @@ from journeyman.experiments.compare import EvaluationReport, result_lines, resul
 from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.router.training import OffPolicyReport, of_router, of_worker
+from journeyman.io.atomic import write_text
+from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.router.decisions import read
@@ -48,7 +50,7 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> EvaluationReport:
     output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
     config = configured(options)
     for name in _FILES if output else ():
-        files.check_writable(Path(output) / name)
+        check_writable(Path(output) / name)
     if "sandbox" in options and config.dataset_name not in wiring.PROGRAMMING:
         raise InputError(f"no program of {config.dataset_name} is run: leave out --sandbox, or name humaneval or mbpp")
     dataset = wiring.load_dataset(config)
@@ -136,7 +138,7 @@ def _warn(name: str, playbook: Playbook, dataset: Dataset) -> None:
 def _write(report: EvaluationReport, folder: Path) -> None:
     """Each side's results, as `journeyman compare` reads them."""
     for name, attempts in zip(_FILES, (report.baseline_attempts, report.candidate_attempts), strict=True):
-        files.write_text(folder / name, "".join(f"{line}\n" for line in result_lines(results(attempts))))
+        write_text(folder / name, "".join(f"{line}\n" for line in result_lines(results(attempts))))
 
 
 def tell(report: EvaluationReport) -> None:

@@ -21,9 +21,9 @@ from journeyman.experiments import wiring
 from journeyman.experiments.playbook.scenarios import DATASET, SKILLBOOK, Results, Row, ScenarioConfig, ScenarioTrainer
 from journeyman.experiments.playbook.training import OUTPUTS, TrainingResult
 from journeyman.experiments.wiring import PROGRAMMING
+from journeyman.io.atomic import write_json, write_text
 from journeyman.io.files import check_writable
-from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.run import PlaybookRun, Progress, newest_unfinished, write_json
+from journeyman.optimizers.playbook.run import PlaybookRun, Progress, newest_unfinished
 from journeyman.tasks.scenarios import Notice, Scenario, builtin, load, read
 
 # What a run on scenarios shows: each attempt as it goes on stderr, the summary at the end on stdout.
@@ -355,8 +355,8 @@ def template(kind: str, output: Path | None) -> str:
     """The template; written to a file where one is named, which must not be there yet."""
     text = builtin.template("json" if kind == "json" else "yaml")
     if output is not None:
-        files.check_writable(output)
-        files.write_text(output, text)
+        check_writable(output)
+        write_text(output, text)
     return text
 
 

@@ -28,8 +28,9 @@ from journeyman.experiments import wiring
 from journeyman.experiments.playbook import cost_estimate
 from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
 from journeyman.experiments.playbook.training import OfflineTrainer
-from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent, write_json
+from journeyman.io.atomic import write_json
+from journeyman.io.files import check_writable
+from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent
 from journeyman.optimizers.playbook.trainer import Unwatched, Watcher
 from journeyman.sandbox.base import Program, Sandbox
 from journeyman.tasks.base import Dataset
@@ -290,7 +291,7 @@ class ScenarioTrainer(OfflineTrainer):
 
     def _check(self) -> None:
         super()._check()
-        files.check_writable(Path(self.config.results) / "results.json")
+        check_writable(Path(self.config.results) / "results.json")
         if any(scenario.checks or scenario.runs for scenario in self.workshop.scenarios):
             asyncio.run(self._try_walls())
 

@@ -32,9 +32,11 @@ from journeyman.experiments.playbook import cost_estimate
 from journeyman.experiments.playbook.config import TrainingConfig, TrainingMetrics, TrainingResult
 from journeyman.experiments.playbook.optimizer import PlaybookOptimizer
 from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.io.atomic import write_json
+from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.run import PlaybookRun, fresh, reopened, spoken, write_json
+from journeyman.optimizers.playbook.run import PlaybookRun, fresh, reopened, spoken
 from journeyman.optimizers.playbook.trainer import Learned, Unwatched, Watcher
 from journeyman.stores import open_store
 from journeyman.tasks.base import Dataset, digest
@@ -241,7 +243,7 @@ class OfflineTrainer:
             self.config.output_metrics_path,
             str(self._runs / "run" / "config.json"),
         ):
-            files.check_writable(Path(path))
+            check_writable(Path(path))
         # Whoever has a mistake in their data and no key yet is told of the data.
         _ = self.dataset
         if self.config.dataset_name in wiring.PROGRAMMING:

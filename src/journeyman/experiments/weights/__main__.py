@@ -1,4 +1,4 @@
-"""The training program: `python -m journeyman.experiments.weights RUN`, in a process of its own, also under `accelerate launch`.
+"""The training program: `python -m journeyman.experiments.weights RUN`, its own process, also under `accelerate launch`.
 
 Exit codes: 0 it went well, 2 the input cannot be used, 3 a guard stopped it and the last good checkpoint was kept, 130 it was
 interrupted, after a checkpoint.

@@ -24,8 +24,9 @@ from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
 from journeyman.experiments.weights.run import WeightsRun
 from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
+from journeyman.io.atomic import write_json
 from journeyman.models.base import Dialect, ModelRequest
-from journeyman.optimizers.playbook.run import spoken, write_json
+from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.weights import model_shape
 from journeyman.optimizers.weights.adapters import read_object
 from journeyman.optimizers.weights.artifacts import Artifact, Form

@@ -22,9 +22,11 @@ from journeyman.core.task import Split, fingerprints
 from journeyman.experiments.evaluator import untrained
 from journeyman.experiments.weights import settings as tasks
 from journeyman.experiments.weights.settings import RunSettings
+from journeyman.io.atomic import write_json
+from journeyman.io.files import check_writable
 from journeyman.models import embedded_weights
 from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.run import fresh, reopened, spoken, write_json
+from journeyman.optimizers.playbook.run import fresh, reopened, spoken
 from journeyman.optimizers.weights import hardware, model_shape, sizing
 from journeyman.optimizers.weights.adapters import read_object, read_trained_on, write_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
@@ -398,7 +400,7 @@ def begin(config: TrainingConfig, settings: RunSettings, *, rows: Sequence[Row] 
     # Whether it fits is known of this machine, and not of a cluster's.
     config = prepare(config, fitting=settings.workers == HERE).config
     runs = Path(settings.project) / "runs"
-    files.check_writable(runs / "run" / "config.json")
+    check_writable(runs / "run" / "config.json")
     name = _named(config, material.rows, material.dataset)
     folder = fresh(runs, "weights", config.method, spoken(config.domain), name)
     _write(folder, config, settings, material)

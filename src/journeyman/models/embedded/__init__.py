@@ -1,7 +1,7 @@
 """The small model that ships with the package: a real transformer that knows one job, the order desk.
 
-It was trained from scratch by `python -m journeyman.experiments.pretrain`. It is a test bench and a first impression: it obeys rules in
-its context and reads the desk's error messages, and knows nothing else.
+It was trained from scratch by `python -m journeyman.experiments.pretrain`. It is a test bench and a first impression: it
+obeys rules in its context and reads the desk's error messages, and knows nothing else.
 """
 
 from pathlib import Path

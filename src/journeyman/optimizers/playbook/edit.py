@@ -11,6 +11,7 @@ from pathlib import Path
 
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.playbook import MERGED, Batch, Bullet, Delta, InsightVerdict, Merge, Playbook, Retire, normalised
+from journeyman.io.files import read_text
 from journeyman.io.locks import locked
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook import files, formats
@@ -136,7 +137,7 @@ def editable(path: Path) -> Playbook:
         InputError: It is not there, or of another system's format.
         PlaybookError: It holds no playbook.
     """
-    text = files.read_text(path)
+    text = read_text(path)
     data = json_of(text, str(path)) if formats.is_json(text) else None
     if not (isinstance(data, dict) and isinstance(data.get("bullets"), list)):
         files.loads(text, str(path))

@@ -24,6 +24,8 @@ from journeyman.core.errors import InputError, JourneymanError, PlaybookError, b
 from journeyman.core.playbook import Batch, MoveTo, Playbook
 from journeyman.core.release import Stage
 from journeyman.core.trace import ModelCall
+from journeyman.io.atomic import write_json
+from journeyman.io.files import check_writable
 from journeyman.io.locks import locked
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.journal import Entry, Journal, read, replay
@@ -176,7 +178,7 @@ class PlaybookRun:
         """
         if (folder / "config.json").exists():
             raise PlaybookError(f"{folder} holds a run already; resume it, or give the new one another name")
-        files.check_writable(folder / "config.json")
+        check_writable(folder / "config.json")
         (folder / "batches").mkdir(parents=True, exist_ok=True)
         if (folder / "journal.jsonl").exists():
             # A run that was killed before it had its config never began.
@@ -326,11 +328,6 @@ def fresh(runs: Path, *parts: str) -> Path:
 def spoken(text: str, most: int = 40) -> str:
     """What somebody typed, as a part of the name of a file or folder, of so many characters at most."""
     return re.sub(r"[^\w.-]+", "-", text)[:most].strip("-.")
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file whole or not at all."""
-    files.write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def _read(path: Path) -> Any:

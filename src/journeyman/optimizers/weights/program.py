@@ -57,8 +57,8 @@ def launch(
     """Run the training program to its end, or go on with what it left.
 
     Args:
-        command: What runs the program, before the job's folder; `accelerate launch … -m journeyman.experiments.weights` for several
-            processes.
+        command: What runs the program, before the job's folder; for several processes
+            `accelerate launch … -m journeyman.experiments.weights`.
         on_metrics: Is called with each new line of metrics.jsonl.
         env: What is added to this process's environment.
 

@@ -453,8 +453,8 @@ def _session(of: Mapping[str, Any]) -> str | None:
 # (`langfuse.observation.*`), LangSmith (`langsmith.span.kind`), MLflow (`mlflow.spanType`).
 
 _LANGFUSE = {
-    "generation": SpanKind.CALL, "embedding": SpanKind.CALL, "tool": SpanKind.TOOL, "retriever": SpanKind.TOOL, "agent": SpanKind.AGENT,
-    "chain": SpanKind.AGENT, "guardrail": SpanKind.AGENT, "evaluator": SpanKind.AGENT,
+    "generation": SpanKind.CALL, "embedding": SpanKind.CALL, "tool": SpanKind.TOOL, "retriever": SpanKind.TOOL,
+    "agent": SpanKind.AGENT, "chain": SpanKind.AGENT, "guardrail": SpanKind.AGENT, "evaluator": SpanKind.AGENT,
 }  # fmt: skip
 _LANGSMITH = {
     "llm": SpanKind.CALL,
@@ -464,8 +464,8 @@ _LANGSMITH = {
     "chain": SpanKind.AGENT,
 }
 _MLFLOW = {
-    "LLM": SpanKind.CALL, "CHAT_MODEL": SpanKind.CALL, "EMBEDDING": SpanKind.CALL, "TOOL": SpanKind.TOOL, "RETRIEVER": SpanKind.TOOL,
-    "AGENT": SpanKind.AGENT, "CHAIN": SpanKind.AGENT, "WORKFLOW": SpanKind.AGENT,
+    "LLM": SpanKind.CALL, "CHAT_MODEL": SpanKind.CALL, "EMBEDDING": SpanKind.CALL, "TOOL": SpanKind.TOOL,
+    "RETRIEVER": SpanKind.TOOL, "AGENT": SpanKind.AGENT, "CHAIN": SpanKind.AGENT, "WORKFLOW": SpanKind.AGENT,
 }  # fmt: skip
 
 

@@ -22,9 +22,9 @@ from transformers.utils import logging
 from journeyman.core.candidate import Adapter
 from journeyman.core.errors import InputError, MissingExtra, ModelRefused, SettingError
 from journeyman.core.task import Split, Task
+from journeyman.io.atomic import write_json
 from journeyman.models.base import Dialect
 from journeyman.models.local import location, peft_as_it_is, pretrained, why_refused
-from journeyman.optimizers.playbook.run import write_json
 from journeyman.optimizers.weights.adapters import CONTENT, digest, read_adapter, whole_folder
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
