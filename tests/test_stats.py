@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.stats import anytime_interval, bootstrap_interval, cohens_kappa, e_value, spent
+from journeyman.stats import anytime_interval, bootstrap_interval, cohens_kappa, e_value, spent, without_choice
 
 differences = st.lists(st.sampled_from([-1.0, -0.5, -1 / 3, 0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=40)
 
@@ -140,3 +140,22 @@ def test_agreement_does_not_ask_who_came_first_nor_which_word_is_yes(pairs: list
     assert found == cohens_kappa(other, one) == cohens_kappa([not a for a in one], [not b for b in other])
     assert found is None or -1 <= found <= 1
     assert (found == 1) == (one == other and len(set(one)) == 2)
+
+
+def test_the_best_of_ten_that_are_alike_is_reported_as_it_truly_is() -> None:
+    chance = np.random.default_rng(0)
+    measured, shrunk = [], []
+    for _ in range(400):
+        tries = chance.choice([1.0, -1.0, 0.0], size=(10, 100), p=[0.23, 0.18, 0.59])
+        best = tries[tries.mean(axis=1).argmax()].tolist()
+        measured.append(float(np.mean(best)))
+        shrunk.append(without_choice(best, 10))
+    assert np.mean(measured) > 0.13
+    assert np.mean(shrunk) == pytest.approx(0.05, abs=0.015)
+
+
+def test_a_gain_is_shrunk_down_to_nothing_and_a_loss_not_at_all() -> None:
+    assert without_choice([1.0] * 40, 10) == 1.0, "what never varies was not chosen by chance"
+    assert without_choice([1.0, -1.0, 1.0, -1.0, 1.0], 50) == 0.0
+    assert without_choice([-1.0, 0.0, 1.0, -1.0], 10) == -0.25
+    assert without_choice([1.0, 0.0], 1) == 0.5

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,14 @@ def test_leaving_out_some_tasks_is_no_way_to_look_anew() -> None:
 def test_another_baseline_is_another_chance_and_counts() -> None:
     store = open_store("memory:")
     assert [sat(TAUGHT, against, store=store).evaluation.looks for against in (Playbook(), BLANK, Playbook())] == [0, 1, 0]
+
+
+def test_another_file_of_the_same_name_is_another_model(tmp_path: Path) -> None:
+    store, looks = open_store("memory:"), []
+    for text in ("one", "two", "one"):
+        (tmp_path / "said.jsonl").write_text(text)
+        looks.append(sat(TAUGHT, Playbook(), Pupil(name=f"recorded:{tmp_path}/said.jsonl"), store).evaluation.looks)
+    assert looks == [0, 1, 0]
 
 
 def test_on_a_model_that_varies_the_same_candidate_looks_again_each_time_and_each_is_kept() -> None:

@@ -182,6 +182,14 @@ def test_a_run_whose_output_cannot_be_written_goes_on_with_another_output(pupil:
     assert (ended.finished, ended.playbook_path) == (True, "there/p.json")
 
 
+def test_the_command_goes_on_with_a_run_under_another_output(pupil: Pupil) -> None:
+    stopped = train(max_cost=0.015)
+    said = ["train", "playbook", "--resume", stopped.run_id, "--max-cost", "5", "--output", "new/p.json", "--json"]
+    found = CliRunner().invoke(root, said)
+    assert told(found)["playbook_path"] == "new/p.json"
+    assert Path("new/p.json").exists()
+
+
 def test_a_run_that_cannot_end_blocks_no_other(pupil: Pupil, caplog: pytest.LogCaptureFixture) -> None:
     good = train(max_cost=0.015)
     write_sums(Path("other.json"), train=15)

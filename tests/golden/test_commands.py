@@ -14,7 +14,10 @@ def commands(
     command: click.Command, parent: click.Context | None, name: str
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
     """A command and all below it, by what is typed."""
-    context = click.Context(command, parent=parent, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH)
+    # With the settings that `main` gives it: which options ask for help hangs on them.
+    context = click.Context(
+        command, parent=parent, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH, **command.context_settings
+    )
     yield context.command_path, command, context
     if isinstance(command, click.Group):
         for below in command.list_commands(context):

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from journeyman import models
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.attempt import Agent, Attempt, refusal
 from journeyman.core.candidate import BASE, Candidate, Kind
@@ -14,6 +16,7 @@ from journeyman.core.release import Stage
 from journeyman.core.task import Split
 from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.io.files import sha256
 from journeyman.models.base import Model
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook import files
@@ -88,10 +91,10 @@ class AgentEvaluation:
 
         Learned weights are known by their content, wherever the folder lies that the model's name tells.
         """
-        models = [self.rival] if self.weights else [self.model, self.rival]
+        known = [self.rival] if self.weights else [self.model, self.rival]
         shown = candidate_of(playbook) if self.weights else None
         return {
-            "models": [model.name for model in models if model],
+            "models": [[model.name, _content(model.name)] for model in known if model],
             "playbook": shown.id if shown else "",
             "gate": repr(self.gate),
             "trials": self.trials,
@@ -158,6 +161,16 @@ def candidate_of(playbook: Playbook) -> Candidate | None:
     bullets = tuple(replace(bullet, stage=Stage.SHADOW, updated_at="") for bullet in playbook.bullets)
     content = replace(playbook, bullets=bullets, batches=frozenset(), created_at="", training_config={}, trained_on=frozenset())
     return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(content))
+
+
+def _content(model: str) -> str:
+    """A digest of the file that a model's name tells, which may be another one tomorrow: recorded outputs, or an adapter."""
+    parsed = models.parse(model)
+    if parsed.kind == "recorded":
+        file = Path(parsed.rest.partition("#")[0])
+    else:
+        file = Path(models.split_adapter(parsed.rest)[1] or "none") / "adapter_model.safetensors"
+    return sha256(file) if file.is_file() else ""
 
 
 def _named(kind: Any) -> str:
