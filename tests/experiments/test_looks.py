@@ -24,7 +24,7 @@ SUBJECT = Subject(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_better_passes_in_one_of_twenty_worlds_at_most(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Fewer resamples make the far tails of the interval coarse, and the test fast; the benchmark takes all of them.

@@ -11,10 +11,7 @@ CREATE TRIGGER forget_digest_update after update on traces
 begin delete from trace_digests where block = new.seq >> 10; end
 
 -- alembic_version
-CREATE TABLE alembic_version (
-	version_num VARCHAR(32) NOT NULL, 
-	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-)
+CREATE TABLE alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))
 
 -- attempts
 CREATE TABLE attempts (
@@ -29,11 +26,14 @@ CREATE TABLE attempts (
 	tokens INTEGER, 
 	cost FLOAT, 
 	started_at DATETIME NOT NULL, 
-	trace JSON NOT NULL, 
+	trace INTEGER, 
+	changed JSON, 
+	unread JSON, 
 	score JSON NOT NULL, 
 	PRIMARY KEY (seq), 
 	UNIQUE (run_id, id), 
-	FOREIGN KEY(run_id) REFERENCES runs (id)
+	FOREIGN KEY(run_id) REFERENCES runs (id), 
+	FOREIGN KEY(trace) REFERENCES traces (seq)
 )
 
 -- candidates
@@ -339,6 +339,9 @@ CREATE INDEX ix_attempts_started_at ON attempts (started_at)
 
 -- ix_attempts_task_id
 CREATE INDEX ix_attempts_task_id ON attempts (task_id)
+
+-- ix_attempts_trace
+CREATE INDEX ix_attempts_trace ON attempts (trace)
 
 -- ix_evaluations_candidate_id
 CREATE INDEX ix_evaluations_candidate_id ON evaluations (candidate_id)

@@ -1,4 +1,4 @@
-"""Lists, single traces and forgetting, for `journeyman traces`."""
+"""The work behind `journeyman traces`, apart from its options. What only looks loads no learner."""
 
 import json
 import os
@@ -21,10 +21,8 @@ from rich.text import Text
 from journeyman.cli.actions import traces_screen as screen
 from journeyman.cli.console import Column, console, fitted
 from journeyman.core.errors import InputError
-from journeyman.experiments import settings, wiring
+from journeyman.experiments import settings
 from journeyman.io.atomic import atomic_write
-from journeyman.models import embedders
-from journeyman.rewards import autolabel as labeler
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import AUTO, Page, Query, Statistics, StatisticsGroup, ToolUse, TraceStore, TraceSummary
 from journeyman.stores.traces.labels import LabelAgreement, agreed, said
@@ -185,6 +183,10 @@ def _traces(count: int) -> str:
 
 def autolabel(url: str | None, *, threshold: float, embedder: str, dry_run: bool, quiet: bool) -> dict[str, Any]:
     """Teach a labeler and let it label; what it did, and how it stood its examination."""
+    from journeyman.experiments import wiring
+    from journeyman.models import embedders
+    from journeyman.rewards import autolabel as labeler
+
     with opened(url) as store:
         taught = labeler.teach(store, embedders.load(embedder) if embedder else None)
         report = taught.model.report
@@ -204,6 +206,8 @@ def autolabel(url: str | None, *, threshold: float, embedder: str, dry_run: bool
 
 def telling(store: TraceStore, wanted: Query, limit: int) -> list[TraceSummary]:
     """What a person should judge next, the most telling first."""
+    from journeyman.rewards import autolabel as labeler
+
     asked = [trace.id for trace in labeler.ask(store, labeler.teach(store), limit, wanted)]
     lines = {line.id: line for line in store.unlabelled(labeler.POOL, wanted)}
     return [lines[id] for id in asked]
@@ -420,6 +424,8 @@ def person(named: str | None) -> str:
 
 
 def _one(store: TraceStore, prefix: str, word: str | None, who: str) -> dict[str, Any]:
+    from journeyman.experiments import wiring
+
     if word is None:
         raise InputError(f"what of {prefix}? journeyman traces label {prefix} good, bad or clear")
     found = whole_id(store, prefix)
@@ -451,6 +457,8 @@ def own_words(store: TraceStore, who: str) -> dict[str, bool]:
 
 
 def _many(store: TraceStore, lines: Sequence[TraceSummary], who: str) -> dict[str, Any]:
+    from journeyman.experiments import wiring
+
     def word(id: str, good: bool | None) -> None:
         store.label(id, good, who=who, at=wiring.now())
 

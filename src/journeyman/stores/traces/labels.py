@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
 from journeyman.core.reward import Reward
-from journeyman.stats import cohens_kappa
 from journeyman.stores.base import utc
 from journeyman.stores.traces import codec
 from journeyman.stores.traces.base import AUTO, RECORDER, Label
@@ -150,6 +149,9 @@ def said(labels: Iterable[Label]) -> dict[str, dict[str, bool]]:
 
 def agreed(labels: Iterable[Label]) -> Sequence[LabelAgreement]:
     """Every two people who labelled the same traces, those with the most in common first. Labels come oldest first."""
+    # Whoever only lists traces need not wait for numpy.
+    from journeyman.stats import cohens_kappa
+
     words = said(labels)
     words.pop(AUTO, None)
     found = []
