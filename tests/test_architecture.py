@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.figures import figures
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "journeyman"
 
@@ -15,6 +17,17 @@ def test_imports_only_look_down_and_heavy_libraries_have_one_home() -> None:
     program = Path(sys.executable).with_name("lint-imports")
     run = subprocess.run([program, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_figures_of_the_house_do_not_fall_behind() -> None:
+    """Two are not where they shall be yet: they may only become better."""
+    reached = {"public class names used twice": 8, "modules with one importer, %": 17.0}
+    behind = [
+        f"{each.name}: {each.value:g}"
+        for each in figures()
+        if each.structural and each.value > max(each.limit, reached.get(each.name, 0))
+    ]
+    assert behind == []
 
 
 def test_nothing_is_unpickled_or_evaluated_but_what_runs_within_the_walls() -> None:

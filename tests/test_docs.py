@@ -40,3 +40,9 @@ def test_links_within_the_project_lead_somewhere() -> None:
 def test_no_document_names_a_path_of_somebodys_machine() -> None:
     private = re.compile(r"(?<![\w.])/(?:root|work|home|tmp)/")
     assert [document.name for document in DOCUMENTS if private.search(document.read_text())] == []
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    named = re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / "src" / "journeyman" / name).exists()] == []

@@ -135,7 +135,7 @@ _HOMES = {
 """Where each public name lives."""
 
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
-_OLDER = {"PlaybookStage": "Stage"}
+_OLDER = {"PlaybookStage": "Stage", "Report": "EvaluationReport"}
 """Names that users of earlier systems know."""
 
 __all__ = sorted([*_WHERE, *_OLDER])
