@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,19 @@ def test_listing_loads_no_model_no_learner_and_no_migration(tmp_path: Path) -> N
     loaded = set(run.stdout.splitlines()[-1].split())
     assert not {"alembic", "numpy", "torch", "journeyman.optimizers", "journeyman.experiments.wiring"} & loaded
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_tasks_of_a_finding_with_a_form_of_its_own_are_shown_too(say: Said) -> None:
+    """A router's and a planner's evaluation hold the report with the pairs within what else they say."""
+    plain = evaluation("router-1", passed=True, pairs=True)
+    told = {"requests": 4, "gain": 0.5, "report": dict(plain.report)}
+    with open_store(say.store) as store:
+        store.add_evaluation(replace(plain, report=told))
+    shown = say.json("evaluations", "show", "router-1")
+    assert [each["task_id"] for each in shown["won"]] == ["a", "c"]
+    assert [each["task_id"] for each in shown["lost"]] == ["b"]
+    assert shown["evaluation"]["report"] == {"requests": 4, "gain": 0.5, "report": {"gain": 0.25, "wins": 2, "losses": 1}}
+    assert "2 won, 1 lost, 1 the same" in say("evaluations", "show", "router-1")
 
 
 def test_the_registry_of_an_open_store_answers_the_same(tmp_path: Path) -> None:

@@ -7,18 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.release import Stage
 from journeyman.core.task import Split, Task, fingerprint
+from journeyman.experiments import wiring
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.planner import artifact as planners
 from journeyman.experiments.planner.environment import Replay
 from journeyman.experiments.planner.training import Contender, PlanExamination, ReinforceConfig, Reinforcement
 from journeyman.experiments.router import training
 from journeyman.experiments.router.training import Places, RouterConfig
-from journeyman.experiments.weights.settings import learnable
+from journeyman.experiments.weights.settings import RunSettings, learnable
+from journeyman.experiments.weights.training import AdapterEvaluation
 from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.scripted import Scripted
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.router import artifact, outcomes, sources
 from journeyman.optimizers.splits import parts
@@ -127,6 +131,22 @@ def test_an_adapter_says_what_it_was_trained_on_wherever_it_is_taken(tmp_path: P
     write_trained_on(adapter, known)
     taken = adapter.rename(tmp_path / "elsewhere")
     assert read_trained_on(taken) == known
+
+
+async def test_an_adapter_is_not_examined_on_what_it_was_trained_on_whoever_examines_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "connect", lambda name: Scripted(lambda _: "4"))
+    task = Task(id="t1", question="What is 2 + 2?", answer="4", split=Split.HELD_OUT)
+    write_trained_on(tmp_path, frozenset({fingerprint(task.question)}))
+    examination = AdapterEvaluation(
+        base_model="embedded:base",
+        adapter=str(tmp_path),
+        candidate=Candidate(kind=Kind.ADAPTER, body="digest"),
+        settings=RunSettings(),
+    )
+    with pytest.raises(InputError, match="all 1 held-out tasks were trained on"):
+        await examination.examine(Dataset(name="d", tasks=(task,), verifier=Exact()), open_store("memory:"), id="run")
 
 
 def test_a_row_that_asks_a_held_out_question_under_another_id_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The one loop: learn, evaluate, decide, release; and what a run leaves in the store however it ends."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +16,7 @@ from journeyman.stores import RunState, Store, open_store
 
 OLD, NEW = (Candidate(kind=Kind.PLAYBOOK, body=body) for body in ("old", "new"))
 SHADOW = ReleasePolicy()
+NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
 
 def verdict(gain: int) -> EvaluationReport:
@@ -106,6 +108,23 @@ async def test_there_is_one_rule_of_stage_and_force(
     release = store.release(NEW.id)
     assert len(release.moves if release else ()) == moves
     assert all(move.forced == forced for move in (release.moves if release else ()))
+
+
+async def test_what_stands_in_shadow_goes_to_production_when_a_later_run_asks_for_it() -> None:
+    store, production = open_store("memory:"), ReleasePolicy(target=Stage.PRODUCTION)
+    first, _ = await gone_round(None, NEW, verdict(40), store=store)
+    assert first.release is not None
+    later, _ = await gone_round(None, NEW, verdict(40), production, store)
+    assert (later.stage, store.release(NEW.id)) == (Stage.PRODUCTION, later.release)
+    assert later.release is not None
+    assert [move.stage for move in later.release.moves] == [Stage.SHADOW, Stage.CANARY, Stage.PRODUCTION]
+    assert "gain +1.000" in later.release.moves[1].reason, "it says by which verdict it went on"
+    again, _ = await gone_round(None, NEW, verdict(40), production, store)
+    assert again.release == later.release
+    rolled_back = later.release.to(Stage.ROLLED_BACK, "it failed at work", NOON)
+    store.add_release(rolled_back)
+    once_more, _ = await gone_round(None, NEW, verdict(40), production, store)
+    assert once_more.release == rolled_back
 
 
 async def test_who_was_not_asked_lets_nothing_pass_but_a_person_may() -> None:

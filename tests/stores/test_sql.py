@@ -3,6 +3,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -261,3 +262,26 @@ def test_a_store_may_have_a_schema_of_a_server_to_itself() -> None:
             store.add_run(run)
         with open_store(url) as store, open_store(other) as empty:
             assert (list(store.runs()), list(empty.runs())) == ([run], [])
+
+
+def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    # As it is for a moment where several open a new store: begun, and not write-ahead yet.
+    other.execute("begin immediate")
+    other.execute("create table begun (at text)")
+    threading.Timer(0.5, lambda: (other.execute("commit"), other.close())).start()
+    began = time.monotonic()
+    with open_store(file) as store:
+        store.add_run(RunRecord(id="r", kind="test", config={}, started_at=NOON))
+        assert store.run("r") is not None
+    assert time.monotonic() - began > 0.3
+
+
+def test_a_new_file_that_stays_locked_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "PATIENCE", 0.2)
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("begin exclusive")
+    with pytest.raises(StoreError, match="database is locked"):
+        open_store(tmp_path / "store.db")
+    other.close()

@@ -48,11 +48,19 @@ class Release:
     @classmethod
     def begin(cls, candidate_id: str, stage: Stage, reason: str, at: datetime, *, forced: bool = False) -> "Release":
         """A release that goes at once as far as its gate, or a person, let it: to shadow, or through canary to production."""
-        release = cls(candidate_id=candidate_id, moves=(Move(Stage.SHADOW, reason, at, forced),))
-        if stage is Stage.PRODUCTION:
-            release = release.to(Stage.CANARY, "held-out tasks stand in for live traffic", at, forced=forced)
-            release = release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=forced)
-        return release
+        return cls(candidate_id=candidate_id, moves=(Move(Stage.SHADOW, reason, at, forced),)).on(stage, at, forced=forced)
+
+    def on(self, stage: Stage, at: datetime, reason: str = "", *, forced: bool = False) -> "Release":
+        """What stands in shadow and may go to production goes there, through canary; else it is as it was.
+
+        Args:
+            reason: Why it may, where it was not told at its beginning.
+        """
+        if stage is not Stage.PRODUCTION or self.stage is not Stage.SHADOW:
+            return self
+        instead = "held-out tasks stand in for live traffic"
+        release = self.to(Stage.CANARY, f"{reason}; {instead}" if reason else instead, at, forced=forced)
+        return release.to(Stage.PRODUCTION, "asked for, and nothing stands against it", at, forced=forced)
 
     @property
     def stage(self) -> Stage:

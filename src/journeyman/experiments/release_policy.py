@@ -22,14 +22,16 @@ class ReleasePolicy:
         return (self.target if passed or forced else Stage.SHADOW), forced
 
     def begin(self, candidate: Candidate, run: Run, *, passed: bool, reason: str) -> Release | None:
-        """Release what passed or was forced; `None` where it was neither. Once more changes nothing."""
+        """Release what passed or was forced; `None` where it was neither. Once more changes nothing, and what stands in shadow
+        since an earlier run goes on where this one lets it."""
         stage, forced = self.decide(passed=passed)
         if not passed and not forced:
             return None
         run.store.add_candidate(candidate)
-        known = run.store.release(candidate.id)
-        if known is not None:
-            return known
-        release = Release.begin(candidate.id, stage, f"{reason} ({run.id})", run.clock(), forced=forced)
+        known, why, at = run.store.release(candidate.id), f"{reason} ({run.id})", run.clock()
+        if known is None:
+            release = Release.begin(candidate.id, stage, why, at, forced=forced)
+        else:
+            release = known.on(stage, at, why, forced=forced)
         run.store.add_release(release)
         return release

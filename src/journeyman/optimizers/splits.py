@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from journeyman.core.errors import InputError
-from journeyman.core.task import Split
+from journeyman.core.task import Split, content
 from journeyman.optimizers.outcome_table import Table
 
 
@@ -42,13 +42,15 @@ def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed:
         Split.VALIDATION: 0.0 if Split.VALIDATION in told else validation,
     }
     if shares[Split.HELD_OUT] > 0:
-        places = sorted({_place(key(request), seed) for request, said in zip(table.requests, told, strict=True) if not said})
+        places = sorted(
+            {_place(content(request), seed) for request, said in zip(table.requests, told, strict=True) if not said}
+        )
         if 2 * least <= len(places) and (wanted := places[least - 1] if least else 0.0) >= held_out:
             # The next place after it, so that it is within; what is left is shared as before.
             shares[Split.VALIDATION] *= (1 - wanted) / (1 - held_out)
             shares[Split.HELD_OUT] = math.nextafter(wanted, 1.0)
     # What the file holds out stays held out under every name.
-    said_of = list(zip((key(request) for request in table.requests), told, strict=True))
+    said_of = list(zip((content(request) for request in table.requests), told, strict=True))
     # What the file says of a request holds for all its rows; what it holds out anywhere is held out everywhere.
     strongest = {own: said for split in ("", *Split) for own, said in said_of if said == split}
     found: dict[Split, list[int]] = {split: [] for split in Split}
@@ -64,11 +66,6 @@ def parts(table: Table, *, held_out: float = 0.2, validation: float = 0.1, seed:
         held_out=tuple(found[Split.HELD_OUT]),
         left_out=tuple(left_out),
     )
-
-
-def key(request: str) -> str:
-    """The same for texts that differ in blanks and case alone."""
-    return " ".join(request.casefold().split())
 
 
 def _place(own: str, seed: int) -> float:

@@ -1,6 +1,8 @@
 """From a store's URL to an engine that keeps the promises of `SqlStore`, and from a driver's error to a sentence."""
 
 import json
+import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -10,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from journeyman.core.errors import InputError, MissingExtra, StoreError, Unkeepable
@@ -20,6 +22,7 @@ from journeyman.stores.urls import MEMORY, is_nowhere, redacted
 
 PATIENCE = 30
 """Seconds to wait for another process that writes to the same SQLite file."""
+_PAUSE = 0.01
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -116,11 +119,28 @@ def _prepare_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> 
     # The driver would begin transactions as it thinks fit, and not before DDL: we say when, in `_begin_sqlite`.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("pragma journal_mode = wal")
+    _write_ahead(cursor)
     # Some builds of SQLite would sync only now and then: what was acknowledged must outlive a power cut.
     cursor.execute("pragma synchronous = full")
     cursor.execute("pragma foreign_keys = on")
     cursor.close()
+
+
+def _write_ahead(cursor: DBAPICursor) -> None:
+    """Let readers and a writer work side by side; a file that is new is changed for it, and only one process can do so.
+
+    Whoever comes second while the first still writes is refused at once, whatever the timeout of the connection.
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            cursor.execute("pragma journal_mode = wal")
+        except sqlite3.OperationalError as error:
+            if "is locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -204,7 +204,8 @@ class Registry:
 
     def _pairs(self, evaluation: EvaluationRecord) -> tuple[Pair, ...]:
         """As they were kept with the evaluation, else from the attempts of its run."""
-        kept = evaluation.report.get("pairs")
+        # A finding of its own form, as a router's, holds the pairs' report in it.
+        kept = evaluation.report.get("pairs", (evaluation.report.get("report") or {}).get("pairs"))
         if kept is not None:
             return tuple(Pair(**each) for each in kept)
         sides: dict[str, list[Result]] = {evaluation.baseline_id: [], evaluation.candidate_id: []}

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Ending, Outcome
+from journeyman.core.task import content
 from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.optimizers.router import outcomes
-from journeyman.optimizers.splits import Parts, key, parts
+from journeyman.optimizers.splits import Parts, parts
 
 RIGHT = Outcome(ending=Ending.RIGHT, success=1.0)
 
@@ -38,7 +39,7 @@ def test_equal_requests_are_never_on_two_sides_and_no_row_is_lost(rows: list[tup
     by_request: dict[str, set[str]] = {}
     for at, side in where.items():
         if side != "left_out":
-            by_request.setdefault(key(rows[at][0]), set()).add(side)
+            by_request.setdefault(content(rows[at][0]), set()).add(side)
     assert all(len(found) == 1 for found in by_request.values())
     assert all(where[at] == "held_out" for at, (_, said) in enumerate(rows) if said == "held_out")
 

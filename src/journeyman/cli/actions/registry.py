@@ -288,8 +288,14 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _evaluation_json(evaluation: EvaluationRecord) -> dict[str, Any]:
-    report = {name: value for name, value in evaluation.report.items() if name != "pairs"}
+    report = _without_pairs(evaluation.report)
+    if isinstance(inner := report.get("report"), Mapping):
+        report["report"] = _without_pairs(inner)
     return {**asdict(evaluation), "run_id": evaluation.run_id, "report": report, "at": evaluation.at.isoformat()}
+
+
+def _without_pairs(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in report.items() if name != "pairs"}
 
 
 def _move_json(move: Move) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.core.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
 from journeyman.core.playbook import Playbook
 from journeyman.core.release import Stage
-from journeyman.core.task import Split, Task
+from journeyman.core.task import Split, Task, content
 from journeyman.experiments import wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.compare import EvaluationReport
@@ -343,8 +343,8 @@ class OfflineTrainer:
             what = f"{held_out[0]} is held out" if held_out else "there are none"
             raise TaskError(f"these examples cannot be learned from: {what}")
         found = wiring.load_dataset(self.config, bare=True)
-        known = {_words(task) for task in examples}
-        rest = [task for task in found.split(Split.HELD_OUT) if _words(task) not in known]
+        known = {content(task.question) for task in examples}
+        rest = [task for task in found.split(Split.HELD_OUT) if content(task.question) not in known]
         learned = (replace(task, split=Split.TRAIN) for task in examples)
         return replace(found, tasks=(*learned, *rest[: self.config.held_out]))
 
@@ -364,10 +364,6 @@ class OfflineTrainer:
 OUTPUTS = ("output_playbook_path", "output_metrics_path")
 _PLACES = frozenset({*OUTPUTS, "project", "sandbox", "max_cost", "save_checkpoints", "checkpoint_interval"})
 """Settings that do not change what is learned: two runs that differ in these alone give the same bullets."""
-
-
-def _words(task: Task) -> str:
-    return " ".join(task.question.casefold().split())
 
 
 def _examined(playbook: Playbook, iteration: Iteration) -> Collection[str]:

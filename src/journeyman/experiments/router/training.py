@@ -13,7 +13,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.core.release import Stage
-from journeyman.core.task import Task, fingerprints
+from journeyman.core.task import Task, content, fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
@@ -32,7 +32,7 @@ from journeyman.optimizers.router.decide import decide as decide_decide
 from journeyman.optimizers.router.decisions import LoggedDecision
 from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted, Forecasts
-from journeyman.optimizers.splits import Parts, key, parts
+from journeyman.optimizers.splits import Parts, parts
 from journeyman.rewards.diagnostics import RewardReport, lint
 from journeyman.rewards.utility import Runs, Utility, total
 from journeyman.stats import Floats
@@ -296,7 +296,7 @@ def examine(
         InputError: All of the requests were learned from.
     """
     table, vectors = held_out
-    tasks = [Task(id=each, question=key(request)) for each, request in zip(table.ids, table.requests, strict=True)]
+    tasks = [Task(id=each, question=content(request)) for each, request in zip(table.ids, table.requests, strict=True)]
     places = {id(task): row for row, task in enumerate(tasks)}
 
     def measure(look: Look) -> RouterEvaluation:

@@ -37,7 +37,7 @@ from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.playbook import files
-from journeyman.optimizers.weights.adapters import keep
+from journeyman.optimizers.weights.adapters import keep, read_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
 from journeyman.optimizers.weights.data.forms import row_of
@@ -75,8 +75,6 @@ class AdapterEvaluation:
     bare_baseline: bool = False
     """Leave the playbook out on the other side: it is examined together with the weights."""
     settings: RunSettings
-    trained_on: frozenset[str] = frozenset()
-    """`task.fingerprint`s of what the adapter was trained on."""
 
     async def examine(
         self, dataset: Dataset, store: Store, *, id: str, done: Callable[[int, int], None] = lambda _, __: None
@@ -99,7 +97,8 @@ class AdapterEvaluation:
             embedder=Cached(embedders.load("hashing")),
             gate=self.settings.gate,
             trials=self.settings.trials,
-            trained_on=self.trained_on,
+            # As its folder says, so that whoever examines it cannot forget to.
+            trained_on=read_trained_on(Path(self.adapter)),
         )
         try:
             against = Playbook() if self.bare_baseline else playbook
@@ -353,7 +352,6 @@ class WeightsOptimizer:
             candidate=candidate,
             context=run.config.context,
             settings=run.settings,
-            trained_on=run.trained_on,
         )
         found = {}
         for domain in (run.config.domain, *runs.earlier_domains(run.config, run.settings)):

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.core.errors import InputError
+from journeyman.core.task import content
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.router.calibration import group_sums
-from journeyman.optimizers.splits import key
 from journeyman.stats import Floats
 
 # A new model joins from a few questions: how hard each question is, the others have shown already.
@@ -182,7 +182,7 @@ def placed(table: Table, rows: Sequence[int], newcomers: Sequence[str]) -> Table
         InputError: A newcomer is none of the workers, or has too few judged answers on these rows.
     """
     at = np.asarray(rows, np.int64)
-    found, own = np.unique([key(table.requests[row]) for row in rows], return_inverse=True)
+    found, own = np.unique([content(table.requests[row]) for row in rows], return_inverse=True)
     # Whoever asked under another id, or twice, asked the same question.
     right = _means(table.success[at], own, len(found))
     known = [column for column, name in enumerate(table.workers) if name not in newcomers]
