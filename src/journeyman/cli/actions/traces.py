@@ -24,7 +24,16 @@ from journeyman.core.errors import InputError
 from journeyman.experiments import settings
 from journeyman.io.atomic import atomic_write
 from journeyman.stores.traces import open_traces
-from journeyman.stores.traces.base import AUTO, Page, Query, Statistics, StatisticsGroup, ToolUse, TraceStore, TraceSummary
+from journeyman.stores.traces.base import (
+    AUTO,
+    Page,
+    Query,
+    Statistics,
+    StatisticsGroup,
+    ToolStatistics,
+    TraceStore,
+    TraceSummary,
+)
 from journeyman.stores.traces.labels import LabelAgreement, agreed, said
 from journeyman.stores.urls import as_url, is_nowhere, redacted
 from journeyman.tracing.importers import jsonl
@@ -335,7 +344,7 @@ def _cost(group: StatisticsGroup) -> str:
     return screen.dollars(group.cost) + ("+" if group.unpriced else "")
 
 
-def _tools(tools: Sequence[ToolUse], width: int) -> Table:
+def _tools(tools: Sequence[ToolStatistics], width: int) -> Table:
     return fitted(
         (
             Column(name="tool", words=True, cells=[Text(screen.short(tool.tool, 40)) for tool in tools]),
