@@ -18,7 +18,7 @@ from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.core.task import Task
 from journeyman.core.trace import ModelCall, Step, ToolCall
-from journeyman.io.http_client import Answer, Broken, Connections, TooLong, Unreachable
+from journeyman.io.http_client import Broken, Connections, HttpAnswer, TooLong, Unreachable
 from journeyman.io.retry import retry_after
 from journeyman.models.base import Model, ModelRequest, PromptMessage
 from journeyman.sandbox.base import Limits, Program, Sandbox
@@ -422,7 +422,7 @@ class ByHttp:
             return path + (("&" if "?" in path else "?") + query if query else ""), None
         return path, json.dumps(rest, default=str).encode()
 
-    def _output(self, answer: Answer, data: bytes) -> Any:
+    def _output(self, answer: HttpAnswer, data: bytes) -> Any:
         text = data.decode(errors="replace")
         if not 200 <= answer.status < 300:
             again = answer.status in _AGAIN or (answer.status in _AGAIN_UNLESS_POST and self._method in _TWICE_IS_ONCE)

@@ -170,7 +170,7 @@ MEASURES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class MeasureChange:
     """One measure, in the first and the last part of a run."""
 
     measure: CurveMeasure
@@ -220,7 +220,9 @@ class Change:
         }
 
 
-def changes(points: Sequence[Point], *, part: float = 1 / 3, alike: bool = False, alpha: float = 0.05) -> tuple[Change, ...]:
+def changes(
+    points: Sequence[Point], *, part: float = 1 / 3, alike: bool = False, alpha: float = 0.05
+) -> tuple[MeasureChange, ...]:
     """What changed from the first part of a run to the last, in each measure.
 
     Each kind of task is compared with itself, its own first part with its own last, and the differences are weighted by the
@@ -248,11 +250,11 @@ class _Sides:
     last: Sequence[float]
 
 
-def _change(measure: CurveMeasure, points: Sequence[Point], part: float, alpha: float, *, alike: bool) -> Change:
+def _change(measure: CurveMeasure, points: Sequence[Point], part: float, alpha: float, *, alike: bool) -> MeasureChange:
     known = [(("" if alike else point.group), value) for point in points if (value := measure.of(point)) is not None]
     sides = list(_sides(known, part))
     enough = [side for side in sides if len(side.first) >= LEAST]
-    common = Change(
+    common = MeasureChange(
         measure=measure,
         known=len(known),
         unknown=len(points) - len(known),
@@ -264,7 +266,7 @@ def _change(measure: CurveMeasure, points: Sequence[Point], part: float, alpha: 
     weights = sizes / sizes.sum()
     first = float(weights @ [np.mean(side.first) for side in enough])
     last = float(weights @ [np.mean(side.last) for side in enough])
-    return Change(
+    return MeasureChange(
         measure=measure,
         known=common.known,
         unknown=common.unknown,
@@ -348,7 +350,7 @@ def span(measure: CurveMeasure, interval: tuple[float, float]) -> str:
     return f"{low.removesuffix(' points')} to {high}"
 
 
-def sentence(change: Change) -> str:
+def sentence(change: MeasureChange) -> str:
     """What is shown of one measure, and what is not."""
     measure = change.measure
     if not change.known:
@@ -366,7 +368,7 @@ def sentence(change: Change) -> str:
     return f"{measure.name}: {moved} ({by}; n = {change.compared}): {said}{aside}"
 
 
-def lines(points: Sequence[Point], changes: Sequence[Change], *, window: int, part: float) -> Iterator[str]:
+def lines(points: Sequence[Point], changes: Sequence[MeasureChange], *, window: int, part: float) -> Iterator[str]:
     """The whole report."""
     yield f"{len(points)} tasks; each mark is the mean of the last {window} known values"
     for change in changes:

@@ -8,14 +8,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from journeyman.experiments.learning_curve import Change, CurveMeasure, Point, amount, doubled, rolling, span
+from journeyman.experiments.learning_curve import CurveMeasure, MeasureChange, Point, amount, doubled, rolling, span
 
 _INK, _GREY, _LINE = "#222222", "#80868b", "#1f5fa8"
 _COLOURS = {"better": "#1a7f4b", "worse": "#b3261e"}
 _LABELS = {"success": "Success", "score": "Score", "tokens": "Tokens per task", "cost": "Cost per task (US$)"}
 
 
-def draw(points: Sequence[Point], changes: Sequence[Change], path: Path, *, window: int, title: str) -> None:
+def draw(points: Sequence[Point], changes: Sequence[MeasureChange], path: Path, *, window: int, title: str) -> None:
     """Write the picture. Measures that are not known of any task have no panel, nor have scores that only repeat success."""
     shown = [change for change in changes if change.known and not doubled(change.measure, points)]
     rows = (len(shown) + 1) // 2
@@ -39,7 +39,7 @@ def draw(points: Sequence[Point], changes: Sequence[Change], path: Path, *, wind
     figure.savefig(path, format="png")
 
 
-def _panel(panel: Axes, points: Sequence[Point], change: Change, window: int) -> None:
+def _panel(panel: Axes, points: Sequence[Point], change: MeasureChange, window: int) -> None:
     measure = change.measure
     values = [measure.of(point) for point in points]
     at = [number for number, value in enumerate(values, start=1) if value is not None]
@@ -66,7 +66,7 @@ def _panel(panel: Axes, points: Sequence[Point], change: Change, window: int) ->
     panel.spines["bottom"].set_color(_GREY)
 
 
-def _parts(panel: Axes, change: Change, count: int) -> None:
+def _parts(panel: Axes, change: MeasureChange, count: int) -> None:
     """The means of the two parts, as bars as wide as the parts are of the whole."""
     if change.first is None or change.last is None:
         return
@@ -75,7 +75,7 @@ def _parts(panel: Axes, change: Change, count: int) -> None:
         panel.hlines(mean, start, end, color=_COLOURS.get(change.verdict, _GREY), linewidth=5, alpha=0.35, zorder=1)
 
 
-def _says(panel: Axes, change: Change) -> None:
+def _says(panel: Axes, change: MeasureChange) -> None:
     """Two lines below the panel's title: what changed, and how sure that is."""
     aside = f", {change.unknown} unknown" if change.unknown else ""
     if change.first is None or change.last is None or change.interval is None:

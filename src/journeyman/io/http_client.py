@@ -31,7 +31,7 @@ class TooLong(Exception):
     """The body is longer than was to be read. The connection is given up."""
 
 
-class Answer:
+class HttpAnswer:
     """A status, headers with names in lower case, and a body that is still to be read."""
 
     def __init__(self, connection: "_Connection", head: h11.Response) -> None:
@@ -76,14 +76,14 @@ class _Connection:
         self._http = h11.Connection(h11.CLIENT)
         self._used_at = time.monotonic()
 
-    async def ask(self, request: h11.Request, body: bytes) -> Answer:
+    async def ask(self, request: h11.Request, body: bytes) -> HttpAnswer:
         # In one piece: the server wakes up once.
         parts = [self._http.send(request), self._http.send(h11.Data(data=body)), self._http.send(h11.EndOfMessage())]
         self._writer.write(b"".join(part for part in parts if part))
         await self._writer.drain()
         while not isinstance(event := await self.event(), h11.Response):
             pass
-        return Answer(self, event)
+        return HttpAnswer(self, event)
 
     async def event(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -122,7 +122,7 @@ class Connections:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
-    async def asked(self, method: str, path: str, body: bytes | None) -> AsyncIterator[Answer]:
+    async def asked(self, method: str, path: str, body: bytes | None) -> AsyncIterator[HttpAnswer]:
         """The answer, to be read in the block. Whoever leaves before its end hangs up.
 
         Raises:

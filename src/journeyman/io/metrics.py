@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-__all__ = ["CONTENT_TYPE", "CounterMetricFamily", "Families", "GaugeMetricFamily", "Registry"]
+__all__ = ["CONTENT_TYPE", "CounterMetricFamily", "Families", "GaugeMetricFamily", "MetricsRegistry"]
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 Families = Iterable[CounterMetricFamily | GaugeMetricFamily]
@@ -18,7 +18,7 @@ M = TypeVar("M", Counter, Histogram)
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Registry:
+class MetricsRegistry:
     """Counters, histograms and gauges of one server; another in the same process has its own.
 
     A counter or histogram is had by calling what is given here with the values of its labels, in their order. What that gives

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from journeyman.core.errors import InputError, JourneymanError, SandboxError
-from journeyman.io.http_client import Answer, Broken, Connections, Unreachable
+from journeyman.io.http_client import Broken, Connections, HttpAnswer, Unreachable
 from journeyman.io.retry import retry_after
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool
 from journeyman.sandbox.service.schema import level_of, limits_json, outcome_of, packed, program_json
@@ -136,7 +136,7 @@ class HttpSandbox:
                 return json.loads(content) if content else None
 
     @asynccontextmanager
-    async def _answered(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[Answer]:
+    async def _answered(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[HttpAnswer]:
         """A good answer, still to be read.
 
         Raises:
@@ -209,12 +209,12 @@ class HttpSession:
                 await self._sandbox._ask("DELETE", self._path)
 
 
-async def _events(answer: Answer) -> AsyncIterator[Any]:
+async def _events(answer: HttpAnswer) -> AsyncIterator[Any]:
     async for line in answer.lines():
         yield json.loads(line)
 
 
-def _wait(answer: Answer) -> float | None:
+def _wait(answer: HttpAnswer) -> float | None:
     """Seconds after which to ask again; `None` when that would not help. Varied, so that not all come at once."""
     if answer.status not in (429, 503):
         return None

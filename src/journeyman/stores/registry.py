@@ -89,7 +89,7 @@ class EvaluationDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunChange:
     """A setting or a figure that differs between two runs."""
 
     name: str
@@ -134,11 +134,11 @@ class Registry:
         made = tuple(each for each in self._store.evaluations() if each.run_id == run.id)
         return RunDetails(run=run, attempts=totals, evaluations=made)
 
-    def diff_runs(self, before: str, after: str) -> list[Change]:
+    def diff_runs(self, before: str, after: str) -> list[RunChange]:
         """In what the settings and the results of two runs differ, by name."""
         old, new = (_flat(self._one("runs", id, self._store.run)) for id in (before, after))
         names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-        return [Change(name=name, before=old.get(name), after=new.get(name)) for name in names]
+        return [RunChange(name=name, before=old.get(name), after=new.get(name)) for name in names]
 
     def remove_run(self, run_id: str) -> int:
         """Forget a run with its attempts, their traces and its evaluations; how many attempts that were.

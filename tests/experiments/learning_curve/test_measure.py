@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from journeyman.core.errors import InputError
-from journeyman.experiments.learning_curve import Change, Point, changes, rolling
+from journeyman.experiments.learning_curve import MeasureChange, Point, changes, rolling
 
 
-def change(name: str, points: list[Point], **how: float) -> Change:
+def change(name: str, points: list[Point], **how: float) -> MeasureChange:
     return next(found for found in changes(points, **how) if found.measure.name == name)  # type: ignore[arg-type]
 
 

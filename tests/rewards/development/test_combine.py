@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.development import WEIGHTS, CheckResult, Development, DevelopmentReward, DevelopmentWork
+from journeyman.rewards.development import WEIGHTS, Development, DevelopmentReward, DevelopmentWork, WorkCheckResult
 from journeyman.rewards.development.code_measures import Architecture, ComplianceProfile
 from tests.support.traces import done, used
 
@@ -109,7 +109,7 @@ def test_real_work_is_judged_by_all_that_is_known() -> None:
     work = DevelopmentWork(
         trace=done(used("write_file")),
         after={"shop.py": "def price(amount: int) -> int:\n    return amount * 2\n"},
-        checks=(CheckResult(name="doubles", passed=True), CheckResult(name="zero", passed=True, edge=True)),
+        checks=(WorkCheckResult(name="doubles", passed=True), WorkCheckResult(name="zero", passed=True, edge=True)),
     )
     result = Development().compute(work)
     assert result.score == pytest.approx(1.0)

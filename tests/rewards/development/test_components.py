@@ -17,7 +17,7 @@ from journeyman.rewards.development import (
     examine,
     work_of,
 )
-from journeyman.rewards.development import CheckResult as Checked
+from journeyman.rewards.development import WorkCheckResult as Checked
 from journeyman.rewards.development.functionality import Functionality, measure_coverage
 from journeyman.rewards.development.work import Coverage, checked
 from journeyman.sandbox.base import MIB, Level, RunOutcome

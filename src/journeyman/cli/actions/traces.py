@@ -11,24 +11,21 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from journeyman.cli.actions import traces_screen as screen
-from journeyman.cli.console import Column, console, fitted
 from journeyman.core.errors import InputError
 from journeyman.experiments import settings
 from journeyman.io.atomic import atomic_write
 from journeyman.stores.traces import open_traces
-from journeyman.stores.traces.base import AUTO, Page, Query, Statistics, StatisticsGroup, ToolUse, TraceStore, TraceSummary
-from journeyman.stores.traces.labels import LabelAgreement, agreed, said
+from journeyman.stores.traces.base import AUTO, Page, Query, TraceStore, TraceSummary
 from journeyman.stores.urls import as_url, is_nowhere, redacted
-from journeyman.tracing.importers import jsonl
-from journeyman.tracing.importers.finetuning import Losses, lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from journeyman.stores.traces.labels import LabelAgreement
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MOST = 10_000
@@ -220,6 +217,9 @@ def export(
     url: str | None, filters: Mapping[str, Any], name: str, out: Path | None, *, limit: int | None, quiet: bool
 ) -> dict[str, Any]:
     """Write what the filters let through; how many traces and lines there were, and what was lost."""
+    from journeyman.tracing.importers import jsonl
+    from journeyman.tracing.importers.finetuning import Losses, lines
+
     wanted = query(filters)
     if quiet and out is None:
         raise InputError("--json and the traces would both be on stdout; name a file with --out")
@@ -258,96 +258,39 @@ def _written(out: Path | None) -> Iterator[IO[str]]:
 def statistics(url: str | None, filters: Mapping[str, Any], *, agreement: bool, quiet: bool) -> dict[str, Any]:
     with opened(url) as store:
         found = store.statistics(query(filters))
-        agreements = agreed(store.labels()) if agreement else None
+        agreements = _agreed(store) if agreement else None
     if not quiet and found.all.traces:
-        _print(found)
+        from journeyman.cli.actions import traces_screen as screen
+
+        screen.statistics(found)
     told = asdict(found)
     if agreements is not None:
         if not quiet:
-            print_agreement(agreements)
+            _print_agreement(agreements)
         told["agreement"] = [asdict(each) for each in agreements]
     return told
 
 
 def agreement_of(store: TraceStore, *, quiet: bool) -> dict[str, Any]:
-    found = agreed(store.labels())
+    found = _agreed(store)
     if not quiet:
-        print_agreement(found)
+        _print_agreement(found)
     return {"agreement": [asdict(each) for each in found]}
 
 
-def print_agreement(found: Sequence[LabelAgreement]) -> None:
-    if not found:
+def _agreed(store: TraceStore) -> "Sequence[LabelAgreement]":
+    from journeyman.stores.traces.labels import agreed
+
+    return agreed(store.labels())
+
+
+def _print_agreement(found: "Sequence[LabelAgreement]") -> None:
+    from journeyman.cli.actions import traces_screen as screen
+
+    if found:
+        screen.agreement(found)
+    else:
         tell("No two people have labelled the same trace: journeyman traces label --others --who NAME")
-        return
-    shown = Table("people", "both labelled", "agreed", "Cohen's κ", box=None, pad_edge=False, title_justify="left")
-    for each in found:
-        kappa = "unknown: all the same" if each.kappa is None else f"{each.kappa:.2f}"
-        people = Text(" and ".join(map(screen.short, each.people)))
-        shown.add_row(people, str(each.traces), f"{each.agreed / each.traces:.0%}", kappa)
-    console().print(shown)
-
-
-def _print(found: Statistics) -> None:
-    out = console()
-    out.print(_groups("", [found.all], out.width))
-    for title, groups in (("agent", found.by_agent), ("model", found.by_model), ("day (UTC)", found.by_day)):
-        if groups:
-            out.print()
-            out.print(_groups(title, groups, out.width))
-    if found.tools:
-        out.print()
-        out.print(_tools(found.tools, out.width))
-    if found.all.unpriced or found.all.uncounted:
-        out.print(Text(f"+ more: {found.all.unpriced} calls have no price, {found.all.uncounted} were not counted", "dim"))
-
-
-def _groups(title: str, groups: Sequence[StatisticsGroup], width: int) -> Table:
-    known = [Text(screen.short(group.name, 40) or "unknown") for group in groups]
-    columns: dict[str, tuple[int, Callable[[StatisticsGroup], str]]] = {
-        "traces": (0, lambda group: str(group.traces)),
-        "good": (5, lambda group: str(group.good or "")),
-        "bad": (5, lambda group: str(group.bad or "")),
-        "reward": (3, lambda group: "" if group.mean_reward is None else f"{group.mean_reward:.3f}"),
-        "errors": (4, lambda group: str(group.errors)),
-        "calls": (8, lambda group: str(group.model_calls)),
-        "tools failed": (9, lambda group: f"{group.failed_tool_calls}/{group.tool_calls}"),
-        "tokens": (6, _tokens),
-        "cost": (1, _cost),
-        "median": (2, lambda group: screen.duration(group.median_seconds)),
-        "p95": (7, lambda group: screen.duration(group.p95_seconds)),
-    }
-    numbers = (
-        Column(name=name, spare=spare, cells=[Text(told(group)) for group in groups]) for name, (spare, told) in columns.items()
-    )
-    return fitted((Column(name=title, words=True, least=16, cells=known), *numbers), width)
-
-
-def _tokens(group: StatisticsGroup) -> str:
-    if group.uncounted and group.uncounted == group.model_calls:
-        return "?"
-    return screen.tokens(group.input_tokens, group.output_tokens) + ("+" if group.uncounted else "")
-
-
-def _cost(group: StatisticsGroup) -> str:
-    if group.unpriced and group.unpriced == group.model_calls and not group.cost:
-        return "?"
-    return screen.dollars(group.cost) + ("+" if group.unpriced else "")
-
-
-def _tools(tools: Sequence[ToolUse], width: int) -> Table:
-    return fitted(
-        (
-            Column(name="tool", words=True, cells=[Text(screen.short(tool.tool, 40)) for tool in tools]),
-            Column(name="calls", cells=[Text(str(tool.calls)) for tool in tools]),
-            Column(name="failed", cells=[Text(str(tool.failures)) for tool in tools]),
-            Column(
-                name="share", spare=2, cells=[Text(f"{tool.failures / tool.calls:.1%}" if tool.calls else "") for tool in tools]
-            ),
-            Column(name="mean time", spare=1, cells=[Text(screen.duration(tool.mean_seconds)) for tool in tools]),
-        ),
-        width,
-    )
 
 
 # `journeyman traces label`: one word on one trace, or one key each on many. Every word is kept before the next is asked.
@@ -453,10 +396,14 @@ def _waiting(store: TraceStore, wanted: Query, who: str, limit: int, *, others: 
 
 def own_words(store: TraceStore, who: str) -> dict[str, bool]:
     """What a person says of traces now."""
+    from journeyman.stores.traces.labels import said
+
     return said(store.labels()).get(who, {})
 
 
 def _many(store: TraceStore, lines: Sequence[TraceSummary], who: str) -> dict[str, Any]:
+    from rich.console import Console
+
     from journeyman.experiments import wiring
 
     def word(id: str, good: bool | None) -> None:
@@ -475,7 +422,7 @@ def _many(store: TraceStore, lines: Sequence[TraceSummary], who: str) -> dict[st
     return {"who": who, "good": good, "bad": bad, "skipped": skipped, "left": len(lines) - len(sitting.said)}
 
 
-def _sit(store: TraceStore, sitting: Sitting, keys: Iterator[str], console: Console) -> None:
+def _sit(store: TraceStore, sitting: Sitting, keys: Iterator[str], console: "Console") -> None:
     shown = -1
     while (line := sitting.line) is not None:
         if shown != len(sitting.said):
@@ -498,7 +445,11 @@ def _sit(store: TraceStore, sitting: Sitting, keys: Iterator[str], console: Cons
             console.print(_HELP, style="dim")
 
 
-def _show(console: Console, store: TraceStore, line: TraceSummary, place: str, *, full: bool) -> None:
+def _show(console: "Console", store: TraceStore, line: TraceSummary, place: str, *, full: bool) -> None:
+    from rich.text import Text
+
+    from journeyman.cli.actions import traces_screen as screen
+
     trace = store.get(line.id)
     if place:
         task = None if line.task_id == line.id else line.task_id

@@ -5,16 +5,20 @@ What stands in a trace was written by anybody: nothing in it is taken for markup
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
 from journeyman.cli.console import Column, console, fitted
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
-from journeyman.stores.traces.base import AUTO, Given, Label, TraceSummary
+from journeyman.stores.traces.base import AUTO, Given, Label, Statistics, StatisticsGroup, ToolStatistics, TraceSummary
 from journeyman.tracing.base import NO_TIME
+
+if TYPE_CHECKING:
+    from journeyman.stores.traces.labels import LabelAgreement
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Without tab and line feed. With what turns the direction of writing, which can make a line read as another."""
@@ -213,3 +217,79 @@ def duration(seconds: float | None) -> str:
 def verdict(good: bool | None, by: str | None) -> str:
     """A label in a word; with a question mark when no person gave it."""
     return "" if good is None else ("good" if good else "bad") + ("?" if by == AUTO else "")
+
+
+# What `journeyman traces stats` tells.
+
+
+def agreement(found: "Sequence[LabelAgreement]") -> None:
+    """How far every two people agree."""
+    shown = Table("people", "both labelled", "agreed", "Cohen's κ", box=None, pad_edge=False, title_justify="left")
+    for each in found:
+        kappa = "unknown: all the same" if each.kappa is None else f"{each.kappa:.2f}"
+        people = Text(" and ".join(map(short, each.people)))
+        shown.add_row(people, str(each.traces), f"{each.agreed / each.traces:.0%}", kappa)
+    console().print(shown)
+
+
+def statistics(found: Statistics) -> None:
+    """A table of all, then one for each way to group them."""
+    out = console()
+    out.print(_groups("", [found.all], out.width))
+    for title, groups in (("agent", found.by_agent), ("model", found.by_model), ("day (UTC)", found.by_day)):
+        if groups:
+            out.print()
+            out.print(_groups(title, groups, out.width))
+    if found.tools:
+        out.print()
+        out.print(_tools(found.tools, out.width))
+    if found.all.unpriced or found.all.uncounted:
+        out.print(Text(f"+ more: {found.all.unpriced} calls have no price, {found.all.uncounted} were not counted", "dim"))
+
+
+def _groups(title: str, groups: Sequence[StatisticsGroup], width: int) -> Table:
+    known = [Text(short(group.name, 40) or "unknown") for group in groups]
+    columns: dict[str, tuple[int, Callable[[StatisticsGroup], str]]] = {
+        "traces": (0, lambda group: str(group.traces)),
+        "good": (5, lambda group: str(group.good or "")),
+        "bad": (5, lambda group: str(group.bad or "")),
+        "reward": (3, lambda group: "" if group.mean_reward is None else f"{group.mean_reward:.3f}"),
+        "errors": (4, lambda group: str(group.errors)),
+        "calls": (8, lambda group: str(group.model_calls)),
+        "tools failed": (9, lambda group: f"{group.failed_tool_calls}/{group.tool_calls}"),
+        "tokens": (6, _group_tokens),
+        "cost": (1, _group_cost),
+        "median": (2, lambda group: duration(group.median_seconds)),
+        "p95": (7, lambda group: duration(group.p95_seconds)),
+    }
+    numbers = (
+        Column(name=name, spare=spare, cells=[Text(told(group)) for group in groups]) for name, (spare, told) in columns.items()
+    )
+    return fitted((Column(name=title, words=True, least=16, cells=known), *numbers), width)
+
+
+def _group_tokens(group: StatisticsGroup) -> str:
+    if group.uncounted and group.uncounted == group.model_calls:
+        return "?"
+    return tokens(group.input_tokens, group.output_tokens) + ("+" if group.uncounted else "")
+
+
+def _group_cost(group: StatisticsGroup) -> str:
+    if group.unpriced and group.unpriced == group.model_calls and not group.cost:
+        return "?"
+    return dollars(group.cost) + ("+" if group.unpriced else "")
+
+
+def _tools(tools: Sequence[ToolStatistics], width: int) -> Table:
+    return fitted(
+        (
+            Column(name="tool", words=True, cells=[Text(short(tool.tool, 40)) for tool in tools]),
+            Column(name="calls", cells=[Text(str(tool.calls)) for tool in tools]),
+            Column(name="failed", cells=[Text(str(tool.failures)) for tool in tools]),
+            Column(
+                name="share", spare=2, cells=[Text(f"{tool.failures / tool.calls:.1%}" if tool.calls else "") for tool in tools]
+            ),
+            Column(name="mean time", spare=1, cells=[Text(duration(tool.mean_seconds)) for tool in tools]),
+        ),
+        width,
+    )

@@ -12,7 +12,7 @@ from journeyman.rewards.base import unknown as unknown_base
 from journeyman.rewards.checks import Check, run_checks
 from journeyman.rewards.development.code_measures import Architecture, CodeQuality
 from journeyman.rewards.development.functionality import Functionality, measure_coverage
-from journeyman.rewards.development.work import CheckResult, Component, Coverage, DevelopmentWork, checked, parsed, unknown
+from journeyman.rewards.development.work import Component, Coverage, DevelopmentWork, WorkCheckResult, checked, parsed, unknown
 from journeyman.sandbox.base import MIB, Sandbox
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "VERSION",
     "WEIGHTS",
     "Autonomy",
-    "CheckResult",
     "Component",
     "Coverage",
     "Development",
@@ -30,6 +29,7 @@ __all__ = [
     "Innovation",
     "Learning",
     "TaskBudget",
+    "WorkCheckResult",
     "components",
     "examine",
     "shingles",

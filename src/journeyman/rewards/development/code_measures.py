@@ -377,7 +377,7 @@ _MAINTAINABLE = 49.7
 _SECONDS = 60
 
 
-class Finding(NamedTuple):
+class CodeFinding(NamedTuple):
     """What a tool found, where."""
 
     where: str
@@ -461,7 +461,7 @@ def _maintainability(files: Mapping[str, str]) -> float | None:
     return total / lines if lines else None
 
 
-def _tools(files: Mapping[str, str]) -> tuple[list[Finding], list[Finding]]:
+def _tools(files: Mapping[str, str]) -> tuple[list[CodeFinding], list[CodeFinding]]:
     """What ruff and bandit find. They see numbered copies: a name must not lead elsewhere, or mean something to a tool."""
     for library in ("ruff", "radon", "bandit"):
         if find_spec(library) is None:
@@ -474,11 +474,11 @@ def _tools(files: Mapping[str, str]) -> tuple[list[Finding], list[Finding]]:
         return _ruff(sorted(names), Path(folder), names), _bandit(sorted(names), Path(folder), names)
 
 
-def _ruff(copies: Sequence[str], folder: Path, names: Mapping[str, str]) -> list[Finding]:
+def _ruff(copies: Sequence[str], folder: Path, names: Mapping[str, str]) -> list[CodeFinding]:
     options = ("check", "--isolated", "--no-cache", "--ignore-noqa", "--exit-zero", "--output-format", "json")
     rows = _run("ruff", [*options, "--select", ",".join(RULES), "--target-version", "py311", *copies], folder)
     return [
-        Finding(
+        CodeFinding(
             f"{names[Path(row['filename']).name]}:{row['location']['row']}",
             row["code"] or "",
             row["message"],
@@ -488,11 +488,11 @@ def _ruff(copies: Sequence[str], folder: Path, names: Mapping[str, str]) -> list
     ]
 
 
-def _bandit(copies: Sequence[str], folder: Path, names: Mapping[str, str]) -> list[Finding]:
+def _bandit(copies: Sequence[str], folder: Path, names: Mapping[str, str]) -> list[CodeFinding]:
     options = ("--quiet", "--ignore-nosec", "--exit-zero", "--format", "json", "--skip", _NOT_A_RISK)
     found = _run("bandit", [*options, *copies], folder)
     return [
-        Finding(
+        CodeFinding(
             f"{names[Path(row['filename']).name]}:{row['line_number']}",
             row["test_id"],
             row["issue_text"],

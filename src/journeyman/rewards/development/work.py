@@ -16,7 +16,7 @@ DEEPEST = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
+class WorkCheckResult:
     """What one check found, run outside of the agent's reach."""
 
     name: str
@@ -30,13 +30,13 @@ class CheckResult:
     """Of these, in a check that did not pass as a whole."""
 
 
-def checked(results: Iterable[ChecksCheckResult], edges: Container[str] = ()) -> tuple[CheckResult, ...]:
+def checked(results: Iterable[ChecksCheckResult], edges: Container[str] = ()) -> tuple[WorkCheckResult, ...]:
     """The results of `checks.run_checks`; `edges` names those that try edge cases.
 
     A check that failed with all its tests passed was ended by something else, so none of them is believed.
     """
     return tuple(
-        CheckResult(
+        WorkCheckResult(
             name=result.check.name,
             passed=result.passed,
             edge=result.check.name in edges,
@@ -69,7 +69,7 @@ class DevelopmentWork:
     """The files as the agent found them, by relative path; empty for work from nothing."""
     after: Mapping[str, str] = field(default_factory=dict)
     """The files as it left them."""
-    checks: tuple[CheckResult, ...] = ()
+    checks: tuple[WorkCheckResult, ...] = ()
     """What the checks found; empty when none were run."""
     coverage: Coverage | None = None
     outcomes: tuple[RunOutcome, ...] = ()
@@ -92,7 +92,7 @@ class DevelopmentWork:
         return share(self.checks)
 
 
-def share(checks: tuple[CheckResult, ...]) -> float | None:
+def share(checks: tuple[WorkCheckResult, ...]) -> float | None:
     """The share of tests that passed, or `None` when that cannot be told."""
     if not checks or any(check.passed is None for check in checks):
         return None

@@ -215,7 +215,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(slots=True, kw_only=True)
-class OpenSession:
+class HeldSession:
     """One session."""
 
     id: str
@@ -234,7 +234,7 @@ class Sessions:
     def __init__(self, config: ServiceConfig, clock: Clock) -> None:
         self._config = config
         self._clock = clock
-        self._kept: dict[str, OpenSession] = {}
+        self._kept: dict[str, HeldSession] = {}
         self._over: dict[str, tuple[str, str]] = {}
         """Whose the last ones were, and why they ended."""
         self._opening: list[str] = []
@@ -244,7 +244,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._kept)
 
-    async def open(self, client: str, idle_seconds: float, make: Callable[[], Awaitable[Session]]) -> OpenSession:
+    async def open(self, client: str, idle_seconds: float, make: Callable[[], Awaitable[Session]]) -> HeldSession:
         """Raises `Refused` when there are too many (503), or too many of this client (429)."""
         self._room(client)
         self._opening.append(client)
@@ -252,7 +252,7 @@ class Sessions:
             session = await make()
         finally:
             self._opening.remove(client)
-        kept = OpenSession(
+        kept = HeldSession(
             id=secrets.token_urlsafe(16), client=client, session=session, idle_seconds=idle_seconds, used_at=self._clock()
         )
         self._kept[kept.id] = kept
@@ -271,7 +271,7 @@ class Sessions:
                 503, f"{self._config.sessions} sessions are open, which is all there may be", "sessions", retry_after=5
             )
 
-    def find(self, client: str, id: str) -> OpenSession:
+    def find(self, client: str, id: str) -> HeldSession:
         """Raises `Refused`: (410) with why it is over; (404) for those of others, too: nobody learns that they exist."""
         kept = self._kept.get(id)
         if kept is not None and kept.client == client:
@@ -282,7 +282,7 @@ class Sessions:
         raise RunRejected(404, "there is no such session", "unknown")
 
     @contextmanager
-    def taken(self, kept: OpenSession) -> Iterator[None]:
+    def taken(self, kept: HeldSession) -> Iterator[None]:
         """Nobody else may use it in this block. Raises `Refused` (409) where somebody does."""
         if kept.busy:
             raise RunRejected(409, "the session is busy with another call: it does one at a time", "busy")
@@ -293,7 +293,7 @@ class Sessions:
             kept.busy = False
             kept.used_at = self._clock()
 
-    async def run(self, kept: OpenSession, running: Awaitable[RunOutcome]) -> RunOutcome:
+    async def run(self, kept: HeldSession, running: Awaitable[RunOutcome]) -> RunOutcome:
         """Run in it. When whoever asked is gone, it is over: its state is then anybody's guess.
 
         Raises:
@@ -312,14 +312,14 @@ class Sessions:
             raise
         return outcome
 
-    async def _end_if_over(self, kept: OpenSession) -> None:
+    async def _end_if_over(self, kept: HeldSession) -> None:
         """Some limits end a session and some do not, and so it is asked."""
         try:
             await kept.session.run("")
         except SandboxError as error:
             await self.end(kept, str(error))
 
-    async def end(self, kept: OpenSession, why: str) -> None:
+    async def end(self, kept: HeldSession, why: str) -> None:
         if self._kept.pop(kept.id, None) is not None:
             self._over[kept.id] = kept.client, why
             if len(self._over) > REMEMBERED:
@@ -427,7 +427,7 @@ class Service:
             idle = min(asked.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
             limits = asked.limits.within(self.config.most)
 
-            async def opened() -> OpenSession:
+            async def opened() -> HeldSession:
                 async with self.gate.turn():
                     return await self.sessions.open(
                         client, idle, lambda: self._sandbox.session(limits=limits, files=asked.files, idle_seconds=idle)

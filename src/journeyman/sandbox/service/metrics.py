@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from journeyman.io.metrics import Registry
+from journeyman.io.metrics import MetricsRegistry
 
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds."""
 
 
-class ServiceMetrics(Registry):
+class ServiceMetrics(MetricsRegistry):
     """Counters, one histogram, and gauges that are asked when somebody looks."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, Registry
+from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
 from journeyman.serving.gateway.circuit_breaker import BreakerState
 from journeyman.serving.gateway.upstreams import Routes
 from journeyman.serving.ingest.base import Health
@@ -11,7 +11,7 @@ SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 ADDED = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25)
 
 
-class GatewayMetrics(Registry):
+class GatewayMetrics(MetricsRegistry):
     """Counters and histograms; what others know is asked when somebody looks."""
 
     def __init__(self, routes: Routes, health: Callable[[], Health] | None) -> None:

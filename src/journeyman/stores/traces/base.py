@@ -151,7 +151,7 @@ class StatisticsGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUse:
+class ToolStatistics:
     """How often a tool was used, and how often it failed."""
 
     tool: str
@@ -167,7 +167,7 @@ class Statistics:
     by_model: tuple[StatisticsGroup, ...]
     by_day: tuple[StatisticsGroup, ...]
     """Oldest day first (UTC); the others come with the most traces first."""
-    tools: tuple[ToolUse, ...]
+    tools: tuple[ToolStatistics, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

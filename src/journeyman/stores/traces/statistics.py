@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from journeyman.core.errors import StoreError
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
-from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, ToolUse
+from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, ToolStatistics
 from journeyman.stores.traces.query import conditions, labelled_by_person
 from journeyman.stores.traces.tables import (
     DIGEST_BLOCK,
@@ -368,13 +368,13 @@ def _quantiles_of(values: npt.NDArray[np.float64]) -> tuple[float, float]:
     return low + (above_low - low) * (places[0] % 1), high + (above_high - high) * (places[1] % 1)
 
 
-def _tools(found: Columns) -> tuple[ToolUse, ...]:
+def _tools(found: Columns) -> tuple[ToolStatistics, ...]:
     names, rows = found.names["tool"], found.tools
     calls, failures, timed, seconds = (
         np.bincount(rows["tool"], rows[name], len(names)) for name in ("calls", "failures", "timed", "seconds")
     )
     uses = [
-        ToolUse(
+        ToolStatistics(
             tool=str(name),
             calls=int(calls[at]),
             failures=int(failures[at]),

@@ -17,7 +17,7 @@ from journeyman.tracing.fields import first, opened
 from journeyman.tracing.importers.finetuning import as_message
 from journeyman.tracing.otel import conventions
 from journeyman.tracing.otel.attributes import SpanFacts, SpanKind, merged, replies_joined, said, word
-from journeyman.tracing.otel.spans import RawSpan, SpanData, spans
+from journeyman.tracing.otel.spans import SpanBytes, SpanData, spans
 from journeyman.tracing.otel.wire import moment
 
 # Which spans are steps, each once.
@@ -435,7 +435,7 @@ _NOBODY = "unknown_service"
 """How the SDKs name a service that nobody named."""
 
 
-def traces(rows: Mapping[str, Iterable[RawSpan]]) -> list[Trace]:
+def traces(rows: Mapping[str, Iterable[SpanBytes]]) -> list[Trace]:
     """The traces that have a step in them, by their ids' spans. A trace of, say, HTTP requests alone is none of an agent."""
     made = (trace(id, spans(found)) for id, found in rows.items())
     return [each for each in made if each is not None]

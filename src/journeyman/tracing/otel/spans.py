@@ -13,7 +13,7 @@ _ERROR = 2
 _KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 
 
-class RawSpan(Protocol):
+class SpanBytes(Protocol):
     """A raw span, as `wire` reads it and as a store keeps it."""
 
     @property
@@ -67,13 +67,13 @@ class SpanData:
         return (self.ended - self.began) / 1e9 if self.ended >= self.began > 0 else None
 
 
-def spans(rows: Iterable[RawSpan]) -> list[SpanData]:
+def spans(rows: Iterable[SpanBytes]) -> list[SpanData]:
     """The spans of one trace, oldest first, each once.
 
     What comes out does not depend on the order of the rows. Where one span was reported twice with different words, the longer
     report is believed: exporters that report a span while it runs report it again when it has ended.
     """
-    best: dict[str, RawSpan] = {}
+    best: dict[str, SpanBytes] = {}
     for row in rows:
         before = best.get(row.span_id)
         if before is None or _size(row) > _size(before):
@@ -104,11 +104,11 @@ def pairs(found: Iterable[KeyValue]) -> dict[str, Any]:
     return {pair.key: plain(pair.value) for pair in found}
 
 
-def _size(row: RawSpan) -> tuple[int, bytes, bytes]:
+def _size(row: SpanBytes) -> tuple[int, bytes, bytes]:
     return len(row.body), row.body, row.scope
 
 
-def _record(row: RawSpan) -> tuple[str, SpanEvent]:
+def _record(row: SpanBytes) -> tuple[str, SpanEvent]:
     record = LogRecord.FromString(row.body)
     attributes = pairs(record.attributes)
     name = record.event_name or str(attributes.get("event.name", ""))
@@ -116,7 +116,7 @@ def _record(row: RawSpan) -> tuple[str, SpanEvent]:
     return record.span_id.hex(), SpanEvent(name=name, at=at, attributes=attributes, body=plain(record.body))
 
 
-def _span(row: RawSpan, records: Iterable[SpanEvent]) -> SpanData:
+def _span(row: SpanBytes, records: Iterable[SpanEvent]) -> SpanData:
     message = Message.FromString(row.body)
     shared = ResourceSpans.FromString(row.scope)
     told = (SpanEvent(name=each.name, at=each.time_unix_nano, attributes=pairs(each.attributes)) for each in message.events)
