@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from journeyman.agents.orchestrator import Orchestrator as Orchestrator
     from journeyman.compat.executor import Executor as Executor
     from journeyman.compat.executor import create_ace_executor as create_ace_executor
+    from journeyman.core import registry as registry
     from journeyman.core.candidate import Candidate as Candidate
     from journeyman.core.candidate import Kind as Kind
     from journeyman.core.errors import InputError as InputError
@@ -90,6 +91,7 @@ _HOMES = {
     "agents.attempt": ("Agent", "attempt"),
     "agents.orchestrator": ("Orchestrator",),
     "compat.executor": ("Executor", "create_ace_executor"),
+    "core": ("registry",),
     "core.candidate": ("Candidate", "Kind"),
     "core.errors": ("InputError", "JourneymanError", "ModelError", "PlaybookError"),
     "core.evaluation": ("Decision", "Evaluation", "Result"),
@@ -145,6 +147,8 @@ def __getattr__(name: str) -> Any:
     known = _OLDER.get(name, name)
     if known not in _WHERE:
         raise AttributeError(f"module 'journeyman' has no attribute {name!r}")
+    if known == "registry":
+        return import_module("journeyman.core.registry")
     return getattr(import_module(f"journeyman.{_WHERE[known]}"), known)
 
 

@@ -22,9 +22,10 @@ def command(as_json: bool, **given: Any) -> int:
     """Bring in what others recorded, from files and folders of them.
 
     Formats: journeyman, chat, tau-bench, tau2-bench, swe-agent, mini-swe-agent, langfuse, langsmith, inspect, execution-log,
-    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; gzipped or not. A format can also stand
-    before the files. Keys and tokens are taken out. The same file twice is the same traces. What is broken in a file is named,
-    and what is whole comes in: then the exit code is 1, and 2 when there was nothing to bring in.
+    openclaw, sharegpt, checkpoint (pickles too: they are read, and never loaded), otlp; gzipped or not. MODULE:CLASS is an
+    importer of your own. A format can also stand before the files. Keys and tokens are taken out. The same file twice is the
+    same traces. What is broken in a file is named, and what is whole comes in: then the exit code is 1, and 2 when there was
+    nothing to bring in.
 
     \b
     Examples:

@@ -8,26 +8,17 @@ openai:MODEL@http://host:port/v1    any server that speaks chat completions
 ollama:qwen3:4b                     Ollama on this machine
 recorded:outputs.jsonl#COLUMN       replays what a model once said
 scripted:TEXT                       always answers TEXT
+MODULE:CLASS or MODULE:CLASS:TEXT   a client of your own, made without arguments, or of TEXT
 """
 
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
 
-from journeyman.core.errors import MissingExtra, ModelError, ModelRefused
+from journeyman.core import registry
+from journeyman.core.errors import JourneymanError, ModelError, ModelRefused
 from journeyman.models.base import Model
-
-_MODELS = {
-    "embedded": ("journeyman.models.embedded", "Embedded"),
-    "local": ("journeyman.models.local", "Local"),
-    "ollama": ("journeyman.models.openai", "Ollama"),
-    "openai": ("journeyman.models.openai", "OpenAI"),
-    "recorded": ("journeyman.models.recorded", "RecordedModel"),
-    "scripted": ("journeyman.models.scripted", "Always"),
-}
-"""Strings cost nothing until somebody asks."""
 
 HOME = "https://api.openai.com/v1"
 """OpenAI's own server."""
@@ -35,7 +26,6 @@ KEY = "OPENAI_API_KEY"
 """The variable that holds the key for it, and for a server that the user names on the spot."""
 OVER_HTTP = frozenset({"ollama", "openai"})
 """Kinds whose names may end in a server's URL, and whose clients take `timeout` and `max_retries`."""
-_EXTRAS = {"embedded": "embedded", "local": "weights"}
 _NEED_MORE = {
     "local": "a folder or a Hugging Face id, as in local:models/mine",
     "ollama": "a model, as in ollama:qwen3:4b",
@@ -84,16 +74,35 @@ def parse(name: str) -> ModelName:
     """Take a model's name apart. A bare name is an OpenAI model, as users of older systems type it."""
     before, *urls = re.split(r"@(?=https?://)", name.strip(), maxsplit=1)
     kind, colon, rest = before.partition(":")
-    if not colon and kind not in _MODELS and not get_close_matches(kind, _MODELS, cutoff=0.8):
+    if registry.known("models", kind):
+        pass
+    elif not colon and not get_close_matches(kind, registry.names("models"), cutoff=0.8):
         kind, rest = "openai", before
-    if kind not in _MODELS:
-        hint = f"if it is the name of a model itself, write openai:{before} or ollama:{before}"
-        raise ModelError(f"no model client {kind!r}; there are {', '.join(sorted(_MODELS))}; {hint}")
+    else:
+        kind, rest = _of_ones_own(before)
     if not rest and kind in _NEED_MORE:
         raise ModelError(f"the model {name!r} is not complete: {kind} needs {_NEED_MORE[kind]}")
     if urls and kind not in OVER_HTTP:
         raise ModelError(f"the model {name!r} names a server, and {kind} has none: leave out what follows the @")
     return ModelName(kind, rest, urls[0] if urls else None)
+
+
+def _of_ones_own(text: str) -> tuple[str, str]:
+    """`module:Class`, where there is such a class, and the text behind it."""
+    named, rest = registry.taken_apart("models", text)
+    if registry.can_be_loaded(named):
+        try:
+            registry.load("models", named)
+        except JourneymanError as error:
+            raise ModelError(f"{_no_client(text)}; {error}") from error
+        return named, rest
+    raise ModelError(_no_client(text))
+
+
+def _no_client(text: str) -> str:
+    kind = text.partition(":")[0]
+    hint = f"if it is the name of a model itself, write openai:{text} or ollama:{text}"
+    return f"no model client {kind!r}; there are {', '.join(registry.names('models'))}, and your own as module:Class; {hint}"
 
 
 def load(name: str, **options: object) -> Model:
@@ -103,12 +112,8 @@ def load(name: str, **options: object) -> Model:
     `OPENAI_API_KEY`, so a server that the user did not name needs it: empty, nothing is sent but to OpenAI itself.
     """
     parsed = parse(name)
-    module, cls = _MODELS[parsed.kind]
+    made = registry.load("models", parsed.kind)
     if parsed.base_url is not None:
         options = {**options, "base_url": parsed.base_url}
-    try:
-        client: Model = getattr(import_module(module), cls)(*([parsed.rest] if parsed.rest else []), **options)
-    except ModuleNotFoundError as error:
-        extra = f"[{_EXTRAS[parsed.kind]}]" if parsed.kind in _EXTRAS else ""
-        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman{extra}'") from error
+    client: Model = made(*([parsed.rest] if parsed.rest else []), **options)
     return client

@@ -8,27 +8,16 @@ efficiency           tokens and calls against a budget or the group's median (so
 format_compliance    no XML, plain text, or JSON (binary, 1.0)
 learned:FILE         learned from labels (soft, 1.0)
 development          the components for agents that develop software, together (soft, 1.0)
+module:Class         a class of your own, in a file beside you: see docs/extend-reward.md
 """
 
-from importlib import import_module
 from typing import Any
 
+from journeyman.core import registry
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.rewards.base import RewardFunction, RewardResult
 
 __all__ = ["DEFAULTS", "RewardFunction", "RewardResult", "defaults", "load"]
-
-_REWARDS = {
-    "code_execution": ("journeyman.rewards.code_execution", "CodeExecutionReward"),
-    "syntax_validation": ("journeyman.rewards.syntax", "SyntaxValidationReward"),
-    "tool_success": ("journeyman.rewards.tool_use", "ToolSuccessReward"),
-    "task_completion": ("journeyman.rewards.completion", "TaskCompletionReward"),
-    "efficiency": ("journeyman.rewards.efficiency", "EfficiencyReward"),
-    "format_compliance": ("journeyman.rewards.format_compliance", "FormatComplianceReward"),
-    "learned": ("journeyman.rewards.learned", "LearnedReward"),
-    "development": ("journeyman.rewards.development", "DevelopmentReward"),
-}
-"""Strings cost nothing until somebody asks."""
 
 _NAMED = frozenset({"learned"})
 """What is made of the text behind a colon instead of options."""
@@ -42,24 +31,30 @@ STATIC = tuple(name for name in DEFAULTS if name != "code_execution")
 def load(name: str, **options: Any) -> RewardFunction:
     """The reward called `name`, with the options of its class; `learned:FILE` for the one in a file.
 
+    A class of one's own, `module:Class`, is made of the options alone.
+
     Raises:
         InputError: There is no such reward, or it has no such option.
         MissingExtra: What it needs is not installed.
     """
-    known, _, rest = name.strip().partition(":")
-    known = known.replace("-", "_")
-    if known not in _REWARDS:
-        raise InputError(f"no reward {name!r}; there are {', '.join(_REWARDS)}")
-    module, made = _REWARDS[known]
-    try:
-        kind = getattr(import_module(module), made)
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[code]'") from error
+    known, rest = registry.taken_apart("rewards", _own(name.strip()))
+    kind = registry.load("rewards", known)
     try:
         reward: RewardFunction = kind.named(rest) if known in _NAMED else kind(**options)
     except TypeError as error:
         raise InputError(f"the reward {known!r} cannot be made so: {error}") from None
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[code]'") from error
+    if not all(hasattr(reward, part) for part in ("name", "compute", "weight", "version")):
+        raise InputError(f"the reward {known!r} is none: it needs a name, a weight, a version and compute")
     return reward
+
+
+def _own(name: str) -> str:
+    """A name of Journeyman's own may be written with hyphens."""
+    word, colon, rest = name.partition(":")
+    written = word.replace("-", "_")
+    return f"{written}{colon}{rest}" if registry.known("rewards", written) else name
 
 
 def defaults() -> list[RewardFunction]:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import NAMES, Problem, holds_spans, read, source
 from journeyman.tracing.importers.jsonl import line
-from journeyman.tracing.importers.reading import FORMATS
 from tests.support.examples import examples
 
 SAMPLES = Path(__file__).parents[2] / "data" / "collect"
@@ -326,7 +326,7 @@ def test_any_bytes_are_traces_or_named_problems(tmp_path: Path, data: bytes) -> 
 
 
 @examples(one_fixture=True)
-@given(st.lists(RECORDS, min_size=1, max_size=3), st.booleans(), st.sampled_from([None, *(each.name for each in FORMATS)]))
+@given(st.lists(RECORDS, min_size=1, max_size=3), st.booleans(), st.sampled_from([None, *registry.names("importers")]))
 def test_any_records_are_traces_or_named_problems(
     tmp_path: Path, records: list[dict[str, Any]], as_list: bool, format: str | None
 ) -> None:

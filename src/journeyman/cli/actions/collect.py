@@ -107,10 +107,11 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
 def _named(format: str | None, paths: Sequence[Path]) -> tuple[str | None, Sequence[Path]]:
     """The format that was asked for, with `--format` or before the files, and the files."""
     first = str(paths[0])
-    if format is None and len(paths) > 1 and first in importers.NAMES and not paths[0].exists():
+    if format is None and len(paths) > 1 and reading.is_format(first) and not paths[0].exists():
         return first, paths[1:]
-    if format is not None and format not in importers.NAMES:
-        raise InputError(f"there is no format {format!r}; --format is one of {', '.join(importers.NAMES)}")
+    if format is not None and not reading.is_format(format):
+        known = ", ".join(importers.NAMES)
+        raise InputError(f"there is no format {format!r}; --format is one of {known}, or your own as module:Class")
     return format, paths
 
 

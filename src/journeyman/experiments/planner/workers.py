@@ -1,13 +1,11 @@
 """Names that a user types become a crew, and a planner for it."""
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from journeyman.agents.workers import ByModel, Worker
+from journeyman.core import registry
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
@@ -48,27 +46,15 @@ def crew_of(
 
 
 def _own(named: str) -> Mapping[str, Worker]:
-    """Somebody's workers, from a module on the path or in the working folder."""
-    module, _, name = named.partition(":")
-    try:
-        with _beside():
-            found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"the crew {named!r} cannot be loaded: {error}; name it as MODULE:NAME") from error
+    """Somebody's workers, by an entry point's name, or from a module on the path or in the working folder."""
+    if not registry.known("workers", named) and not registry.is_class(named):
+        raise InputError(f"the crew {named!r} cannot be loaded: name it as MODULE:NAME")
+    found = registry.load("workers", named)
     if not isinstance(found, Mapping) or not all(
         hasattr(worker, "do") and hasattr(worker, "card") for worker in found.values()
     ):
         raise InputError(f"the crew {named!r} is no mapping from names to workers; see docs/planning.md")
     return found
-
-
-@contextmanager
-def _beside() -> Iterator[None]:
-    sys.path.insert(0, "")
-    try:
-        yield
-    finally:
-        sys.path.remove("")
 
 
 def card_of(model: str) -> Card:

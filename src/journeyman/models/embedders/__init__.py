@@ -1,13 +1,13 @@
 """What turns texts into vectors, by name. An embedder's library is imported when its name is said, not before."""
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core import registry
+from journeyman.core.errors import MissingExtra
 
 __all__ = ["Embedder", "Vectors", "load"]
 
@@ -27,21 +27,22 @@ class Embedder(Protocol):
         """Shape (len(texts), d), float32, each row of length 1 (or 0 for a text with nothing in it)."""
 
 
-_EMBEDDERS = {
-    "hashing": ("journeyman.models.embedders.hashing", "HashingEmbedder"),
-    "sentence": ("journeyman.models.embedders.sentence", "SentenceEmbedder"),
-}
-"""Strings cost nothing until somebody asks. The extra has the name of the embedder."""
-
-
 def load(name: str = "hashing") -> Embedder:
-    """The embedder called `hashing`, `hashing:DIMENSIONS`, `sentence` or `sentence:MODEL`."""
-    kind, _, rest = name.partition(":")
-    if kind not in _EMBEDDERS:
-        raise InputError(f"no embedder {kind!r}; there are {', '.join(sorted(_EMBEDDERS))}")
-    module, made = _EMBEDDERS[kind]
+    """The embedder called `hashing`, `hashing:DIMENSIONS`, `sentence` or `sentence:MODEL`, or a class: `module:Class`.
+
+    A class of one's own is made without arguments, or of the text behind it: `module:Class:TEXT`.
+
+    Raises:
+        InputError: There is none of that name.
+        MissingExtra: What it needs is not installed.
+    """
+    kind, rest = registry.taken_apart("embedders", name)
+    made = registry.load("embedders", kind)
     try:
-        embedder: Embedder = getattr(import_module(module), made).named(rest)
+        if registry.known("embedders", kind) and hasattr(made, "named"):
+            embedder: Embedder = made.named(rest)
+        else:
+            embedder = made(rest) if rest else made()
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[{kind}]'") from error
     return embedder

@@ -26,6 +26,7 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskResult
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.importers.base import Format
 from journeyman.tracing.importers.source import JsonSource, Problem
 from journeyman.tracing.redaction import Redactor
 
@@ -438,3 +439,6 @@ def _output(outputs: Any, id: str, number: int) -> str:
         return fields.text(outputs[number]) if number < len(outputs) else ""
     names = (id, str(number), f"subtask_{number}", f"task_{number}")
     return next((fields.text(outputs[name]) for name in names if name in outputs), "") if isinstance(outputs, dict) else ""
+
+
+FORMAT = Format(name="execution-log", recognises=recognised, read=read)

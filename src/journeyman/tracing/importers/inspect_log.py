@@ -14,6 +14,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
 from journeyman.tracing import builder, content, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.importers.base import Format
 from journeyman.tracing.importers.source import Problem
 
 _LARGEST = 128 * 2**20
@@ -270,3 +271,6 @@ def _rewards(scores: Mapping[str, Any], held: _Held) -> Iterator[Reward]:
         for part, one in parts:
             told = _VALUES.get(one, one) if isinstance(one, str) else one
             yield fields.reward(f"{name}/{part}" if part != "" else name, told, evidence)
+
+
+FORMAT = Format(name="inspect", recognises=recognised, read=read, unique=True)

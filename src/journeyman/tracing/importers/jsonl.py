@@ -6,7 +6,7 @@ has added is kept in `raw`, under "unknown"; what a record of our own version ha
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import isfinite
@@ -19,6 +19,7 @@ from journeyman.core.trace import KIND_OF, KINDS, Reasoning, Step, Trace
 from journeyman.tracing import builder, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat
+from journeyman.tracing.importers.base import Format
 from journeyman.tracing.importers.tau_bench import FewShot, TauBenchRow, Unscored
 
 VERSION = "1.0"
@@ -221,3 +222,12 @@ def _finite(value: Any) -> Any:
 
 
 _HALF = re.compile("[\ud800-\udfff]")
+
+
+def _whole(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
+    yield parse(record, name="")
+
+
+STEPS = Format(name="journeyman", recognises=lambda record: "steps" in record, read=_whole, unique=True)
+TAU_BENCH = Format(name="tau-bench", recognises=lambda record: "traj" in record or "messages_display" in record, read=_whole)
+CHAT = Format(name="chat", recognises=lambda record: "messages" in record, read=_whole)

@@ -12,6 +12,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
 from journeyman.tracing import builder, content, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.importers.base import Format
 
 _FAULTS = frozenset({"hallucination", "toxicity", "bias", "harmfulness", "maliciousness", "contains-pii", "stereotype"})
 """Scores of which more is worse: kept, with no weight in a mean."""
@@ -300,3 +301,6 @@ def _once(value: Any) -> str | None:
         except ValueError:
             found = value
     return fields.text(found)
+
+
+FORMAT = Format(name="langfuse", recognises=recognised, read=read, unique=True)

@@ -9,6 +9,7 @@ from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
 from journeyman.tracing import builder, content, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat
+from journeyman.tracing.importers.base import Format
 
 
 def recognised(record: Mapping[str, Any]) -> bool:
@@ -152,3 +153,6 @@ def _raw(run: Mapping[str, Any]) -> dict[str, Any]:
     return fields.known(
         run_type=run.get("run_type"), parameters=parameters if run.get("run_type") == "llm" else None, runtime=runtime
     )
+
+
+FORMAT = Format(name="langsmith", recognises=recognised, read=read, unique=True)

@@ -8,6 +8,7 @@ from journeyman.core.messages import Turn, Usage
 from journeyman.core.trace import Trace
 from journeyman.tracing import builder, content, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.importers.base import Format
 
 _NOBODY = "delivery-mirror"
 """The "model" of messages that the program itself wrote."""
@@ -88,3 +89,6 @@ def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
         seconds=None if millis is None else millis / 1000,
         raw=fields.known(provider=message.get("provider"), api=message.get("api")),
     )
+
+
+FORMAT = Format(name="openclaw", recognises=recognised, read=lambda row: read([row]), unique=True)

@@ -5,27 +5,18 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from journeyman.core import registry
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra, TraceError
 from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers import (
-    checkpoints,
-    execution_log,
-    inspect_log,
-    jsonl,
-    langfuse,
-    langsmith,
-    openclaw,
-    sharegpt,
-    swe_agent,
-    tau2_bench,
-)
+from journeyman.tracing.importers.base import Format, Row
 from journeyman.tracing.importers.source import LONGEST, JsonRecord, JsonSource, Problem
 from journeyman.tracing.otel.dumps import is_dump
 
@@ -34,83 +25,37 @@ from journeyman.tracing.otel.dumps import is_dump
 OWN = "journeyman"
 OTLP = "otlp"
 CHECKPOINT = "checkpoint"
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
-    """One way to write traces down."""
-
-    name: str
-    title: str
-    recognises: Callable[[Row], bool]
-    """Whether a record is of this format. Asked in the order of the table: the narrower ones come first."""
-    read: Callable[[Row], Iterable[RecordedTrace | TraceError]]
-    """The traces of a record; what of it is broken comes as an error between them, or is raised."""
-    unique: bool = False
-    """Whether the ids that it writes are unique in the world."""
-
-
-def _parsed(record: Row) -> Iterator[RecordedTrace]:
-    yield jsonl.parse(record, name="")
 
 
 def _is_message(record: Row) -> bool:
     return isinstance(record.get("role"), str) and "content" in record
 
 
-FORMATS: tuple[Format, ...] = (
-    Format(
-        name=OWN,
-        title="JSON lines of Journeyman",
-        recognises=lambda record: "steps" in record,
-        read=_parsed,
-        unique=True,
-    ),
-    Format(name="tau2-bench", title="results of tau2-bench", recognises=tau2_bench.recognised, read=tau2_bench.read),
-    Format(
-        name="inspect",
-        title="logs of Inspect (.json, .eval)",
-        recognises=inspect_log.recognised,
-        read=inspect_log.read,
-        unique=True,
-    ),
-    Format(
-        name="langfuse", title="traces exported from Langfuse", recognises=langfuse.recognised, read=langfuse.read, unique=True
-    ),
-    Format(name="langsmith", title="runs of LangSmith", recognises=langsmith.recognised, read=langsmith.read, unique=True),
-    Format(
-        name="tau-bench",
-        title="results and few-shot data of tau-bench",
-        recognises=lambda record: "traj" in record or "messages_display" in record,
-        read=_parsed,
-    ),
-    Format(name="swe-agent", title="trajectories of SWE-agent", recognises=swe_agent.recognised, read=swe_agent.read),
-    Format(
-        name="mini-swe-agent",
-        title="trajectories of mini-swe-agent",
-        recognises=swe_agent.recognised_mini,
-        read=swe_agent.read_mini,
-    ),
-    Format(name="execution-log", title="execution logs", recognises=execution_log.recognised, read=execution_log.read),
-    Format(
-        name="openclaw",
-        title="session logs of OpenClaw",
-        recognises=openclaw.recognised,
-        read=lambda row: openclaw.read([row]),
-        unique=True,
-    ),
-    Format(name="sharegpt", title="conversations in ShareGPT's form", recognises=sharegpt.recognised, read=sharegpt.read),
-    Format(
-        name="chat",
-        title="chat messages, as for fine-tuning at OpenAI",
-        recognises=lambda record: "messages" in record,
-        read=_parsed,
-    ),
-)
-"""All that are read record by record."""
-BY_NAME: Mapping[str, Format] = {each.name: each for each in FORMATS}
-NAMES = (*BY_NAME, CHECKPOINT, OTLP)
+NAMES = (*registry.KINDS["importers"], CHECKPOINT, OTLP)
+"""Those that are read here. Installed packages may add some by entry points, and `module:Class` is one's own."""
+
+
+@cache
+def importer(name: str) -> Format:
+    """How files of a format are read.
+
+    Raises:
+        InputError: There is no such format, or what has the name is no importer.
+    """
+    found = registry.load("importers", name)
+    if isinstance(found, Format):
+        return found
+    made = found() if isinstance(found, type) else found
+    if not callable(getattr(made, "recognises", None)) or not callable(getattr(made, "read", None)):
+        raise InputError(f"{name} is no importer: it lacks recognises or read; see docs/extend-importer.md")
+    unique = bool(getattr(made, "unique", False))
+    return Format(name=name, recognises=made.recognises, read=made.read, unique=unique)
+
+
+def is_format(name: str) -> bool:
+    """Whether files can be read as this."""
+    return name in NAMES or registry.known("importers", name) or registry.is_class(name)
+
 
 _ELSE: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"judge_response", "simulation_id"}), "verdicts of a judge on traces"),
@@ -130,7 +75,7 @@ def recognise(record: Any) -> Format | None:
     """The format that a record is of."""
     if not isinstance(record, dict):
         return None
-    return next((each for each in FORMATS if each.recognises(record)), None)
+    return next((each for each in map(importer, registry.names("importers")) if each.recognises(record)), None)
 
 
 def is_otlp(record: Any) -> bool:
@@ -173,8 +118,10 @@ def read(path: Path | str, format: str | None = None, done: Callable[[int], None
         InputError: The file cannot be opened, or there is no such format.
     """
     path = Path(path)
-    if format is not None and format not in NAMES:
-        raise InputError(f"there is no format {format!r}; there are {', '.join(NAMES)}")
+    if format is not None and not is_format(format):
+        raise InputError(f"there is no format {format!r}; there are {', '.join(NAMES)}, and your own as module:Class")
+    if format is not None and format not in (CHECKPOINT, OTLP):
+        importer(format)
     with JsonSource(path, done) as source:
         yield from _Reading(source, format, done).all()
 
@@ -208,6 +155,8 @@ class _Reading:
             yield from self._records()
 
     def _records(self) -> Iterator[Found]:
+        from journeyman.tracing.importers import checkpoints, langsmith
+
         records = self._source.records()
         held: list[JsonRecord | Problem] = []
         for one in islice(records, _PATIENCE):
@@ -223,7 +172,7 @@ class _Reading:
             yield from self._checkpoint()
         elif first is None and not self._like_json:
             yield Problem(str(self._path), _unknown(None), strange=True)
-        elif self._is("openclaw", openclaw.recognised, first):
+        elif self._is("openclaw", importer("openclaw").recognises, first):
             yield from self._sessions(every)
         elif self._is("langsmith", langsmith.recognised_run, first):
             yield from self._runs(every)
@@ -243,7 +192,7 @@ class _Reading:
             if isinstance(one, Problem):
                 yield one
                 continue
-            format = BY_NAME[self._format] if self._format else recognise(one.value)
+            format = importer(self._format) if self._format else recognise(one.value)
             if format is not None:
                 yield from strange
                 strange, known = [], True
@@ -291,6 +240,8 @@ class _Reading:
         if self._format not in (None, "inspect"):
             yield Problem(str(self._path), f"is an archive, and nothing of the format {self._format}")
             return
+        from journeyman.tracing.importers import inspect_log
+
         for found in _guarded(inspect_log.read_archive, self._path):
             if isinstance(found, TraceError):
                 yield Problem(str(self._path), str(found))
@@ -301,6 +252,8 @@ class _Reading:
                 yield self._finished(recorded, "inspect", f"{self._path}:{name}", None)
 
     def _sessions(self, records: Iterable[JsonRecord | Problem]) -> Iterator[Found]:
+        from journeyman.tracing.importers import openclaw
+
         held: list[dict[str, Any]] = []
         where = str(self._path)
         for one in records:
@@ -319,6 +272,8 @@ class _Reading:
         yield from self._together(openclaw.read(held), "openclaw", where)
 
     def _runs(self, records: Iterable[JsonRecord | Problem]) -> Iterator[Found]:
+        from journeyman.tracing.importers import langsmith
+
         held = []
         for one in records:
             if isinstance(one, Problem):
@@ -339,7 +294,7 @@ class _Reading:
             else:
                 yield Problem(one.where, "is no message: it has no role and content")
         record = JsonRecord(str(self._path), {"trajectory_format": "mini-swe-agent", "messages": held})
-        yield from self._read(BY_NAME["mini-swe-agent"], record)
+        yield from self._read(importer("mini-swe-agent"), record)
 
     def _together(self, found: Iterable[RecordedTrace], name: str, where: str) -> Iterator[Found]:
         for one in _guarded(lambda found: found, found):
@@ -353,6 +308,8 @@ class _Reading:
         return start[:1] == b"\x80" or (self._path.suffix in (".pkl", ".pickle") and not self._like_json)
 
     def _checkpoint(self) -> Iterator[Found]:
+        from journeyman.tracing.importers import checkpoints
+
         try:
             with JsonSource(self._path, self._done) as source:
                 found = checkpoints.parse(source.whole(), name=str(self._path), agent=self._path.parent.name or "agent")

@@ -8,6 +8,7 @@ from journeyman.core.messages import Turn
 from journeyman.core.trace import Trace
 from journeyman.tracing import builder, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.importers.base import Format
 
 _ROLES = {
     "human": "user",
@@ -53,3 +54,6 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
         raw=fields.known(system=record.get("system"), tools=record.get("tools")),
     )
     yield RecordedTrace(trace=trace, reward=fields.number(record.get("reward")))
+
+
+FORMAT = Format(name="sharegpt", recognises=recognised, read=read)

@@ -12,6 +12,7 @@ from journeyman.core.trace import Step, Trace
 from journeyman.tracing import builder, content, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat
+from journeyman.tracing.importers.base import Format
 
 _SHELL = "bash"
 """The tool of all dialects without function calling: SWE-agent's own commands are functions of its shell."""
@@ -160,3 +161,7 @@ def _asked(message: Mapping[str, Any]) -> tuple[ToolUse, ...]:
 
 def _shell(command: str) -> ToolUse:
     return ToolUse(_SHELL, fields.as_json({"command": command}))
+
+
+SWE_AGENT = Format(name="swe-agent", recognises=recognised, read=read)
+MINI_SWE_AGENT = Format(name="mini-swe-agent", recognises=recognised_mini, read=read_mini)

@@ -10,6 +10,7 @@ from journeyman.core.trace import Step, ToolCall, Trace
 from journeyman.tracing import builder, content, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat
+from journeyman.tracing.importers.base import Format
 
 _ENDED = frozenset({"user_stop", "agent_stop", "", "None"})
 """How a conversation ends that was not broken off."""
@@ -155,3 +156,6 @@ def _cost(message: Mapping[str, Any]) -> float | None:
     """0 with tokens is what is written where no price is known."""
     found = fields.number(message.get("cost"))
     return None if found == 0 and message.get("usage") else found
+
+
+FORMAT = Format(name="tau2-bench", recognises=recognised, read=read)

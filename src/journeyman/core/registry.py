@@ -1,0 +1,231 @@
+"""Names made things: what a user types after `--model`, `--reward` or `--format` becomes the class behind it.
+
+    registry.load("rewards", "tool_success")       one of Journeyman's own
+    registry.load("rewards", "my_reward:Polite")   a class in a module on the path, or in a file beside the user
+
+A package that is installed adds names of its own by entry points: `journeyman.rewards`, `journeyman.models`, a group for
+each of `KINDS`. A module is imported when its name is said, and not before; names and tables cost nothing.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module, invalidate_caches
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from journeyman.core.errors import InputError, MissingExtra
+
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "models": {
+        "embedded": "journeyman.models.embedded:Embedded",
+        "local": "journeyman.models.local:Local",
+        "ollama": "journeyman.models.openai:Ollama",
+        "openai": "journeyman.models.openai:OpenAI",
+        "recorded": "journeyman.models.recorded:RecordedModel",
+        "scripted": "journeyman.models.scripted:Always",
+    },
+    "embedders": {
+        "hashing": "journeyman.models.embedders.hashing:HashingEmbedder",
+        "sentence": "journeyman.models.embedders.sentence:SentenceEmbedder",
+    },
+    "rewards": {
+        "code_execution": "journeyman.rewards.code_execution:CodeExecutionReward",
+        "syntax_validation": "journeyman.rewards.syntax:SyntaxValidationReward",
+        "tool_success": "journeyman.rewards.tool_use:ToolSuccessReward",
+        "task_completion": "journeyman.rewards.completion:TaskCompletionReward",
+        "efficiency": "journeyman.rewards.efficiency:EfficiencyReward",
+        "format_compliance": "journeyman.rewards.format_compliance:FormatComplianceReward",
+        "learned": "journeyman.rewards.learned:LearnedReward",
+        "development": "journeyman.rewards.development:DevelopmentReward",
+    },
+    "importers": {
+        "journeyman": "journeyman.tracing.importers.jsonl:STEPS",
+        "tau2-bench": "journeyman.tracing.importers.tau2_bench:FORMAT",
+        "inspect": "journeyman.tracing.importers.inspect_log:FORMAT",
+        "langfuse": "journeyman.tracing.importers.langfuse:FORMAT",
+        "langsmith": "journeyman.tracing.importers.langsmith:FORMAT",
+        "tau-bench": "journeyman.tracing.importers.jsonl:TAU_BENCH",
+        "swe-agent": "journeyman.tracing.importers.swe_agent:SWE_AGENT",
+        "mini-swe-agent": "journeyman.tracing.importers.swe_agent:MINI_SWE_AGENT",
+        "execution-log": "journeyman.tracing.importers.execution_log:FORMAT",
+        "openclaw": "journeyman.tracing.importers.openclaw:FORMAT",
+        "sharegpt": "journeyman.tracing.importers.sharegpt:FORMAT",
+        "chat": "journeyman.tracing.importers.jsonl:CHAT",
+    },
+    "tasks": {
+        "custom": "journeyman.tasks.questions:custom",
+        "desk": "journeyman.tasks.desk:load",
+        "gsm8k": "journeyman.tasks.questions:gsm8k",
+        "humaneval": "journeyman.tasks.code:load",
+        "mbpp": "journeyman.tasks.code:load",
+    },
+    "sandboxes": {
+        "auto": "journeyman.sandbox.strongest:Strongest",
+        "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
+        "landlock": "journeyman.sandbox.strongest:Landlock",
+        "unsafe-local": "journeyman.sandbox.unsafe:Unsafe",
+    },
+    "workers": {},
+    "optimizers": {"playbook": "journeyman.optimizers.playbook.trainer:learn"},
+}
+"""Journeyman's own, by kind and name, as `module:attribute`. Importers stand in the order in which a record is shown them."""
+_ONE = {
+    "models": "model client",
+    "embedders": "embedder",
+    "rewards": "reward",
+    "importers": "format",
+    "tasks": "data set",
+    "sandboxes": "sandbox",
+    "workers": "crew",
+    "optimizers": "optimizer",
+}
+"""What one of a kind is called in a sentence."""
+_EXTRAS = {
+    "embedded": "embedded",
+    "local": "weights",
+    "sentence": "sentence",
+    "hashing": "hashing",
+    "code_execution": "code",
+    "syntax_validation": "code",
+    "development": "code",
+    "learned": "code",
+}
+"""The extra that a name needs, where it needs one."""
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """All names of a kind: Journeyman's own, then those that installed packages add.
+
+    Raises:
+        InputError: There is no such kind.
+    """
+    own = _table(kind)
+    return (*own, *(name for name in sorted(_added(kind)) if name not in own))
+
+
+def known(kind: str, name: str) -> bool:
+    """Whether a name is one of `names`; `module:Class` is none of them, and can be loaded all the same."""
+    return name in _table(kind) or name in _added(kind)
+
+
+def taken_apart(kind: str, text: str) -> tuple[str, str]:
+    """A name and what stands behind it: "openai:gpt-5" is "openai" and "gpt-5", "mine:Own:fast" is "mine:Own" and "fast"."""
+    name, _, rest = text.partition(":")
+    if known(kind, name):
+        return name, rest
+    attribute, _, behind = rest.partition(":")
+    return (f"{name}:{attribute}", behind) if attribute else (name, "")
+
+
+def is_class(name: str) -> bool:
+    """Whether a name is written as `module:Class`: identifiers and dots alone."""
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *attribute.split(".")))
+
+
+def load(kind: str, name: str) -> Any:
+    """The class or function of that name.
+
+    Args:
+        kind: One of `KINDS`, in the plural.
+        name: One of `names(kind)`, or `module:Class`, with the module on the path or in the working folder.
+
+    Raises:
+        InputError: There is no such kind or name, or the module cannot be imported or lacks the attribute.
+        MissingExtra: What it needs is not installed.
+    """
+    own = _table(kind)
+    if name in own:
+        return _own(kind, name, own[name])
+    if (added := _added(kind).get(name)) is not None:
+        return _from_outside(kind, name, added.value)
+    if is_class(name):
+        return _from_outside(kind, name, name)
+    raise InputError(unknown(kind, name))
+
+
+def unknown(kind: str, name: str, *, known: Sequence[str] = (), more: str = "") -> str:
+    """The sentence for a name that is none: the one that may be meant, all there are, and that a class may be named.
+
+    Args:
+        known: The names, where they are not all of `names(kind)`.
+        more: What else can be typed, such as "the URL of a service".
+    """
+    there = known or names(kind)
+    near = get_close_matches(name, there, n=1)
+    meant = f"; {near[0]} may be meant" if near else ""
+    said = f"there are {', '.join(there)}{f', {more}' if more else ''}, and your own as module:Class{meant}"
+    return f"no {_ONE[kind]} {name!r}; {said}"
+
+
+def _own(kind: str, name: str, place: str) -> Any:
+    try:
+        return _attribute(place)
+    except ModuleNotFoundError as error:
+        extra = f"[{_EXTRAS[name]}]" if name in _EXTRAS else "[code]" if kind == "rewards" else ""
+        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman{extra}'") from error
+
+
+def _from_outside(kind: str, name: str, place: str) -> Any:
+    """A class of somebody else: whatever its module does while it is imported is theirs, and is named."""
+    module, _, attribute = place.partition(":")
+    said = f"the {_ONE[kind]} {name!r} cannot be loaded"
+    _look_beside()
+    try:
+        return _attribute(place)
+    except ModuleNotFoundError as error:
+        if error.name and (module == error.name or module.startswith(f"{error.name}.")):
+            why = f"there is no module {error.name!r} on the path or in this folder; name it as module:Class"
+            raise InputError(f"{said}: {why}") from error
+        raise MissingExtra(f"{said}: {error.name} is missing, which it imports; install it") from error
+    except AttributeError as error:
+        why = f"the module {module!r} has no {attribute!r}" if module in sys.modules else f"{type(error).__name__}: {error}"
+        raise InputError(f"{said}: {why}") from error
+    except Exception as error:
+        raise InputError(f"{said}: importing {module!r} ended in {type(error).__name__}: {error}") from error
+
+
+def can_be_loaded(name: str) -> bool:
+    """Whether a name is written as `module:Class`, and there is such a module; it is not imported, but its package may be."""
+    if not is_class(name):
+        return False
+    _look_beside()
+    try:
+        return find_spec(name.partition(":")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _attribute(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    found: Any = import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _look_beside() -> None:
+    """From now on modules of the working folder can be imported: behind all others, so that a file in it hides no library.
+
+    It stays on the path, as a class of one's own may import the files beside it late, or be sent to another process.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    invalidate_caches()
+
+
+def _table(kind: str) -> Mapping[str, str]:
+    if kind not in KINDS:
+        raise InputError(f"there is no kind {kind!r}; there are {', '.join(KINDS)}")
+    return KINDS[kind]
+
+
+@cache
+def _added(kind: str) -> Mapping[str, EntryPoint]:
+    """What installed packages add; read once, as it looks through all of them."""
+    return {each.name: each for each in entry_points(group=f"journeyman.{kind}")}
