@@ -65,6 +65,13 @@ def test_whatever_can_change_the_answer_makes_another_look(other: Subject) -> No
     assert looked(store).evaluation.looks == 0, "the very same is the same look"
 
 
+def test_other_blanks_and_another_case_are_no_way_to_look_anew() -> None:
+    store = open_store("memory:")
+    looked(store)
+    spaced = [replace(task, question=f"  {task.question.upper()} ") for task in TASKS]
+    assert looked(store, replace(SUBJECT, candidate="newer", tasks=spaced)).evaluation.looks == 1
+
+
 def test_what_is_not_known_to_be_deterministic_looks_anew_each_time() -> None:
     store = open_store("memory:")
     assert [looked(store, replace(SUBJECT, deterministic=False)).evaluation.looks for _ in range(4)] == [0, 1, 2, 3]

@@ -270,7 +270,12 @@ def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path)
     # As it is for a moment where several open a new store: begun, and not write-ahead yet.
     other.execute("begin immediate")
     other.execute("create table begun (at text)")
-    threading.Timer(0.5, lambda: (other.execute("commit"), other.close())).start()
+
+    def done() -> None:
+        other.execute("commit")
+        other.close()
+
+    threading.Timer(0.5, done).start()
     began = time.monotonic()
     with open_store(file) as store:
         store.add_run(RunRecord(id="r", kind="test", config={}, started_at=NOON))

@@ -17,7 +17,7 @@ from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Evaluation
 from journeyman.core.gate import named
-from journeyman.core.task import Task, fingerprint
+from journeyman.core.task import Task, content, fingerprint
 from journeyman.experiments import wiring
 from journeyman.stores import EvaluationRecord, Store
 
@@ -190,9 +190,15 @@ def landmarks(held_out: Sequence[Task]) -> list[str]:
     """A few of the tasks, by which an overlapping set is recognised: looks are counted at each of them.
 
     Those with the smallest hashes: a bottom-k sketch (Broder 1997, "On the resemblance and containment of documents"). A set
-    that has most tasks in common shares most of them, so leaving out some tasks is no way to look anew.
+    that has most tasks in common shares most of them, so leaving out some tasks is no way to look anew. Nor is writing them
+    with other blanks or in another case: each is known by its content too, besides the letters by which it always was.
     """
-    hashes = (hashlib.sha256(task.question.encode(errors="surrogatepass")) for task in held_out)
+    forms = ([task.question for task in held_out], [content(task.question) for task in held_out])
+    return sorted({mark for questions in forms for mark in _smallest(questions)})
+
+
+def _smallest(questions: Iterable[str]) -> list[str]:
+    hashes = (hashlib.sha256(question.encode(errors="surrogatepass")) for question in questions)
     return sorted(each.hexdigest()[:16] for each in hashes)[:LANDMARKS]
 
 
