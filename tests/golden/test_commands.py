@@ -15,6 +15,8 @@ def commands(
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
     """A command and all below it, by what is typed."""
     # With the settings that `main` gives it: which options ask for help hangs on them.
+    # A command remembers the option that asks for help as it was first needed, which may have been without a parent.
+    command._help_option = None
     context = click.Context(
         command, parent=parent, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH, **command.context_settings
     )
