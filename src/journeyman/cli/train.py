@@ -213,6 +213,9 @@ command.add_command(router)
 @click.option(
     "--metrics-output", "output_metrics_path", metavar="FILE", help="[default: metrics/offline_training_metrics.json]"
 )
+@click.option(
+    "--optimizer", metavar="NAME", help="How it learns: playbook, gepa (an extra), or MODULE:CLASS.  [default: playbook]"
+)
 @click.option("--batch-size", "batch_merge_size", type=int, help="Tasks attempted and merged together.  [default: 10]")
 @click.option("--epochs", type=int, help="Times through the tasks.  [default: 1]")
 @click.option("--attempts", type=int, help="Attempts at each task; several are compared.  [default: 1]")

@@ -70,7 +70,10 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "unsafe-local": "journeyman.sandbox.unsafe:Unsafe",
     },
     "workers": {},
-    "optimizers": {"playbook": "journeyman.optimizers.playbook.trainer:learn"},
+    "optimizers": {
+        "gepa": "journeyman.optimizers.gepa:Gepa",
+        "playbook": "journeyman.optimizers.playbook.trainer:learn",
+    },
 }
 """Journeyman's own, by kind and name, as `module:attribute`. Importers stand in the order in which a record is shown them."""
 _ONE = {
@@ -86,6 +89,7 @@ _ONE = {
 """What one of a kind is called in a sentence."""
 _EXTRAS = {
     "embedded": "embedded",
+    "gepa": "gepa",
     "local": "weights",
     "sentence": "sentence",
     "hashing": "hashing",

@@ -86,6 +86,8 @@ class TrainingConfig:
     epochs: int = 1
     attempts: int = 1
     concurrency: int = 10
+    optimizer: str = "playbook"
+    """How it learns: `playbook`, `gepa`, or one's own, as `module:Class`."""
     reflect_on: str = "all"
     """`all` attempts or `failures`."""
     token_budget: int = 2000
@@ -172,8 +174,12 @@ class TrainingConfig:
         return BetterOnHeldOut(alpha=self.alpha, least_gain=self.least_gain, least_tasks=self.least_tasks)
 
     def json(self) -> dict[str, Any]:
-        """The settings as a run keeps them: everything but where its store is."""
-        return {key: value for key, value in asdict(self).items() if key != "store"}
+        """The settings as a run keeps them: everything but where its store is.
+
+        The usual optimizer is not named, so that runs of before keep their names.
+        """
+        usual = ("store", "optimizer") if self.optimizer == "playbook" else ("store",)
+        return {key: value for key, value in asdict(self).items() if key not in usual}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,10 +17,11 @@ from journeyman.experiments.run import Run
 from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders.cache import Cached
+from journeyman.optimizers.playbook.bench import learner
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.run import PlaybookRun as RunFolder
 from journeyman.optimizers.playbook.run import Progress
-from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Watcher, learn
+from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Watcher
 from journeyman.stores import Store
 from journeyman.tasks.base import Dataset
 
@@ -43,6 +44,7 @@ class PlaybookOptimizer:
         self.config, self.dataset, self.folder = config, dataset, folder
         self.agent: MakeAgent = Answer
         """Who attempts the tasks. Another may take its place before the run."""
+        self.learner = learner(config.optimizer)
         self.generator, self.reflector = models
         self.embedder = Cached(embedders.load(self.config.embedder))
         self.stamp = wiring.stamp(*models)
@@ -68,7 +70,7 @@ class PlaybookOptimizer:
             agent=self.agent,
         )
         tasks = self.dataset.split(Split.TRAIN)
-        learned = await learn(tasks, self.folder, tools, self.config.learning, self.watcher)
+        learned = await self.learner(tasks, self.folder, tools, self.config.learning, self.watcher)
         self.learned = replace(learned, finished=learned.finished and self._affordable(learned))
         return candidate_of(learned.playbook) if self.learned.finished else None
 

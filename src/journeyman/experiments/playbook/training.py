@@ -36,6 +36,7 @@ from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.optimizers.playbook import files
+from journeyman.optimizers.playbook.bench import learner
 from journeyman.optimizers.playbook.run import PlaybookRun, fresh, reopened, spoken
 from journeyman.optimizers.playbook.trainer import Learned, Unwatched, Watcher
 from journeyman.stores import open_store
@@ -93,6 +94,8 @@ class OfflineTrainer:
 
     def work(self) -> cost_estimate.TrainingWork:
         """What the run will ask of its models, to price it."""
+        if self.config.optimizer != "playbook":
+            raise SettingError("optimizer", f"{{}}: what {self.config.optimizer} asks of models is not known before it does")
         generator, reflector = self.config.models
         return cost_estimate.TrainingWork(
             generator=generator,
@@ -249,6 +252,9 @@ class OfflineTrainer:
         if self.config.dataset_name in wiring.PROGRAMMING:
             wiring.try_walls(self.dataset)
         embedders.load(self.config.embedder)
+        learner(self.config.optimizer)
+        if self.config.max_cost is not None and self.config.optimizer != "playbook":
+            raise SettingError("max_cost", f"a limit on cost cannot be kept by {self.config.optimizer}; leave out {{}}")
         for name in self.config.models:
             wiring.check(name, base_url=self.config.base_url, key_env=self.config.key_env)
             if self.config.max_cost is not None and wiring.price(name, base_url=self.config.base_url) is None:

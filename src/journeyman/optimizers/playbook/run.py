@@ -82,6 +82,17 @@ class Tally:
     unknown: int = 0
     """Attempts that broke off or could not be verified: neither right nor wrong."""
 
+    @classmethod
+    def of(cls, scores: Iterable[float | None]) -> "Tally":
+        """Of attempts with these scores; `None` where one could not be judged."""
+        totals = list(scores)
+        return cls(
+            attempts=len(totals),
+            correct=sum(total is not None and total >= 1 for total in totals),
+            wrong=sum(total is not None and total < 1 for total in totals),
+            unknown=totals.count(None),
+        )
+
     def __add__(self, other: "Tally") -> "Tally":
         return Tally(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 

@@ -292,10 +292,4 @@ def _silence(reflection: Reflection) -> ModelError | None:
 
 
 def _tally(attempts: Sequence[Attempt]) -> Tally:
-    totals = [attempt.score.total for attempt in attempts]
-    return Tally(
-        attempts=len(totals),
-        correct=sum(total is not None and total >= 1 for total in totals),
-        wrong=sum(total is not None and total < 1 for total in totals),
-        unknown=totals.count(None),
-    )
+    return Tally.of(attempt.score.total for attempt in attempts)

@@ -1,0 +1,162 @@
+"""Learning a playbook by an optimizer that is not ours: what it is given, and how what it found is kept.
+
+An optimizer of one's own sees training tasks alone, attempts them with texts that it tries, and ends with the texts that it
+thinks best. It is merged as one batch of the run, so that journal, examination and gate are those of every playbook.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from journeyman.agents.attempt import Attempt, attempt_all, refusal
+from journeyman.core import registry
+from journeyman.core.errors import InputError, ModelRefused, TaskError
+from journeyman.core.playbook import Add, Batch, Bullet, Insight, Playbook, Provenance, Retire, bullet_id
+from journeyman.core.score import Experience
+from journeyman.core.task import Split, Task, fingerprints
+from journeyman.optimizers.playbook.reflector import Reflection, reflect
+from journeyman.optimizers.playbook.retrieval import Chooser
+from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent, Tally
+from journeyman.optimizers.playbook.trainer import LearnConfig, Learned, TrainerTools, Unwatched, Watcher, learn
+
+Texts = Mapping[str, Sequence[str]]
+"""What stands in prompts, by the domain of the task: each text is a bullet of the playbook."""
+
+
+@dataclass(kw_only=True)
+class Workbench:
+    """What an optimizer works with. Every call of a model that it makes here is counted among the run's."""
+
+    tasks: Sequence[Task]
+    """To learn from. No held-out task is among them."""
+    playbook: Playbook
+    """What it starts from; often empty."""
+    tools: TrainerTools
+    config: LearnConfig
+    """How the run was asked to learn; of it, `epochs`, `batch_size`, `token_budget` and `seed` hold for any optimizer."""
+    watcher: Watcher
+    attempts: list[Attempt] = field(default_factory=list)
+    """All that were made."""
+    reflections: list[Reflection] = field(default_factory=list)
+
+    @property
+    def texts(self) -> Texts:
+        """What the playbook says now, for each domain that the tasks have."""
+        domains = dict.fromkeys(task.domain for task in self.tasks)
+        return {name: [each.content for each in self.playbook.active if each.domain == name] for name in domains}
+
+    async def attempt(self, texts: Texts, tasks: Sequence[Task]) -> list[Attempt]:
+        """Attempt tasks with these texts in the prompts, in the tasks' order. What breaks off has a score of `None`.
+
+        Raises:
+            ModelRefused: The model said no to all of them, for one reason.
+        """
+        playbook = self.playbook.apply(self.batch(texts))
+        choose = Chooser(self.tools.embedder, budget=self.config.token_budget).of(playbook)
+        number = f"{self.tools.name}@{len(self.attempts)}"
+        agent = self.tools.agent(model=self.tools.generator, choose=choose, candidate_id=number)
+        made = await attempt_all(
+            agent, tasks, self.tools.verifier, prefix=number, clock=self.tools.clock, done=self.watcher.attempted
+        )
+        if made and (reason := refusal(made)) is not None:
+            raise ModelRefused(reason)
+        self.attempts += made
+        return made
+
+    async def reflect(self, attempt: Attempt) -> Sequence[Insight]:
+        """What Journeyman's own Reflector learns from an attempt; nothing where it could not be judged."""
+        experience = Experience(attempt.task, attempt.trace, attempt.score)
+        if experience.solved is None:
+            return ()
+        found = await reflect(self.tools.reflector, [experience], ())
+        self.reflections.append(found)
+        return [each for each in found.insights if each.content]
+
+    def batch(self, texts: Texts) -> Batch:
+        """The change that makes the playbook say these texts; bullets of other domains, and locked ones, stay."""
+        wanted = {bullet_id(domain, text): (domain, text) for domain, some in texts.items() for text in some if text.strip()}
+        at, by = self.tools.stamp(), Provenance(run=self.tools.name, model=self.tools.reflector.name)
+        here = {bullet.id: bullet for bullet in self.playbook.active}
+        gone = [
+            Retire(bullet_id=id, reason="the optimizer left it out")
+            for id, bullet in here.items()
+            if id not in wanted and bullet.domain in texts and not bullet.locked
+        ]
+        added = [
+            Add(bullet=Bullet(id=id, content=text, domain=domain, provenance=by, created_at=at))
+            for id, (domain, text) in wanted.items()
+            if id not in here
+        ]
+        trained_on = fingerprints(task.question for task in self.tasks)
+        return Batch(id=f"{self.tools.name}/1.0", deltas=(*gone, *added), at=at, trained_on=trained_on)
+
+    def progress(self, batch: Batch) -> Progress:
+        """What all of it took."""
+        domains = dict.fromkeys(attempt.task.domain for attempt in self.attempts)
+        return Progress(
+            attempts=Tally.of(each.score.total for each in self.attempts),
+            by_domain={
+                name: Tally.of(each.score.total for each in self.attempts if each.task.domain == name)
+                for name in sorted(domains)
+            },
+            unusable=sum(bool(reflection.unusable) for reflection in self.reflections),
+            added=sum(isinstance(delta, Add) for delta in batch.deltas),
+            retired=sum(isinstance(delta, Retire) for delta in batch.deltas),
+            generator=Spent.of(call for attempt in self.attempts for call in attempt.trace.calls),
+            reflector=Spent.of(call for reflection in self.reflections for call in reflection.calls),
+        )
+
+
+class TextOptimizer(Protocol):
+    """A way to find the texts of a playbook: what a class of one's own must have. It is made without arguments."""
+
+    async def optimize(self, bench: Workbench) -> Texts:
+        """The best texts that were found; those of the playbook that are not among them are retired."""
+
+
+class Learner(Protocol):
+    """How a run of `train playbook` learns, from where it is to its end; `trainer.learn` is one."""
+
+    async def __call__(
+        self, tasks: Sequence[Task], run: PlaybookRun, tools: TrainerTools, config: LearnConfig, watcher: Watcher | None = None
+    ) -> Learned: ...
+
+
+def learner(name: str) -> Learner:
+    """How a run learns by an optimizer's name, or `module:Class`.
+
+    Raises:
+        InputError: There is none, or it has no `optimize`.
+        MissingExtra: Its library is not installed.
+    """
+    if name == "playbook":
+        return learn
+    found = registry.load("optimizers", name)
+    made: TextOptimizer = found() if isinstance(found, type) else found
+    if not callable(getattr(made, "optimize", None)):
+        raise InputError(f"the optimizer {name!r} is none: it has no optimize; see docs/extend-optimizer.md")
+
+    async def by(
+        tasks: Sequence[Task], run: PlaybookRun, tools: TrainerTools, config: LearnConfig, watcher: Watcher | None = None
+    ) -> Learned:
+        return await learn_by(made, tasks, run, Workbench(
+            tasks=tasks, playbook=run.playbook, tools=tools, config=config, watcher=watcher or Unwatched()
+        ))  # fmt: skip
+
+    return by
+
+
+async def learn_by(optimizer: TextOptimizer, tasks: Sequence[Task], run: PlaybookRun, bench: Workbench) -> Learned:
+    """Let an optimizer work, and merge what it found. A run that is gone on with begins it again, unless it was merged.
+
+    Raises:
+        TaskError: A task is held out; no model was asked.
+    """
+    for task in tasks:
+        if task.split is Split.HELD_OUT:
+            raise TaskError(f"{task.id} is held out: nobody may learn from it; train on other tasks")
+    if not run.batches:
+        batch = bench.batch(await optimizer.optimize(bench))
+        run.commit(batch, bench.progress(batch), frozenset(), tasks=len(tasks))
+        bench.watcher.merged(run.playbook, run.progress, len(tasks))
+    return Learned(run.playbook, run.progress, finished=True)
