@@ -15,7 +15,7 @@ _TYPED = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def typed(text: str, folder: Path) -> str:
-    """What a command shows on its standard output."""
+    """What a command shows on its standard output, the folder as `.`."""
     program, *arguments = shlex.split(text)
     assert program == "journeyman"
     surroundings = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
@@ -24,7 +24,7 @@ def typed(text: str, folder: Path) -> str:
         cwd=folder, env=surroundings, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert run.returncode in (0, 1), run.stderr
-    return run.stdout
+    return run.stdout.replace(str(folder), ".")
 
 
 def shown(text: str) -> list[str]:
@@ -35,9 +35,11 @@ def shown(text: str) -> list[str]:
 @pytest.mark.parametrize("page", sorted(DOCS.glob("extend-*.md")), ids=lambda page: page.stem)
 def test_a_page_on_extending_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
+    if "--dataset desk" in text:
+        pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
     files = _FILE.findall(text)
     sessions = "".join(_TYPED.findall(text))
-    assert len(files) == 2
+    assert files
     assert sessions
     for name, content in files:
         (tmp_path / name).write_text(content)
