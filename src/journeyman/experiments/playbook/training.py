@@ -19,29 +19,132 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.agents.answer import Answer, MakeAgent
+from journeyman.agents.attempt import Attempt
+from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
 from journeyman.core.playbook import Playbook
 from journeyman.core.release import Stage
 from journeyman.core.task import Split, Task
 from journeyman.experiments import wiring
-from journeyman.experiments.agents import candidate_of
+from journeyman.experiments.agents import AgentEvaluation, candidate_of
 from journeyman.experiments.compare import EvaluationReport
-from journeyman.experiments.evaluator import untrained
-from journeyman.experiments.loop import Iteration, improve
+from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
+from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import cost_estimate
 from journeyman.experiments.playbook.config import TrainingConfig, TrainingMetrics, TrainingResult
-from journeyman.experiments.playbook.optimizer import PlaybookOptimizer
 from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
+from journeyman.models.base import Model
+from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.run import PlaybookRun, fresh, reopened, spoken
-from journeyman.optimizers.playbook.trainer import Learned, Unwatched, Watcher
-from journeyman.stores import open_store
+from journeyman.optimizers.playbook.curator import Curator
+from journeyman.optimizers.playbook.run import PlaybookRun as RunFolder
+from journeyman.optimizers.playbook.run import Progress, fresh, reopened, spoken
+from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Unwatched, Watcher, learn
+from journeyman.stores import Store, open_store
 from journeyman.tasks.base import Dataset, digest
 
-__all__ = ["OfflineTrainer", "TrainingConfig", "TrainingMetrics", "TrainingResult", "create_offline_trainer"]
+# The playbook's way round the loop: learned in batches, examined by an agent with and without it.
+
+
+class PlaybookOptimizer:
+    """Learns a playbook, with the models, data set and store of a run. Implements `experiments.loop.Optimizer`."""
+
+    name = "playbook"
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        dataset: Dataset,
+        folder: RunFolder,
+        *,
+        models: tuple[Model, ...],
+        store: Store,
+        watcher: Watcher,
+    ) -> None:
+        self.config, self.dataset, self.folder = config, dataset, folder
+        self.agent: MakeAgent = Answer
+        """Who attempts the tasks. Another may take its place before the run."""
+        self.generator, self.reflector = models
+        self.embedder = Cached(embedders.load(self.config.embedder))
+        self.stamp = wiring.stamp(*models)
+        self.run_name = str(folder.config["name"])
+        """Made of the settings: the same in every run that would learn the same."""
+        self.run = Run(id=folder.folder.name, kind="train playbook", config=self.config.json(), store=store)
+        self.watcher = _Keeping(self.run, watcher)
+        self.learned = Learned(folder.playbook, folder.progress, finished=False)
+        self.report: EvaluationReport | None = None
+        """Of the examination, once it was held."""
+
+    async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
+        """Learn to the end, or as far as the limit on cost lets it."""
+        tools = TrainerTools(
+            generator=self.generator,
+            reflector=self.reflector,
+            verifier=self.dataset.verifier,
+            curator=Curator(self.embedder, self.config.similarity_threshold),
+            embedder=self.embedder,
+            clock=wiring.now,
+            stamp=lambda: self.stamp,
+            name=self.run_name,
+            agent=self.agent,
+        )
+        tasks = self.dataset.split(Split.TRAIN)
+        learned = await learn(tasks, self.folder, tools, self.config.learning, self.watcher)
+        self.learned = replace(learned, finished=learned.finished and self._affordable(learned))
+        return candidate_of(learned.playbook) if self.learned.finished else None
+
+    async def evaluate(self, candidate: Candidate, baseline: Candidate | None) -> Finding:
+        """Let the gate look at what was learned, if it was asked for."""
+        if not self.config.evaluate:
+            return Unproven("not evaluated, so not proven")
+        evaluation = AgentEvaluation(
+            evaluator=HeldOutEvaluator(store=self.run.store),
+            model=self.generator,
+            dataset=self.dataset,
+            embedder=self.embedder,
+            gate=self.config.gate,
+            trials=self.config.trials,
+            token_budget=self.config.token_budget,
+            agent=self.agent,
+        )
+        self.report = await evaluation.evaluate(
+            self.learned.playbook, self.folder.initial, id=self.run.id, done=self.watcher.evaluated, resumed=True
+        )
+        self.run.keep((*self.report.baseline_attempts, *self.report.candidate_attempts))
+        return self.report
+
+    def _affordable(self, learned: Learned) -> bool:
+        """Whether the evaluation keeps within the limit too: its calls are like those of the training."""
+        calls = 2 * self.config.trials * len(self.dataset.split(Split.HELD_OUT)) if self.config.evaluate else 0
+        spent = learned.progress.generator
+        return (
+            self.config.max_cost is None
+            or not calls
+            or learned.progress.cost + calls * spent.cost / max(1, spent.calls) <= self.config.max_cost
+        )
+
+
+class _Keeping:
+    """Keeps the attempts of every batch that is merged, and lets another watcher see everything."""
+
+    def __init__(self, run: Run, watcher: Watcher) -> None:
+        self._run = run
+        self._watcher = watcher
+        self._attempts: list[Attempt] = []
+        self.evaluated = watcher.evaluated
+
+    def attempted(self, attempt: Attempt) -> None:
+        self._attempts.append(attempt)
+        self._watcher.attempted(attempt)
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        self._run.keep(self._attempts)
+        self._attempts = []
+        self._watcher.merged(playbook, progress, tasks)
 
 
 def create_offline_trainer(**settings: Any) -> "OfflineTrainer":
@@ -105,7 +208,7 @@ class OfflineTrainer:
             base_url=self.config.base_url,
         )
 
-    def begin(self, initial_playbook_path: str | Path | None = None) -> PlaybookRun:
+    def begin(self, initial_playbook_path: str | Path | None = None) -> RunFolder:
         """A new run on the disk, with nothing spent yet.
 
         Raises:
@@ -118,9 +221,9 @@ class OfflineTrainer:
         learning = {key: value for key, value in config.items() if key not in _PLACES}
         name = hashlib.sha256(json.dumps(learning, sort_keys=True).encode()).hexdigest()[:8]
         folder = fresh(self._runs, self.config.dataset_name, spoken(self.config.domain), name)
-        return PlaybookRun.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
+        return RunFolder.begin(folder, {**config, "name": name}, initial, checkpoint_interval=self._interval)
 
-    def reopen(self, run_id: str | None = None) -> PlaybookRun:
+    def reopen(self, run_id: str | None = None) -> RunFolder:
         """A run that was interrupted. The trainer takes over its settings, but for `store`, and for `max_cost` and the outputs
         where it was given others. A `max_cost` of infinity takes the limit of the run off.
 
@@ -132,7 +235,7 @@ class OfflineTrainer:
             return self._reopened(self._runs / run_id)
         given = self.config
 
-        def reopen(folder: Path) -> PlaybookRun:
+        def reopen(folder: Path) -> RunFolder:
             self.config = given
             return self._reopened(folder)
 
@@ -141,11 +244,11 @@ class OfflineTrainer:
             raise InputError(f"there is no unfinished run in {self._runs}; begin one without --resume")
         return found
 
-    def _reopened(self, folder: Path) -> PlaybookRun:
+    def _reopened(self, folder: Path) -> RunFolder:
         if not (folder / "config.json").exists():
             names = ", ".join(sorted(path.parent.name for path in self._runs.glob("*/config.json"))) or "none"
             raise InputError(f"there is no run {folder.name!r} in {self._runs}; there are: {names}")
-        saved = PlaybookRun(folder)
+        saved = RunFolder(folder)
         if saved.finished:
             raise InputError(f"the run {folder.name} is over; its playbook is {saved.result['playbook_path']}")
         self.config = self._taken_over(saved)
@@ -154,7 +257,7 @@ class OfflineTrainer:
             raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
         self._check()
         self._check_examination(saved.initial)
-        return PlaybookRun(folder, checkpoint_interval=self._interval)
+        return RunFolder(folder, checkpoint_interval=self._interval)
 
     def _check_examination(self, initial: Playbook) -> None:
         """Find out what can be examined, before anything is learned.
@@ -165,7 +268,7 @@ class OfflineTrainer:
         if self.config.evaluate:
             self.examined = len(untrained(self.dataset.split(Split.HELD_OUT), initial.trained_on)[0])
 
-    def _taken_over(self, run: PlaybookRun) -> TrainingConfig:
+    def _taken_over(self, run: RunFolder) -> TrainingConfig:
         """The settings of a run that is gone on with."""
         path = run.folder / "config.json"
         saved = run.config if isinstance(run.config, Mapping) else {}
@@ -182,7 +285,7 @@ class OfflineTrainer:
         except InputError as error:
             raise InputError(f"{path}: {error}; restore the file, or begin a new run") from None
 
-    def finish(self, run: PlaybookRun, *, begun: Callable[[], None] = lambda: None) -> TrainingResult:
+    def finish(self, run: RunFolder, *, begun: Callable[[], None] = lambda: None) -> TrainingResult:
         """Train from where the run is to its end, evaluate, decide, and write everything down.
 
         Args:
@@ -195,7 +298,7 @@ class OfflineTrainer:
             begun()
             return asyncio.run(self._finish(run))
 
-    async def _finish(self, run: PlaybookRun) -> TrainingResult:
+    async def _finish(self, run: RunFolder) -> TrainingResult:
         connected = tuple(
             wiring.connect(
                 name, concurrency=self.config.concurrency, base_url=self.config.base_url, key_env=self.config.key_env
@@ -213,7 +316,7 @@ class OfflineTrainer:
             for model in connected:
                 await model.close()
 
-    async def _improved(self, run: PlaybookRun, optimizer: PlaybookOptimizer) -> TrainingResult:
+    async def _improved(self, run: RunFolder, optimizer: PlaybookOptimizer) -> TrainingResult:
         """Go round the loop once, and write down what came of it."""
         started, written = wiring.now(), list[TrainingResult]()
 
@@ -256,7 +359,7 @@ class OfflineTrainer:
         # Last, as a file of SQLite is made by opening it.
         open_store(self.config.store).close()
 
-    def _write(self, run: PlaybookRun, optimizer: PlaybookOptimizer, iteration: Iteration, started: datetime) -> TrainingResult:
+    def _write(self, run: RunFolder, optimizer: PlaybookOptimizer, iteration: Iteration, started: datetime) -> TrainingResult:
         """The playbook with its stages, and the metrics."""
         learned, report = optimizer.learned, optimizer.report
         examined = _examined(learned.playbook, iteration) if learned.finished else frozenset()
