@@ -21,9 +21,8 @@ import httpx2
 
 from journeyman.io.http_server import listen
 from journeyman.sandbox.base import Sandbox
-from journeyman.sandbox.service.app import Service
+from journeyman.sandbox.service.app import SandboxServer, Service
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.serve import SandboxServer
 from journeyman.sandbox.unsafe import Unsafe
 
 CONFIG = ServiceConfig(concurrency=2, queue=8)

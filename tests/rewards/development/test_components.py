@@ -11,14 +11,15 @@ from journeyman.rewards.development import (
     DevelopmentEfficiency,
     DevelopmentReward,
     DevelopmentWork,
+    Functionality,
     Innovation,
     Learning,
     TaskBudget,
     examine,
+    measure_coverage,
     work_of,
 )
 from journeyman.rewards.development import WorkCheckResult as Checked
-from journeyman.rewards.development.functionality import Functionality, measure_coverage
 from journeyman.rewards.development.work import Coverage, checked
 from journeyman.sandbox.base import MIB, Level, RunOutcome
 from journeyman.sandbox.unsafe import Unsafe

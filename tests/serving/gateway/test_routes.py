@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.serving.gateway.circuit_breaker import Breaker, BreakerState
 from journeyman.serving.gateway.request import with_model
+from journeyman.serving.gateway.upstreams import Breaker, BreakerState
 from tests.serving.gateway.test_passing import BODY, CHAT, ask
 from tests.support.gateways import gateway, quick
 from tests.support.upstream import Reply, Upstream, failed, ok

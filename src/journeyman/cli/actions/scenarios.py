@@ -18,8 +18,9 @@ from journeyman.core.errors import InputError
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
+from journeyman.experiments.playbook.config import TrainingResult
 from journeyman.experiments.playbook.scenarios import DATASET, SKILLBOOK, Results, Row, ScenarioConfig, ScenarioTrainer
-from journeyman.experiments.playbook.training import OUTPUTS, TrainingResult
+from journeyman.experiments.playbook.training import OUTPUTS
 from journeyman.experiments.wiring import PROGRAMMING
 from journeyman.io.atomic import write_json, write_text
 from journeyman.io.files import check_writable

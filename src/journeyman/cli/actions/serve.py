@@ -160,7 +160,7 @@ def _tell(wish: GatewayOptions, bound: socket.socket, upstreams: Sequence[Upstre
 # What `journeyman sandbox serve` does.
 
 try:
-    from journeyman.sandbox.service.serve import serve as serve_sandbox_until_told
+    from journeyman.sandbox.service.app import serve as serve_sandbox_until_told
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the code service needs {error.name}: pip install 'journeyman[service]'") from error
 

@@ -20,7 +20,8 @@ from journeyman.core.task import Split
 from journeyman.experiments import settings as config
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.playbook import cost_estimate
-from journeyman.experiments.playbook.training import OUTPUTS, OfflineTrainer, TrainingConfig, TrainingResult
+from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
+from journeyman.experiments.playbook.training import OUTPUTS, OfflineTrainer
 from journeyman.models import KEY
 from journeyman.optimizers.playbook import run as words
 

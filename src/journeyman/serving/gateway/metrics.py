@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
-from journeyman.serving.gateway.circuit_breaker import BreakerState
-from journeyman.serving.gateway.upstreams import Routes
+from journeyman.serving.gateway.upstreams import BreakerState, Routes
 from journeyman.serving.ingest.base import Health
 
 SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
