@@ -15,7 +15,7 @@ import gepa
 from journeyman.agents.attempt import Attempt
 from journeyman.core.errors import InputError
 from journeyman.core.task import Task
-from journeyman.optimizers.playbook.bench import Texts, Workbench
+from journeyman.optimizers.playbook.text_optimizer import Texts, Workbench
 
 ATTEMPTS = 4
 """For each training task and epoch, at most: the budget of the search, which GEPA calls metric calls."""
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Gepa:
-    """Evolves the texts of a playbook. Implements `optimizers.playbook.bench.TextOptimizer`."""
+    """Evolves the texts of a playbook. Implements `optimizers.playbook.text_optimizer.TextOptimizer`."""
 
     async def optimize(self, bench: Workbench) -> Texts:
         """Search until the budget is spent: a third of the tasks say which candidate is best, proposals come from the others.

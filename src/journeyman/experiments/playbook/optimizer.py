@@ -17,10 +17,10 @@ from journeyman.experiments.run import Run
 from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.playbook.bench import learner
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.run import PlaybookRun as RunFolder
 from journeyman.optimizers.playbook.run import Progress
+from journeyman.optimizers.playbook.text_optimizer import learner
 from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Watcher
 from journeyman.stores import Store
 from journeyman.tasks.base import Dataset

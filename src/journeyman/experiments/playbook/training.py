@@ -36,8 +36,8 @@ from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.bench import learner
 from journeyman.optimizers.playbook.run import PlaybookRun, fresh, reopened, spoken
+from journeyman.optimizers.playbook.text_optimizer import learner
 from journeyman.optimizers.playbook.trainer import Learned, Unwatched, Watcher
 from journeyman.stores import open_store
 from journeyman.tasks.base import Dataset, digest

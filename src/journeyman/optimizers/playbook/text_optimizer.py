@@ -114,7 +114,7 @@ class TextOptimizer(Protocol):
         """The best texts that were found; those of the playbook that are not among them are retired."""
 
 
-class Learner(Protocol):
+class LearnRun(Protocol):
     """How a run of `train playbook` learns, from where it is to its end; `trainer.learn` is one."""
 
     async def __call__(
@@ -122,7 +122,7 @@ class Learner(Protocol):
     ) -> Learned: ...
 
 
-def learner(name: str) -> Learner:
+def learner(name: str) -> LearnRun:
     """How a run learns by an optimizer's name, or `module:Class`.
 
     Raises:
@@ -139,9 +139,8 @@ def learner(name: str) -> Learner:
     async def by(
         tasks: Sequence[Task], run: PlaybookRun, tools: TrainerTools, config: LearnConfig, watcher: Watcher | None = None
     ) -> Learned:
-        return await learn_by(made, tasks, run, Workbench(
-            tasks=tasks, playbook=run.playbook, tools=tools, config=config, watcher=watcher or Unwatched()
-        ))  # fmt: skip
+        bench = Workbench(tasks=tasks, playbook=run.playbook, tools=tools, config=config, watcher=watcher or Unwatched())
+        return await learn_by(made, tasks, run, bench)
 
     return by
 
