@@ -27,6 +27,8 @@ PACKAGE = "journeyman"
 FACADE = {PACKAGE, f"{PACKAGE}.__main__"}
 """They name everything for the user's sake, so they are nobody's importer."""
 
+_UNCOUNTED = ("tests", "benchmarks", "build", "dist")
+
 WRITERS = {"run": "add_run", "evaluation": "add_evaluation", "look": "record_look", "release": "add_release"}
 """What is kept of an experiment, and the method of a store that writes it."""
 
@@ -109,11 +111,9 @@ class House:
 
     def writers(self, method: str) -> list[str]:
         """Modules that call a method of a store, the stores themselves left out."""
-        return sorted(
-            name
-            for name, tree in self.trees.items()
-            if not name.startswith(f"{PACKAGE}.stores") and any(_calls(node, method) for node in ast.walk(tree))
-        )
+        call = re.compile(rf"\.{method}\(")
+        outside = (name for name in self.paths if not name.startswith(f"{PACKAGE}.stores"))
+        return sorted(name for name in outside if call.search(self.paths[name].read_text()))
 
     def _imported(self, tree: ast.Module) -> Iterator[str]:
         for node in ast.walk(tree):
@@ -129,7 +129,10 @@ def figures(root: Path = ROOT) -> list[Figure]:
     """All that can be told from the source."""
     house = House(root / "src")
     lines = [len(path.read_text().splitlines()) for path in house.paths.values()]
-    others = [path for path in root.rglob("*.py") if _counted(path.relative_to(root))]
+    folders = [
+        each for each in root.iterdir() if each.is_dir() and not each.name.startswith(".") and each.name not in _UNCOUNTED
+    ]
+    others = [*root.glob("*.py"), *(path for folder in folders for path in folder.rglob("*.py"))]
     total = sum(len(path.read_text().splitlines()) for path in others)
     rooms, single = sorted(house.rooms), house.single
     return [
@@ -172,16 +175,6 @@ def _cpu(arguments: list[str], folder: str) -> float:
 def _dotted(path: Path, source: Path) -> str:
     parts = path.relative_to(source).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _counted(path: Path) -> bool:
-    return path.parts[0] not in ("tests", "benchmarks", "build", "dist") and not any(
-        part.startswith(".") for part in path.parts
-    )
-
-
-def _calls(node: ast.AST, method: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
 
 
 def _share(some: list[str], of: Mapping[str, Path]) -> float:
