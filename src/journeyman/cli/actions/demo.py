@@ -18,7 +18,7 @@ from journeyman.experiments.playbook.training import OfflineTrainer
 from journeyman.experiments.weights.comparison import Comparison, MethodResult, of_result
 from journeyman.experiments.weights.pipeline import TrainingPipeline
 from journeyman.experiments.weights.training import WeightsResult, WeightsWatcher
-from journeyman.optimizers.weights.config import TrainingConfig as ConfigTrainingConfig
+from journeyman.optimizers.weights.config import WeightsTrainingConfig
 
 FOLDER = Path(".journeyman/demo")
 INTRODUCTION = """\
@@ -126,7 +126,7 @@ def run_weights(domain: str, model: str, held_out: int, *, compare: bool, quiet:
     with WeightsScreen(quiet=quiet) as screen:
         watcher = WeightsWatcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined)
         comparison = Comparison(folder=WEIGHTS_FOLDER, domain=domain, base_model=base, held_out=held_out, watcher=watcher)
-        config = ConfigTrainingConfig(base_model=base, dataset_name="desk", domain=domain)
+        config = WeightsTrainingConfig(base_model=base, dataset_name="desk", domain=domain)
         pipeline = TrainingPipeline("", base, "grpo", config=config, settings=comparison.settings, watcher=watcher)
         result = pipeline.run_full_pipeline(deploy_llamacpp=True)
     for line in describe_pipeline(result):

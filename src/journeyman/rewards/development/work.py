@@ -8,7 +8,7 @@ from typing import Protocol
 from journeyman.core.trace import Trace
 from journeyman.rewards import base, blocks
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.checks import CheckResult as ChecksCheckResult
+from journeyman.rewards.checks import CheckResult
 from journeyman.sandbox.base import RunOutcome
 
 DEEPEST = 200
@@ -30,7 +30,7 @@ class WorkCheckResult:
     """Of these, in a check that did not pass as a whole."""
 
 
-def checked(results: Iterable[ChecksCheckResult], edges: Container[str] = ()) -> tuple[WorkCheckResult, ...]:
+def checked(results: Iterable[CheckResult], edges: Container[str] = ()) -> tuple[WorkCheckResult, ...]:
     """The results of `checks.run_checks`; `edges` names those that try edge cases.
 
     A check that failed with all its tests passed was ended by something else, so none of them is believed.

@@ -34,13 +34,13 @@ from journeyman.sandbox.service.schema import (
     Calling,
     Execute,
     Faults,
+    OpenSession,
     SessionExecute,
     ToolResult,
     level_json,
     outcome_json,
     read,
 )
-from journeyman.sandbox.service.schema import OpenSession as SchemaOpenSession
 from journeyman.sandbox.service.tools import Relay
 
 # Where HTTP ends: bodies are read within bounds, callers are told apart, and what is refused becomes an answer.
@@ -426,7 +426,7 @@ class Service:
 
     async def open_session(self, request: Request, send: Send) -> Response:
         async with self._entered(request) as (client, body):
-            asked = read(SchemaOpenSession, body, self.config.most)
+            asked = read(OpenSession, body, self.config.most)
             idle = min(asked.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
             limits = asked.limits.within(self.config.most)
 
