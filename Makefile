@@ -20,6 +20,8 @@ WHEELS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/journeyman/wheels
 LLAMA_WHEELS := $(WHEELS)/$(subst ==,-,$(LLAMA))-$(shell { uname -sm; grep -m1 ^flags /proc/cpuinfo; } 2>/dev/null | cksum | cut -d' ' -f1)
 
 export OMP_NUM_THREADS ?= 1
+# Tests start hundreds of programs: each would compile the package anew, and each run the tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-weights test check nightly lint bench figures docs clean
 

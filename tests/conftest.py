@@ -3,7 +3,9 @@
 import os
 import re
 import signal
+import ssl
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,18 +14,24 @@ from hypothesis import HealthCheck, settings
 COSTS = ("service", "training", "browser", "postgres", "attacks", "nightly")
 """Marks of what is not cheap. A test with none of them is a `unit`."""
 
+DEAREST_FIRST = ("nightly", "training", "attacks", "service", "browser", "postgres")
+"""In which order the tests begin: what is long at the end leaves all but one of the processes idle."""
+
 ALL_DEAR = re.compile(rf"^pytestmark = [^=]*?pytest\.mark\.({'|'.join(COSTS)})\b", re.MULTILINE)
 
 # How long an example takes, to make or to try, is the business of the machine, and of who else works on it.
 ANY_TIME = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("check", ANY_TIME, max_examples=10, derandomize=True)
-settings.register_profile("test", ANY_TIME, max_examples=40)
+settings.register_profile("test", ANY_TIME, max_examples=40, derandomize=True)
 settings.register_profile("nightly", ANY_TIME, max_examples=500)
 settings.load_profile("test")
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every program that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Each client of HTTP reads the certificates of all authorities, which takes longer than most tests, and none speaks TLS.
+ssl.create_default_context = cache(ssl.create_default_context)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(cost) for cost in COSTS):
             item.add_marker(pytest.mark.unit)
+    # The sort is stable: what belongs together stays together.
+    dearest = {path: min(map(_rank, tests)) for path, tests in _by_file(items).items()}
+    items.sort(key=lambda item: (dearest[item.path], item.path))
+
+
+def _by_file(items: list[pytest.Item]) -> dict[Path, list[pytest.Item]]:
+    found: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        found.setdefault(item.path, []).append(item)
+    return found
+
+
+def _rank(item: pytest.Item) -> int:
+    return next((at for at, cost in enumerate(DEAREST_FIRST) if item.get_closest_marker(cost)), len(DEAREST_FIRST))
 
 
 def cpu() -> float:

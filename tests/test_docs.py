@@ -1,11 +1,11 @@
 """What the documents show is true: their programs run, their links lead somewhere, and they name no machine."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import warm
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -21,9 +21,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_documents_runs(program: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[embedded]'")
-    run = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    run = warm.run("-c", program, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 

@@ -1,7 +1,6 @@
 """`journeyman train planner`: two phases by the command line; a killed one goes on to the same bytes."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from journeyman.cli import main
 from journeyman.optimizers.planner import data
+from tests.support import warm
 from tests.support.planners import KINDS, bakery, written
 
 pytestmark = pytest.mark.training
@@ -131,24 +131,27 @@ def test_what_cannot_be_trained_is_one_line(arguments: list[str], said: str, cap
     assert len(err.splitlines()) == 1
 
 
-def run(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    made = subprocess.run([sys.executable, "-m", "journeyman", *arguments], capture_output=True, text=True, check=False)
-    assert not check or made.returncode in (0, 1), made.stderr
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    made = warm.run("-m", "journeyman", *arguments)
+    assert made.returncode in (0, 1), made.stderr
     assert "Traceback" not in made.stderr, made.stderr
     return made
 
 
+def cold(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """As a user starts it, and with hashes of its own."""
+    return subprocess.run([sys.executable, "-m", "journeyman", *arguments], capture_output=True, text=True, check=False)
+
+
 def killed(arguments: list[str], there: Path, *, after: float) -> None:
     """Start a command, and kill it some time after a file of it is there."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "journeyman", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        limit = time.monotonic() + 120
-        while not there.exists() and process.poll() is None and time.monotonic() < limit:
-            time.sleep(0.02)
-        time.sleep(after)
-        os.kill(process.pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
+    process = warm.start("-m", "journeyman", *arguments)
+    limit = time.monotonic() + 120
+    while not there.exists() and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.02)
+    time.sleep(after)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was over before it could be killed"
 
 
 def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
@@ -157,7 +160,7 @@ def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
     first = [*FIRST, "--epochs", "6", "--patience", "0"]
     run(*first, "--output-dir", "whole")
     killed([*first, "--output-dir", "cut"], Path("cut/phase1_last.safetensors"), after=0.3)
-    run(*first, "--output-dir", "cut", "--resume")
+    cold(*first, "--output-dir", "cut", "--resume")
     for name in ("phase1_best", "phase1_last"):
         assert Path(f"cut/{name}.safetensors").read_bytes() == Path(f"whole/{name}.safetensors").read_bytes()
 
@@ -165,7 +168,7 @@ def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
     whole = run(*second, "--output-dir", "whole")
     killed([*second, "--output-dir", "cut"], Path("cut/phase2/ppo.safetensors"), after=0.1)
     assert not Path("cut/phase2_best.safetensors").exists()
-    cut = run(*second, "--output-dir", "cut", "--resume")
+    cut = cold(*second, "--output-dir", "cut", "--resume")
     assert Path("cut/phase2_best.safetensors").read_bytes() == Path("whole/phase2_best.safetensors").read_bytes()
     assert json.loads(cut.stdout)["policy"] == json.loads(whole.stdout)["policy"]
 

@@ -1,19 +1,20 @@
-"""A PostgreSQL to test with: the one that JOURNEYMAN_TEST_POSTGRES names, or Debian's, started here and stopped at the end."""
+"""A PostgreSQL to test with: the one that JOURNEYMAN_TEST_POSTGRES names, or Debian's, started once for all processes."""
 
 import atexit
 import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.shared import shared
 
 
 @cache
@@ -26,32 +27,28 @@ def url() -> str:
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not programs:
         pytest.skip("JOURNEYMAN_TEST_POSTGRES names no PostgreSQL to test with, and none is installed")
-    return _start(programs[-1].parent)
+    return shared("postgres", partial(_start, programs[-1].parent), partial(_stop, programs[-1].parent))
 
 
-def _start(programs: Path) -> str:
-    folder = Path(tempfile.mkdtemp(prefix="journeyman-postgres-"))
-    who = _somebody(folder)
+def _run(programs: Path, folder: Path, program: str, *arguments: str) -> None:
+    with (folder / "log").open("a") as log:
+        command = [str(programs / program), "--pgdata", str(folder / "data"), *arguments]
+        subprocess.run(command, check=True, cwd=folder, timeout=120, stdout=log, stderr=log, **_somebody(folder))
 
-    def run(program: str, *arguments: str) -> None:
-        with (folder / "log").open("a") as log:
-            command = [str(programs / program), "--pgdata", str(folder / "data"), *arguments]
-            subprocess.run(command, check=True, cwd=folder, timeout=120, stdout=log, stderr=log, **who)
 
-    def stop() -> None:
-        try:
-            run("pg_ctl", "--mode", "immediate", "stop")
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    run("initdb", "--auth", "trust", "--username", "journeyman", "--no-sync")
+def _start(programs: Path, folder: Path) -> str:
+    _run(programs, folder, "initdb", "--auth", "trust", "--username", "journeyman", "--no-sync")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    atexit.register(stop)
     options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -c fsync=off"
-    run("pg_ctl", "--wait", "--timeout", "60", "--log", str(folder / "server.log"), "--options", options, "start")
+    log = str(folder / "server.log")
+    _run(programs, folder, "pg_ctl", "--wait", "--timeout", "60", "--log", log, "--options", options, "start")
     return f"postgresql://journeyman@127.0.0.1:{port}/postgres"
+
+
+def _stop(programs: Path, folder: Path) -> None:
+    _run(programs, folder, "pg_ctl", "--mode", "immediate", "stop")
 
 
 def _somebody(folder: Path) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,11 +18,12 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import write
 from journeyman.optimizers.weights.job import Ended, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.program import INTERRUPTED, launch
+from journeyman.optimizers.weights.program import INTERRUPTED, MODULE, launch
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from journeyman.optimizers.weights.rows import Row
 from journeyman.tasks import desk
+from tests.support import warm
 
 pytestmark = pytest.mark.training
 CONFIG = TrainingConfig(
@@ -60,7 +59,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "dpo": {"beta": 0.1},
     "rft": {},
 }
-PROGRAM = (sys.executable, "-m", "journeyman.experiments.weights")
 
 
 def rows(method: str) -> Iterator[Row]:
@@ -97,7 +95,7 @@ def job(folder: Path, method: str) -> Job:
 def end_after(made: Job, updates: int, pause: float, number: int) -> int:
     """Run the program until it has made so many updates, and a moment longer, and send it a signal; its exit code."""
     with made.log.open("ab") as log:
-        process = subprocess.Popen([*PROGRAM, str(made.folder)], stdout=log, stderr=log)
+        process = warm.start("-m", MODULE, str(made.folder), stdout=log.fileno(), stderr=log.fileno())
     until = time.monotonic() + 300
     while process.poll() is None and time.monotonic() < until:
         if made.metrics.is_file() and made.metrics.read_bytes().count(b"\n") > updates:
@@ -114,7 +112,9 @@ def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(
     tmp_path: Path, method: str, moments: tuple[int, ...]
 ) -> None:
     whole, killed = job(tmp_path / "whole", method), job(tmp_path / "killed", method)
-    report = launch(whole)
+    assert warm.run("-m", MODULE, str(whole.folder)).returncode == 0
+    report = whole.report
+    assert report is not None
     chance = random.Random(method)
     reached = 0
     for updates in moments:
