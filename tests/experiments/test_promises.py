@@ -137,6 +137,18 @@ def test_what_was_not_examined_is_not_sent_back_either(pupil: Pupil) -> None:
     assert {bullet.id: bullet.stage for bullet in result.playbook.bullets}["b-proven"] is Stage.PRODUCTION
 
 
+@pytest.mark.parametrize("passes", [False, True])
+def test_what_stood_in_production_stays_there_while_what_was_added_waits(pupil: Pupil, passes: bool) -> None:
+    proven = Bullet(id="b-proven", content="Say thanks." if passes else RULE, domain="fruit", stage=Stage.PRODUCTION)
+    files.save(Playbook(bullets=(proven,)), "seed.json")
+    result = OfflineTrainer(config()).train("seed.json")
+    assert result.evaluation is not None
+    assert (result.evaluation.passed, "b-proven" in result.evaluation.shown) == (passes, True)
+    stages = {bullet.id: bullet.stage for bullet in result.playbook.bullets}
+    assert stages.pop("b-proven") is Stage.PRODUCTION
+    assert set(stages.values()) == {Stage.SHADOW}
+
+
 def test_sixty_questions_are_enough_for_the_gate(pupil: Pupil) -> None:
     write_rows("sixty.json", range(60))
     result = train(input_path="sixty.json")
