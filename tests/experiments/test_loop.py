@@ -128,7 +128,8 @@ async def test_what_stands_in_shadow_goes_to_production_when_a_later_run_asks_fo
     rolled_back = later.release.to(Stage.ROLLED_BACK, "it failed at work", NOON)
     store.add_release(rolled_back)
     once_more, _ = await gone_round(None, NEW, verdict(40), production, store)
-    assert once_more.release == rolled_back
+    assert (once_more.release, once_more.stage) == (rolled_back, Stage.SHADOW), "what is said is what is so"
+    assert once_more.reason.endswith("; the same was rolled back on 2026-03-05 (it failed at work), and stays so")
 
 
 async def test_who_was_not_asked_lets_nothing_pass_but_a_person_may() -> None:
