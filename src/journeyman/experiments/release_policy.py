@@ -7,7 +7,6 @@ from journeyman.core.candidate import Candidate
 from journeyman.core.release import Release, Stage
 from journeyman.experiments.run import Run
 
-
 _OUT = {Stage.ROLLED_BACK: "rolled back", Stage.RETIRED: "retired"}
 """Where a release has ended: no training brings it from there."""
 

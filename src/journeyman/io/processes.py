@@ -41,5 +41,5 @@ def _here() -> dict[str, object]:
     boot = namespace = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        namespace = os.readlink("/proc/self/ns/pid")
+        namespace = str(Path("/proc/self/ns/pid").readlink())
     return {"host": socket.gethostname(), "boot": boot, "namespace": namespace}
