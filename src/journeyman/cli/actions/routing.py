@@ -20,7 +20,7 @@ from journeyman.core.policy import Choice, Forecast
 from journeyman.core.release import Stage
 from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
-from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.experiments.router import training
 from journeyman.experiments.router.evaluation import RouterEvaluation, RoutingSide
 from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
@@ -88,6 +88,8 @@ def evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     rows = table if given["everything"] else table.take(split.held_out)
     if not len(rows):
         raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
+    clean, _ = untrained(training.tasks_of(rows), policy.trained_on)
+    warn_of_few(len(clean), project.settings.gate.least_tasks)
     embedder = _cached(policy.fitted.embedder, project.folder)
     vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
     embedder.save()

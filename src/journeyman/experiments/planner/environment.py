@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -230,6 +230,10 @@ class PlanSide:
     def utility(self) -> float:
         return float(np.mean(self.utilities))
 
+    def json(self) -> dict[str, Any]:
+        """The means alone."""
+        return {"utility": self.utility, "success": self.success, "cost": self.cost, "seconds": self.seconds}
+
 
 class Arena(Protocol):
     """Used in a `with`: what it opened is closed behind."""
@@ -262,8 +266,8 @@ class Arena(Protocol):
     def deterministic(self) -> bool:
         """Whether an examination gives the same again."""
 
-    def among(self, ids: Collection[str]) -> Self:
-        """The same with some of the instructions to be examined on."""
+    def among(self, rows: Sequence[int]) -> Self:
+        """The same with some of the instructions to be examined on, by their places: ids may stand there twice."""
 
     def practice(self, reward: RunReward) -> PlanEnvironment: ...
 
@@ -317,8 +321,8 @@ class Live:
         """Nobody knows of workers at work."""
         return False
 
-    def among(self, ids: Collection[str]) -> Self:
-        return replace(self, to_examine=[each for each in self.to_examine if each.id in ids])
+    def among(self, rows: Sequence[int]) -> Self:
+        return replace(self, to_examine=[self.to_examine[row] for row in rows])
 
     def practice(self, reward: RunReward) -> LiveEnvironment:
         return self._environment(self.to_practise, reward)
@@ -408,8 +412,8 @@ class Replay:
     def deterministic(self) -> bool:
         return True
 
-    def among(self, ids: Collection[str]) -> Self:
-        return replace(self, examined=self.examined.take([row for row, id in enumerate(self.examined.ids) if id in ids]))
+    def among(self, rows: Sequence[int]) -> Self:
+        return replace(self, examined=self.examined.take(rows))
 
     def practice(self, reward: RunReward) -> TableReplay:
         return self._replay(self.train, reward)

@@ -283,6 +283,11 @@ def _used(rows: Table, validation: Table, forecasts: Forecasts, objective: Objec
     return decide.compare(rows.answered, complete, forecasts, objective)
 
 
+def tasks_of(table: Table) -> list[Task]:
+    """The requests as an examination knows them: by their content."""
+    return [Task(id=each, question=content(request)) for each, request in zip(table.ids, table.requests, strict=True)]
+
+
 def examine(
     policy: kept.Policy, held_out: tuple[Table, Vectors], gate: BetterOnHeldOut, evaluator: HeldOutEvaluator, name: str
 ) -> RouterEvaluation:
@@ -296,11 +301,10 @@ def examine(
         InputError: All of the requests were learned from.
     """
     table, vectors = held_out
-    tasks = [Task(id=each, question=content(request)) for each, request in zip(table.ids, table.requests, strict=True)]
-    places = {id(task): row for row, task in enumerate(tasks)}
+    tasks = tasks_of(table)
 
     def measure(look: Look) -> RouterEvaluation:
-        rows = [places[id(task)] for task in look.tasks]
+        rows = look.rows(tasks)
         some = table.take(rows)
         forecasts = policy.fitted.forecast(vectors[rows], some.requests, some.types)
         return prove(some, choices(policy, forecasts), best=policy.best, most=policy.most, gate=gate, look=look)
