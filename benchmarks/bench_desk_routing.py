@@ -46,9 +46,8 @@ from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import supervised
 from journeyman.optimizers.planner.data import prepare
+from journeyman.optimizers.planner.policy import DecisionState, selector_for
 from journeyman.optimizers.planner.ppo import PPOConfig, train
-from journeyman.optimizers.planner.reinforced import selector_for
-from journeyman.optimizers.planner.selector import DecisionState
 from journeyman.optimizers.router import decide as decisions
 from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.fit import fit
@@ -246,20 +245,20 @@ def world(asked: Sequence[Instruction], model: Any, given: argparse.Namespace, r
 
 
 def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
-    from journeyman.optimizers.planner import files
+    from journeyman.optimizers.planner import artifact
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         supervised_planner(seed, given, embedder, folder)
         reward = utility(folder / "logs")
-        model = files.load(folder / "phase1" / "phase1_best", embedder).model
+        model = artifact.load_learned(folder / "phase1" / "phase1_best", embedder).model
         practice = world(at_the_desk(given.notes, seed), model, given, reward)
         examined = world(at_the_desk(given.notes, seed, Split.HELD_OUT), model, given, reward)
         selector = selector_for(model, seed=seed)
         train(practice, selector, PPOConfig.measured(episodes=given.episodes, seed=seed, gamma=0.0, learning_rate=3e-3))
         ways: dict[str, Any] = {name: partial(_always, at) for at, name in enumerate(practice.workers)}
         ways["supervised"] = lambda state: state.prior
-        ways["reinforced"] = lambda state: selector.look(state)[0]
+        ways["reinforced"] = lambda state: selector.probabilities([state])[0]
         found = {name: examined.utilities(greedy(logits)) for name, logits in ways.items()}
     ids = [course.id for course in examined.courses]
     decision = None

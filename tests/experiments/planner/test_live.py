@@ -14,9 +14,8 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.policy import Card, Choice
 from journeyman.core.trace import ModelCall
 from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, worth
-from journeyman.optimizers.planner.ppo import PPOConfig, train
-from journeyman.optimizers.planner.replay import Chosen
-from journeyman.optimizers.planner.selector import ModelSelector
+from journeyman.optimizers.planner.policy import ModelSelector
+from journeyman.optimizers.planner.ppo import Chosen, PPOConfig, train
 from journeyman.rewards.utility import Utility
 
 WORKERS = ("small", "large")
@@ -88,7 +87,7 @@ def test_an_execution_that_nobody_judged_is_no_success() -> None:
 def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> None:
     selector = ModelSelector(np.eye(2, dtype=np.float32), 3, seed=0)
     train(WORLD, selector, PPOConfig(episodes=1920, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, target_kl=0.1))
-    learned, results = WORLD.utilities(greedy(lambda state: selector.look(state)[0]))
+    learned, results = WORLD.utilities(greedy(lambda state: selector.probabilities([state])[0]))
     for course, result in zip(WORLD.courses, results, strict=True):
         for step in course.plan.subtasks:
             assert result.results[step.id].worker == ("small" if step.type == "easy" else "large")

@@ -24,7 +24,7 @@ from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
 from journeyman.io.files import read_text
 from journeyman.optimizers.exploration import epsilon_greedy
-from journeyman.optimizers.planner.base import Planner
+from journeyman.optimizers.planner.data import Planner
 from journeyman.tasks.desk.notes import Note
 from journeyman.tasks.questions import split_named
 from journeyman.tracing.importers.execution_log import FILE, ExecutionLogger, read_executions

@@ -23,10 +23,9 @@ from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner.network import PlannerModel
+from journeyman.optimizers.planner.policy import DecisionState, features_of_plans
+from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, PlanEnvironment, Step, TableReplay
 from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.reinforced import features_of_plan, features_of_plans
-from journeyman.optimizers.planner.replay import Choose, Chosen, Episode, PlanEnvironment, Step, TableReplay
-from journeyman.optimizers.planner.selector import DecisionState
 from journeyman.optimizers.splits import parts
 from journeyman.rewards.utility import RunReward, Runs, Utility, measured, total
 
@@ -199,12 +198,10 @@ def courses(
     Raises:
         InputError: A plan has a tool or kind of work that the planner has no card of.
     """
-    found = []
-    for each, plan in zip(asked, plans, strict=True):
-        seen = features_of_plan(model, plan)
-        carry_out = _by(orchestrator, each.judge)
-        found.append(PracticeTask(id=each.id, plan=plan, nodes=seen.nodes, prior=seen.prior, carry_out=carry_out))
-    return tuple(found)
+    return tuple(
+        PracticeTask(id=each.id, plan=plan, nodes=seen.nodes, prior=seen.prior, carry_out=_by(orchestrator, each.judge))
+        for each, plan, seen in zip(asked, plans, features_of_plans(model, plans), strict=True)
+    )
 
 
 def _by(orchestrator: Orchestrator, judge: Callable[[ExecutionResult], ExecutionResult]) -> CarryOut:

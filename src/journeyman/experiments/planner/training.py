@@ -33,14 +33,11 @@ from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
-from journeyman.optimizers.planner import checkpoints, ppo, reinforced
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.metrics import PlanAgreement, agreement, mean
-from journeyman.optimizers.planner.ppo import PPOConfig, PPOUpdate
-from journeyman.optimizers.planner.reinforced import selector_for
-from journeyman.optimizers.planner.replay import Choose, Chosen
-from journeyman.optimizers.planner.selector import ModelSelector
-from journeyman.optimizers.planner.supervised import Epoch, Progress
+from journeyman.optimizers.planner import artifact, ppo
+from journeyman.optimizers.planner.data import Example
+from journeyman.optimizers.planner.policy import ModelSelector, selector_for
+from journeyman.optimizers.planner.ppo import Choose, Chosen, PPOConfig, PPOUpdate
+from journeyman.optimizers.planner.supervised import Epoch, PlanAgreement, Progress, agreement, mean_agreement
 from journeyman.rewards.utility import RunReward, Utility
 from journeyman.stores import Store
 
@@ -170,7 +167,7 @@ class Reinforcement:
     @property
     def known(self) -> frozenset[str]:
         """`task.fingerprint`s of what the planner that it begins from was trained on."""
-        _, said = checkpoints.load(checkpoints.resolve(self.start))
+        _, said = artifact.read(artifact.resolve(self.start))
         return trained_on(self.arena.planner, said)
 
     def learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
@@ -184,12 +181,12 @@ class Reinforcement:
         if not len(environment):
             raise InputError("there is no instruction to practise on; collect some, or give more of them")
         selector = selector_for(self.arena.planner.model, seed=self.config.ppo.seed)
-        source = f"{checkpoints.digest(checkpoints.resolve(self.start))} {self.arena.source}"
+        source = f"{artifact.digest(self.start)} {self.arena.source}"
         updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
-        path = self.folder / f"phase2_best{checkpoints.SUFFIX}"
+        path = self.folder / f"phase2_best{artifact.SUFFIX}"
         known = packed(self.known | fingerprints(self.arena.practised))
         about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
-        reinforced.save(path, self.start, selector, about)
+        artifact.save_reinforced(path, self.start, selector, about)
         return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
 
     def examine(
@@ -255,7 +252,7 @@ class PlannerOptimizer:
             tasks=tasks,
             settings={
                 **phase.arena.settings,
-                "phase 1": checkpoints.digest(checkpoints.resolve(phase.start)),
+                "phase 1": artifact.digest(phase.start),
                 "utility": repr(made.utility),
                 "gate": repr(phase.config.gate),
             },
@@ -417,7 +414,8 @@ class PlanExamination:
             before, _ = _agreements(baseline.make, some)
             evaluation = look.at(pair(_results(before, look), _results(now, look)))
             report = EvaluationReport(evaluation=evaluation, decision=self.gate.decide(evaluation))
-            return Compared(report=report, candidate=_means(now), baseline=_means(before), refused=refused)
+            sides = [asdict(mean_agreement(side)) for side in (now, before)]
+            return Compared(report=report, candidate=sides[0], baseline=sides[1], refused=refused)
 
         return _counted((candidate, baseline), self.tasks, {"by": "plans", "gate": repr(self.gate)}, measure, evaluator, id)
 
@@ -436,11 +434,6 @@ def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[PlanAgreement],
 def _results(found: Sequence[PlanAgreement], look: Look) -> list[Result]:
     scores = ((each.node_f1 + each.edge_f1) / 2 for each in found)
     return [Result(task_id=task.id, score=score) for task, score in zip(look.tasks, scores, strict=True)]
-
-
-def _means(found: Sequence[PlanAgreement]) -> dict[str, Any]:
-    whole = mean(found)
-    return {"node_f1": whole.node_f1, "edge_f1": whole.edge_f1, "exact": whole.exact}
 
 
 @dataclass(frozen=True, kw_only=True)
