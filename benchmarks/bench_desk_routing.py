@@ -37,7 +37,7 @@ from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Choice
 from journeyman.core.task import Split
-from journeyman.experiments.planner import desk, desk_outcomes
+from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
 from journeyman.experiments.planner.environment import LiveEnvironment, compared, courses, greedy
 from journeyman.models import embedders
@@ -180,7 +180,7 @@ def tuned(routers: Sequence[Router], found: Sequence[Note], plain: Orchestrator)
 
 def routing(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
     sizes = {Split.TRAIN: given.sentences, Split.HELD_OUT: given.sentences}
-    table = told(desk_outcomes.measure(sizes=sizes, seed=seed, replies=given.replies))
+    table = told(desk.measure(sizes=sizes, seed=seed, replies=given.replies))
     crew = desk.workers(replies=given.replies)
     plain = Orchestrator(crew=crew, limits=PlanLimits(together=16))
     routers = Router.of(of_split(table, Split.TRAIN), embedder, seed)

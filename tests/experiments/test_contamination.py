@@ -23,9 +23,8 @@ from journeyman.experiments.weights.settings import RunSettings, learnable
 from journeyman.experiments.weights.training import AdapterEvaluation
 from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.models.scripted import Scripted
-from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.router import artifact, outcomes, sources
-from journeyman.optimizers.splits import parts
+from journeyman.optimizers.outcome_table import Table, parts
+from journeyman.optimizers.router import artifact, outcomes
 from journeyman.optimizers.weights.adapters import read_trained_on, write_trained_on
 from journeyman.optimizers.weights.rows import LabelledCompletion
 from journeyman.stores import Store, open_store
@@ -40,7 +39,7 @@ EMBEDDER = HashingEmbedder(32)
 
 
 def routed(folder: Path, **settings: Any) -> tuple[training.TrainedRouter, Table, Store]:
-    table = outcomes.table(sources.rows_of_files([write(folder / "rows.jsonl", 120)]))
+    table = outcomes.table(outcomes.rows_of_files([write(folder / "rows.jsonl", 120)]))
     store = open_store("memory:")
     places = Places(folder=folder / "router", store=store, artifacts=Artifacts(folder / "artifacts"))
     return training.train(table, EMBEDDER, RouterConfig(**settings), places), table, store

@@ -27,7 +27,7 @@ from journeyman.experiments.planner.environment import Replay
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.router import outcomes, sources
+from journeyman.optimizers.router import outcomes
 from journeyman.rewards.diagnostics import RewardReport, lint
 from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
 from journeyman.stores import open_store
@@ -338,9 +338,9 @@ def show(made: "Reinforced") -> None:
 
 def run_replay(options: Mapping[str, Any], kept: SavedPlanner, *, quiet: bool) -> dict[str, Any]:
     """Learn who does what from what is on record, and prove it on requests that were held out."""
-    rows = sources.rows_of_files([options["replay"]])
+    rows = outcomes.rows_of_files([options["replay"]])
     names = tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
-    table = outcomes.table(rows, sources.cards(names), workers=names)
+    table = outcomes.table(rows, outcomes.cards(names), workers=names)
     chosen = reinforced_settings(options)
     arena = Replay.of(kept.learned, table, chosen.gate.least_tasks)
     if options.get("dry_run"):

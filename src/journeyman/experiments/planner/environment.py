@@ -21,12 +21,11 @@ from journeyman.core.policy import Choice
 from journeyman.core.trace import average
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
-from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.policy import DecisionState, features_of_plans
 from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, PlanEnvironment, Step, TableReplay
 from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.splits import parts
 from journeyman.rewards.utility import RunReward, Runs, Utility, measured, total
 
 # Plans carried out by real workers, as an environment that reinforcement learns in: what it is paid was really brought.

@@ -22,7 +22,7 @@ from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
 from journeyman.io.files import sha256
 from journeyman.models.embedders import Embedder, Vectors
-from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.outcome_table import Parts, Table, parts
 from journeyman.optimizers.router import artifact as kept
 from journeyman.optimizers.router import decide, fit
 from journeyman.optimizers.router.artifact import Policy
@@ -32,7 +32,6 @@ from journeyman.optimizers.router.decide import decide as decide_decide
 from journeyman.optimizers.router.decisions import LoggedDecision
 from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted, Forecasts
-from journeyman.optimizers.splits import Parts, parts
 from journeyman.rewards.diagnostics import RewardReport, lint
 from journeyman.rewards.utility import Runs, Utility, total
 from journeyman.stats import Floats
