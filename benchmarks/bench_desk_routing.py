@@ -39,7 +39,7 @@ from journeyman.core.policy import Choice
 from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
-from journeyman.experiments.planner.environment import LiveEnvironment, compared, courses, greedy
+from journeyman.experiments.planner.environment import LiveEnvironment, compared, greedy, practice_tasks
 from journeyman.models import embedders
 from journeyman.models.embedders import Embedder
 from journeyman.models.embedders.cache import Cached
@@ -241,7 +241,7 @@ def utility(folder: Path) -> Utility:
 def world(asked: Sequence[Instruction], model: Any, given: argparse.Namespace, reward: Utility) -> LiveEnvironment:
     orchestrator = Orchestrator(crew=desk.workers(replies=given.replies), limits=PlanLimits(together=16))
     plans = [desk.expert(each.text) for each in asked]
-    return LiveEnvironment(courses=courses(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)
+    return LiveEnvironment(tasks=practice_tasks(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)
 
 
 def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
@@ -260,7 +260,7 @@ def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> b
         ways["supervised"] = lambda state: state.prior
         ways["reinforced"] = lambda state: selector.probabilities([state])[0]
         found = {name: examined.utilities(greedy(logits)) for name, logits in ways.items()}
-    ids = [course.id for course in examined.courses]
+    ids = [course.id for course in examined.tasks]
     decision = None
     for name, (values, results) in found.items():
         success = np.mean([result.success is True for result in results])

@@ -41,7 +41,7 @@ def reinforce(
     start = start if start.exists() else written(folder)
     artifacts = Artifacts(folder / "artifacts")
     config = ReinforceConfig(**{"ppo": SHORT, **given})
-    phase = Reinforcement(start=start, arena=Replay.of(opened(start), table), folder=folder, config=config)
+    phase = Reinforcement(start=start, environment=Replay.of(opened(start), table), folder=folder, config=config)
     hear, see = ((lambda _: None) if each is None else each.append for each in (heard, examined))
     return phase.run(store or open_store("memory:"), lambda path: artifact.keep(path, artifacts), heard=hear, examined=see)
 
@@ -195,8 +195,10 @@ def test_plans_of_tools_alone_teach_nothing_and_stop_nothing() -> None:
 def test_a_planner_whose_weights_are_wild_is_examined_all_the_same(tmp_path: Path) -> None:
     planner = opened(written(tmp_path))
     shake(planner.model, 50.0, 3)
-    arena = Replay.of(LearnedPlanner(planner.model, hires=True), outcomes())
-    phase = Reinforcement(start=tmp_path / "phase1_best", arena=arena, folder=tmp_path, config=ReinforceConfig(ppo=SHORT))
+    environment = Replay.of(LearnedPlanner(planner.model, hires=True), outcomes())
+    phase = Reinforcement(
+        start=tmp_path / "phase1_best", environment=environment, folder=tmp_path, config=ReinforceConfig(ppo=SHORT)
+    )
     made = phase.run(open_store("memory:"), lambda path: artifact.keep(path, Artifacts(tmp_path / "artifacts")))
     assert np.isfinite([side.utility for side in made.sides.values()]).all()
 
@@ -206,6 +208,6 @@ def test_a_call_that_failed_counts_as_no_success(tmp_path: Path) -> None:
     down = np.zeros_like(table.errors)
     down[::2, 0] = True
     flaky = replace(table, errors=down, success=np.where(down, np.nan, table.success))
-    arena = Replay.of(opened(written(tmp_path)), flaky)
-    assert len(arena.train) + len(arena.examined) == len(table)
-    assert not arena.train.success[arena.train.errors].any()
+    environment = Replay.of(opened(written(tmp_path)), flaky)
+    assert len(environment.train) + len(environment.examined) == len(table)
+    assert not environment.train.success[environment.train.errors].any()

@@ -142,7 +142,7 @@ def _cached(name: str, folder: Path) -> Cached:
     return Cached(embedder, None if name.startswith("hashing") else folder / "embeddings" / f"{kept}.npz")
 
 
-def _progress(*, quiet: bool) -> training.Said:
+def _progress(*, quiet: bool) -> training.Progress:
     screen, started = console(), set[str]()
 
     def said(what: str, done: int, total: int) -> None:

@@ -27,7 +27,7 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, un
 from journeyman.experiments.loop import Finding, Unproven, improve
 from journeyman.experiments.planner.artifact import trained_on
 from journeyman.experiments.planner.collect import Instruction
-from journeyman.experiments.planner.environment import Arena, PlanSide, compared, greedy, scored, worth
+from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, scored, worth
 from journeyman.experiments.planner.workers import Make
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
@@ -100,7 +100,7 @@ class Reinforcement:
     """Phase 2 from phase 1's file."""
 
     start: Path
-    arena: Arena
+    environment: Environment
     folder: Path
     config: ReinforceConfig = field(default_factory=ReinforceConfig)
 
@@ -124,15 +124,15 @@ class Reinforcement:
         Raises:
             InputError: Phase 1 knows fewer than two models, or the folder holds a run of other settings.
         """
-        workers = self.arena.planner.model.models.names
+        workers = self.environment.planner.model.models.names
         if len(workers) < 2:
             raise InputError(
                 f"the planner knows {len(workers)} models, and there is a choice to learn from two on: collect executions"
                 " with --models A,B, and train phase 1 on them"
             )
         if self.config.evaluate:
-            known = self.known | fingerprints(self.arena.practised)
-            untrained([Task(id=id, question=text) for id, text in self.arena.held_out], known)
+            known = self.known | fingerprints(self.environment.practised)
+            untrained([Task(id=id, question=text) for id, text in self.environment.held_out], known)
         run = self._run(store)
         optimizer = PlannerOptimizer(self, keep, heard, examined)
         with run.tracked():
@@ -168,23 +168,23 @@ class Reinforcement:
     def known(self) -> frozenset[str]:
         """`task.fingerprint`s of what the planner that it begins from was trained on."""
         _, said = artifact.read(artifact.resolve(self.start))
-        return trained_on(self.arena.planner, said)
+        return trained_on(self.environment.planner, said)
 
     def learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
         """Practise to the end, from where the folder is."""
         utility = Utility.of(
-            self.arena.runs,
+            self.environment.runs,
             dollars_per_success=self.config.dollars_per_success,
             seconds_per_success=self.config.seconds_per_success,
         )
-        environment = self.arena.practice(self.config.reward or utility)
-        if not len(environment):
+        practice = self.environment.practice(self.config.reward or utility)
+        if not len(practice):
             raise InputError("there is no instruction to practise on; collect some, or give more of them")
-        selector = selector_for(self.arena.planner.model, seed=self.config.ppo.seed)
-        source = f"{artifact.digest(self.start)} {self.arena.source}"
-        updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
+        selector = selector_for(self.environment.planner.model, seed=self.config.ppo.seed)
+        source = f"{artifact.digest(self.start)} {self.environment.source}"
+        updates = ppo.train(practice, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
         path = self.folder / f"phase2_best{artifact.SUFFIX}"
-        known = packed(self.known | fingerprints(self.arena.practised))
+        known = packed(self.known | fingerprints(self.environment.practised))
         about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
         artifact.save_reinforced(path, self.start, selector, about)
         return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
@@ -198,7 +198,7 @@ class Reinforcement:
             rows: Of the instructions to be examined on, those of the look.
         """
         ids = [task.id for task in look.tasks]
-        arena, models = self.arena.among(rows), self.arena.planner.model.models.names
+        environment, models = self.environment.among(rows), self.environment.planner.model.models.names
         ways = {
             "reinforced": greedy(lambda state: made.selector.probabilities([state])[0]),
             "supervised": greedy(lambda state: state.prior.astype(np.float64)),
@@ -207,7 +207,7 @@ class Reinforcement:
         sides: dict[str, PlanSide] = {}
         for name, choose in ways.items():
             examined(name)
-            sides[name] = arena.examine(choose, made.utility)
+            sides[name] = environment.examine(choose, made.utility)
         best = max(models, key=lambda name: sides[name].utility)
         reports = {}
         for rival in ("supervised", best):
@@ -245,19 +245,19 @@ class PlannerOptimizer:
         phase, made = self._phase, self.made
         if not phase.config.evaluate:
             return Unproven("not examined, so not proven")
-        tasks = [Task(id=id, question=text) for id, text in phase.arena.held_out]
+        tasks = [Task(id=id, question=text) for id, text in phase.environment.held_out]
         subject = Subject(
             candidate=candidate.id,
-            baseline=f"supervised, {', '.join(phase.arena.planner.model.models.names)}",
+            baseline=f"supervised, {', '.join(phase.environment.planner.model.models.names)}",
             tasks=tasks,
             settings={
-                **phase.arena.settings,
+                **phase.environment.settings,
                 "phase 1": artifact.digest(phase.start),
                 "utility": repr(made.utility),
                 "gate": repr(phase.config.gate),
             },
-            deterministic=phase.arena.deterministic,
-            trained_on=phase.known | fingerprints(phase.arena.practised),
+            deterministic=phase.environment.deterministic,
+            trained_on=phase.known | fingerprints(phase.environment.practised),
         )
         found = await HeldOutEvaluator(store=run.store).evaluate(
             subject,
