@@ -62,7 +62,7 @@ def tau2(data: Path) -> Runs:
     return Runs.of(calls)
 
 
-def environment(data: Path) -> Runs:
+def arena(data: Path) -> Runs:
     rows = lines(data / "routerarena_sub10" / "rows.jsonl.gz")
     return Runs.of((row["model"], Outcome(success=row["score"], cost=row["cost"])) for row in rows)
 
@@ -92,7 +92,7 @@ def main() -> int:
     print("| set | reward | runs | mean of each term (share, r²) | with accuracy | with speed | prefers | best | warnings |")
     print("|---" * 9 + "|")
     kept = True
-    for name, runs in (("BFCL", bfcl(data)), ("tau2 airline", tau2(data)), ("RouterArena", environment(data))):
+    for name, runs in (("BFCL", bfcl(data)), ("tau2 airline", tau2(data)), ("RouterArena", arena(data))):
         for kind, reward in rewards(runs):
             try:
                 report = lint(reward, runs)
