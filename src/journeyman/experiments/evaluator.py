@@ -93,6 +93,11 @@ class Look:
         """How many looks were taken before this one."""
         return self.number - 1
 
+    def rows(self, tasks: Sequence[Task]) -> list[int]:
+        """Where the tasks of the look stand among those of its subject, several of which may have one id."""
+        at = {id(task): row for row, task in enumerate(tasks)}
+        return [at[id(task)] for task in self.tasks]
+
     def at(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation with what its gate must know of the look."""
         return replace(evaluation, looks=self.before, contaminated=self.contaminated)
