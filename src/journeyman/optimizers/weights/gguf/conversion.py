@@ -26,7 +26,6 @@ from gguf import (
 )
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.gguf import WRITTEN, Contents, Export, ExportedFile, Replaced, Text
 from journeyman.optimizers.weights.gguf.architectures import (
     ARCHITECTURES,
     CausalLMConfig,
@@ -39,6 +38,7 @@ from journeyman.optimizers.weights.gguf.architectures import (
     open_tensors,
     read_settings,
 )
+from journeyman.optimizers.weights.gguf.contents import WRITTEN, Contents, Export, ExportedFile, Replaced, Text
 from journeyman.optimizers.weights.gguf.vocabulary import Vocabulary, open_tokenizer, read_vocabulary
 
 if TYPE_CHECKING:

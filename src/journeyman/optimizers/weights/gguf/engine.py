@@ -15,7 +15,7 @@ import llama_cpp
 import numpy as np
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.gguf import Cost
+from journeyman.optimizers.weights.gguf.contents import Cost
 
 CONTEXT = 512
 _F32 = 0
