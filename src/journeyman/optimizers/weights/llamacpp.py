@@ -25,7 +25,7 @@ from journeyman.core.errors import InputError, MissingExtra, ModelError
 from journeyman.io.atomic import write_text
 from journeyman.io.http_server import listen
 from journeyman.io.processes import start_time
-from journeyman.optimizers.weights.gguf.header import read_header
+from journeyman.optimizers.weights.gguf.contents import read_header
 from journeyman.optimizers.weights.hosting import OllamaHostingProfile
 from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
 from journeyman.optimizers.weights.sizing import detect_hardware
