@@ -38,15 +38,17 @@ from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Choice
 from journeyman.core.task import Split
 from journeyman.experiments.planner import desk, desk_outcomes
-from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
+from journeyman.experiments.planner.collect import Instruction, at_the_desk, collect
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.experiments.planner.environment import LiveEnvironment, compared, courses, greedy
 from journeyman.models import embedders
 from journeyman.models.embedders import Embedder
 from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import supervised
+from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.data import prepare
-from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.ppo import train
 from journeyman.optimizers.planner.reinforced import selector_for
 from journeyman.optimizers.planner.selector import DecisionState
 from journeyman.optimizers.router import decide as decisions

@@ -32,7 +32,8 @@ from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.exploration import Thompson, ThompsonConfig
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.ppo import train
 from journeyman.optimizers.planner.replay import TableReplay, always, best_single, compare_policies
 from journeyman.optimizers.planner.selector import ModelSelector
 from journeyman.rewards.utility import Utility

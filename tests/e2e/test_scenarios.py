@@ -170,7 +170,7 @@ def test_a_playbook_passes_the_gate_on_scenarios_that_it_was_not_trained_on(monk
     monkeypatch.setattr(wiring, "connect", lambda *_, **__: Scripted(pupil))
     write("s.yaml", summing(1), summing(2))
     write("h.yaml", *(summing(number) for number in range(10, 18)))
-    trainer = ScenarioTrainer(config(input_path="s.yaml", held_out_path="h.yaml", evaluate=True, least_tasks=8))
+    trainer = ScenarioTrainer(config(input_path="s.yaml", held_out_path="h.yaml", evaluate=True, min_tasks=8))
     result = trainer.train()
     assert result.evaluation is not None
     assert (result.evaluation.baseline, result.evaluation.candidate) == (0.0, 1.0)

@@ -11,8 +11,8 @@ from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import checkpoints, files
 from journeyman.optimizers.planner.base import Example
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig
 from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.stats import Floats
 

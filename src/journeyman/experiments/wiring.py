@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from journeyman import models, tasks
 from journeyman.core.errors import InputError, MissingExtra, ModelRefused
 from journeyman.core.task import Split
-from journeyman.experiments.playbook.config import BARE, TrainingConfig, bare
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.settings import BARE, bare
 from journeyman.models.base import Model
 from journeyman.tasks import answers
 from journeyman.tasks.base import Dataset
@@ -121,7 +122,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         held_out=config.held_out_path,
         domain=config.domain,
         seed=config.seed,
-        least=config.least_tasks,
+        least=config.min_tasks,
     )
 
 
@@ -133,7 +134,7 @@ def _programming(config: TrainingConfig) -> Dataset:
 
     if not config.input_path and not config.held_out_path:
         raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
-    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.least_tasks)
+    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.min_tasks)
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 

@@ -14,7 +14,8 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.policy import Card, Choice
 from journeyman.core.trace import ModelCall
 from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, worth
-from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.ppo import train
 from journeyman.optimizers.planner.replay import Chosen
 from journeyman.optimizers.planner.selector import ModelSelector
 from journeyman.rewards.utility import Utility

@@ -11,10 +11,12 @@ import pytest
 from journeyman.core.errors import InputError
 from journeyman.core.release import Stage
 from journeyman.experiments.planner import artifact
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
-from journeyman.experiments.planner.training import ReinforceConfig, Reinforced, Reinforcement
+from journeyman.experiments.planner.training import Reinforced, Reinforcement
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.ppo import PPOConfig, PPOUpdate, train
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.ppo import PPOUpdate, train
 from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.optimizers.planner.replay import Choose, Episode
 from journeyman.optimizers.planner.selector import ModelSelector

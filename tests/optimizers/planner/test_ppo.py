@@ -13,7 +13,8 @@ import pytest
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.ppo import train
 from journeyman.optimizers.planner.replay import Choose, Chosen, Episode, PlanReplay, RecordedPlan, TableReplay
 from journeyman.optimizers.planner.selector import DecisionState, ModelSelector
 from journeyman.rewards.utility import Utility

@@ -11,11 +11,11 @@ from journeyman.core.errors import InputError
 from journeyman.experiments.planner.training import told, watchers
 from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.planner import checkpoints, files
+from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.metrics import mean_agreement
-from journeyman.optimizers.planner.network import NetworkConfig
 from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, train
+from journeyman.optimizers.planner.supervised import Epoch, SupervisedResult, train
 
 from .worlds import HERE, MODELS, kitchen, office
 

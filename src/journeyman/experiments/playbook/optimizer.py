@@ -70,7 +70,7 @@ class PlaybookOptimizer:
             agent=self.agent,
         )
         tasks = self.dataset.split(Split.TRAIN)
-        learned = await self.learner(tasks, self.folder, tools, self.config.learning, self.watcher)
+        learned = await self.learner(tasks, self.folder, tools, self.config, self.watcher)
         self.learned = replace(learned, finished=learned.finished and self._affordable(learned))
         return candidate_of(learned.playbook) if self.learned.finished else None
 
@@ -84,7 +84,7 @@ class PlaybookOptimizer:
             dataset=self.dataset,
             embedder=self.embedder,
             gate=self.config.gate,
-            trials=self.config.trials,
+            attempts_per_task=self.config.attempts_per_task,
             token_budget=self.config.token_budget,
             agent=self.agent,
         )
@@ -96,7 +96,7 @@ class PlaybookOptimizer:
 
     def _affordable(self, learned: Learned) -> bool:
         """Whether the evaluation keeps within the limit too: its calls are like those of the training."""
-        calls = 2 * self.config.trials * len(self.dataset.split(Split.HELD_OUT)) if self.config.evaluate else 0
+        calls = 2 * self.config.attempts_per_task * len(self.dataset.split(Split.HELD_OUT)) if self.config.evaluate else 0
         spent = learned.progress.generator
         return (
             self.config.max_cost is None

@@ -12,10 +12,11 @@ from journeyman.core.errors import InputError
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.planner import checkpoints, data
 from journeyman.optimizers.planner.card_embeddings import CardEmbeddings
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.features import InstructionEncoder
 from journeyman.optimizers.planner.memory import Memory
-from journeyman.optimizers.planner.network import NetworkConfig, PlannerModel
+from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.predict import LearnedPlanner, steps_of
 
 FORMAT = "journeyman-planner-2"
