@@ -49,7 +49,7 @@ _TOGETHER = {name: f"registry:{name}" for name in ("runs", "candidates", "evalua
 class LazyGroup(click.Group):
     """Knows its commands by name and line, and loads one when it is called."""
 
-    def __init__(self, *given: Any, lines: Mapping[str, str], homes: Mapping[str, str], **more: Any) -> None:
+    def __init__(self, name: str | None = None, *, lines: Mapping[str, str], homes: Mapping[str, str], **more: Any) -> None:
         """
         Args:
             lines: The short help of each command.
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
                 file of the command's name and `command`.
         """
         known = {name: click.Command(name, short_help=line) for name, line in lines.items()}
-        super().__init__(*given, commands=known, **more)
+        super().__init__(name, {**known, **more.pop("commands", {})}, **more)
         self.homes = homes
 
     def list_commands(self, ctx: click.Context) -> list[str]:

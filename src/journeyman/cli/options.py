@@ -91,9 +91,7 @@ def _order(owner: type) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _option(
-    declared: Declared, words: str | None, names: tuple[str, ...] | None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _option(declared: Declared, words: str | None, names: tuple[str, ...] | None) -> Callable[[_Command], _Command]:
     plain = f"--{declared.name.replace('_', '-')}"
     flag: dict[str, Any] = {}
     if declared.kind is bool:

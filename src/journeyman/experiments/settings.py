@@ -475,7 +475,7 @@ def _names_server(path: _Path, value: Any) -> bool:
     except ModelError:
         # Said by who asks for the model.
         return False
-    return parsed.kind == "openai" and bool(parsed.base_url) and parsed.base_url.rstrip("/") != models.HOME
+    return parsed.kind == "openai" and (parsed.base_url or models.HOME).rstrip("/") != models.HOME
 
 
 def _sentence(where: str, path: _Path, error: ErrorDetails) -> str:

@@ -29,6 +29,7 @@ from typing import (
     Self,
     TypeVar,
     Union,
+    cast,
     dataclass_transform,
     get_args,
     get_origin,
@@ -48,7 +49,7 @@ Names = Annotated[tuple[str, ...], Field(strict=False)]
 """Several, as a tuple; a list is taken, too."""
 
 _RULES = ConfigDict(extra="forbid", strict=True, defer_build=True, arbitrary_types_allowed=True)
-_Class = TypeVar("_Class", bound=type)
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +112,9 @@ class Config(metaclass=_Checked):
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
-def config(cls: _Class) -> _Class:
+def config(cls: type[_Made]) -> type[_Made]:
     """Makes a class of settings."""
-    made: _Class = validated(cls, frozen=True, kw_only=True, config=_RULES)
-    return made
+    return cast(type[_Made], validated(cls, frozen=True, kw_only=True, config=_RULES))
 
 
 def renamed(cls: type) -> Mapping[str, str]:

@@ -122,7 +122,8 @@ def test_what_an_adapter_was_trained_for_before_is_examined_again(settings: RunS
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("held_out", 0), ("alpha", 1.5), ("min_gain", 2.0), ("target_stage", Stage.CANARY), ("attempts_per_task", 0)]
+    ("setting", "value"),
+    [("held_out", 0), ("alpha", 1.5), ("min_gain", 2.0), ("target_stage", Stage.CANARY), ("attempts_per_task", 0)],
 )
 def test_a_setting_that_cannot_be_is_named(setting: str, value: object) -> None:
     with pytest.raises(SettingError, match=setting):

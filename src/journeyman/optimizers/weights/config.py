@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from journeyman.core.errors import SettingError
 from journeyman.io.config import Count, Names, Natural, SeedSettings, config, option
 
-Method = Literal["grpo", "grpo-offline", "kto", "dpo", "rft"]
+if TYPE_CHECKING:
+    # Names come from options and files, so that a type checker would be told nothing by the choices.
+    Method = str
+    Generation = str
+else:
+    Method = Literal["grpo", "grpo-offline", "kto", "dpo", "rft"]
+    Generation = Literal["auto", "transformers", "vllm"]
 METHODS: tuple[str, ...] = get_args(Method)
 Tracker = Literal["tensorboard", "trackio", "wandb", "none"]
 _ONLY = {
@@ -130,7 +136,7 @@ class WeightsTrainingConfig(SeedSettings):
     """Stop with the last good checkpoint when the loss is no number or the policy collapses."""
     tracker: Tracker = "tensorboard"
     """Where the metrics go, beside metrics.jsonl."""
-    generation: Literal["auto", "transformers", "vllm"] = "auto"
+    generation: Generation = "auto"
     """What samples; auto is vLLM where there is a GPU and it is installed."""
 
     def __post_init__(self) -> None:
