@@ -13,8 +13,8 @@ from journeyman.cli.actions.train_weights import WeightsScreen, describe_pipelin
 from journeyman.core.errors import JourneymanError
 from journeyman.core.release import Stage
 from journeyman.experiments.compare import EvaluationReport
-from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
-from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.playbook.training import OfflineTrainer, TrainingResult
 from journeyman.experiments.weights.comparison import Comparison, MethodResult, of_result
 from journeyman.experiments.weights.pipeline import TrainingPipeline
 from journeyman.experiments.weights.training import WeightsResult, WeightsWatcher

@@ -19,7 +19,8 @@ from journeyman.experiments import settings
 from journeyman.experiments import settings as config
 from journeyman.experiments.planner import artifact, collect, workers
 from journeyman.experiments.planner.artifact import SavedPlanner
-from journeyman.experiments.planner.collect import CollectConfig, CollectionSummary, Instruction, OrchestrationSystem
+from journeyman.experiments.planner.collect import CollectionSummary, Instruction, OrchestrationSystem
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.experiments.planner.workers import Make
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
