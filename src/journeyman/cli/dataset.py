@@ -296,8 +296,7 @@ def _show_card(card: "DatasetCard", out: Path, *, dry_run: bool) -> None:
 
 
 def _counted(row: "Row") -> Iterator[str]:
-    from journeyman.optimizers.weights.data.forms import SPREAD, is_plain
-    from journeyman.optimizers.weights.rows import LabelledCompletion
+    from journeyman.optimizers.weights.rows import SPREAD, LabelledCompletion, is_plain
 
     yield "rows"
     if is_plain(row):

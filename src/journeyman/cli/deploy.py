@@ -15,9 +15,9 @@ from journeyman.cli.console import say
 from journeyman.cli.shared import console, emit, json_option, options_named
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights import llamacpp
-from journeyman.optimizers.weights.artifacts import Artifact, Form, find
+from journeyman.optimizers.weights.adapters import Artifact, Form, find
 from journeyman.optimizers.weights.gguf import GGUFExporter
-from journeyman.optimizers.weights.gguf.header import read_header
+from journeyman.optimizers.weights.gguf.contents import read_header
 from journeyman.optimizers.weights.hosting import OllamaHostingProfile
 from journeyman.optimizers.weights.llamacpp import Launched
 from journeyman.optimizers.weights.ollama import Deployed, Deployment, DeploymentProgress, OllamaDeployer

@@ -13,11 +13,11 @@ from journeyman.cli.console import Column, say
 from journeyman.cli.deploy import project_folder
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.artifacts import Artifact, Form, find
+from journeyman.optimizers.weights.adapters import Artifact, Form, find
 from journeyman.optimizers.weights.gguf import TYPES, Export, ExportedFile, GGUFExporter
 
 if TYPE_CHECKING:
-    from journeyman.optimizers.weights.gguf.report import Text
+    from journeyman.optimizers.weights.gguf.contents import Text
     from journeyman.optimizers.weights.merge import Merged
 
 _COLUMNS = (

@@ -62,7 +62,7 @@ def runs() -> None:
 
 @runs.command("list")
 @click.option("--kind", metavar="NAME", help='What ran: "train playbook", for instance.')
-@click.option("--state", type=click.Choice(("running", "stopped", "finished", "failed")), help="In this state now.")
+@click.option("--state", type=click.Choice([each.value for each in RunState]), help="In this state now.")
 @_LIMIT
 @_reading
 def list_runs(registry: Registry, *, kind: str | None, state: str | None, limit: int, quiet: bool) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def candidates() -> None:
 
 
 @candidates.command("list")
-@click.option("--kind", type=click.Choice(("playbook", "policy", "adapter")), help="Of one kind.")
+@click.option("--kind", type=click.Choice([each.value for each in Kind]), help="Of one kind.")
 @_LIMIT
 @_reading
 def list_candidates(registry: Registry, *, kind: str | None, limit: int, quiet: bool) -> dict[str, Any]:
@@ -313,9 +313,7 @@ def releases() -> None:
 
 
 @releases.command("list")
-@click.option(
-    "--stage", type=click.Choice(("shadow", "canary", "production", "retired", "rolled_back")), help="That are there now."
-)
+@click.option("--stage", type=click.Choice([each.value for each in Stage]), help="That are there now.")
 @_LIMIT
 @_reading
 def list_releases(registry: Registry, *, stage: str | None, limit: int, quiet: bool) -> dict[str, Any]:
