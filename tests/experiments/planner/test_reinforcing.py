@@ -14,9 +14,8 @@ from journeyman.experiments.planner import artifact
 from journeyman.experiments.planner.environment import Replay
 from journeyman.experiments.planner.training import ReinforceConfig, Reinforced, Reinforcement
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.policy import ModelSelector
+from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector
 from journeyman.optimizers.planner.ppo import Choose, Episode, PPOConfig, PPOUpdate, train
-from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.rewards.utility import WeightedSumReward
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts

@@ -13,7 +13,7 @@ from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.network import NetworkConfig
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.policy import LearnedPlanner
 from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, agreement, mean_agreement, train
 
 from .worlds import HERE, MODELS, kitchen, office

@@ -12,8 +12,7 @@ from journeyman.experiments import settings
 from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.planner import artifact as planner_files
-from journeyman.optimizers.planner.policy import ReinforcedPlanner
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.policy import LearnedPlanner, ReinforcedPlanner
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.policies import find_policy

@@ -23,8 +23,7 @@ from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.features import InstructionEncoder
 from journeyman.optimizers.planner.memory import CardEmbeddings, Memory
 from journeyman.optimizers.planner.network import NetworkConfig, PlannerModel
-from journeyman.optimizers.planner.policy import ModelSelector, ReinforcedPlanner
-from journeyman.optimizers.planner.predict import LearnedPlanner, steps_of
+from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector, ReinforcedPlanner, steps_of
 
 FORMAT = "journeyman-planner-2"
 SUFFIX = ".safetensors"
