@@ -20,10 +20,9 @@ from journeyman.optimizers.planner import data
 from journeyman.optimizers.planner.data import PreparedExamples, prepare
 from journeyman.optimizers.weights.data import DatasetCard as Sheet
 from journeyman.optimizers.weights.data import DatasetConfig, dataset_card, files
-from journeyman.optimizers.weights.data.forms import SPREAD, is_plain
+from journeyman.optimizers.weights.rows import SPREAD, Row, is_plain
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
-from journeyman.optimizers.weights.rows import Row
 from journeyman.optimizers.weights.rows import TextOrMessages as Said
 
 _SETTINGS = (

@@ -18,12 +18,11 @@ from journeyman.core.errors import InputError
 from journeyman.experiments import settings
 from journeyman.experiments.weights import settings as texts
 from journeyman.optimizers.weights import llamacpp
-from journeyman.optimizers.weights.artifacts import Artifact, Form, find
+from journeyman.optimizers.weights.adapters import Artifact, Form, find
 from journeyman.optimizers.weights.data import read
 from journeyman.optimizers.weights.gguf import TYPES, Export, GGUFExporter
 from journeyman.optimizers.weights.gguf import ExportedFile as Exported
-from journeyman.optimizers.weights.gguf.header import read_header
-from journeyman.optimizers.weights.gguf.report import Text
+from journeyman.optimizers.weights.gguf.contents import Text, read_header
 from journeyman.optimizers.weights.hosting import OllamaHostingProfile
 from journeyman.optimizers.weights.job import TrainingJob as Job
 from journeyman.optimizers.weights.llamacpp import Launched, Served, launch

@@ -28,8 +28,7 @@ from journeyman.io.atomic import write_json
 from journeyman.models.base import Dialect, ModelRequest
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.weights import model_shape
-from journeyman.optimizers.weights.adapters import read_object
-from journeyman.optimizers.weights.artifacts import Artifact, Form
+from journeyman.optimizers.weights.adapters import Artifact, Form, read_object
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
 from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter

@@ -31,9 +31,8 @@ from journeyman.optimizers.weights import hardware, model_shape, sizing
 from journeyman.optimizers.weights.adapters import read_object, read_trained_on, write_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
+from journeyman.optimizers.weights.job import MODULE, PARENT, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.job import task_lines
-from journeyman.optimizers.weights.program import MODULE, PARENT
 from journeyman.optimizers.weights.resolve import quick, reasons, resolve
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled

@@ -17,7 +17,7 @@ from journeyman.experiments.playbook import config as training
 from journeyman.models.base import Dialect
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
-from journeyman.optimizers.weights.gguf.report import Text
+from journeyman.optimizers.weights.gguf.contents import Text
 from journeyman.optimizers.weights.job import TrainingJob as Job
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from journeyman.optimizers.weights.rows import Row

@@ -40,11 +40,9 @@ from journeyman.optimizers.playbook import files
 from journeyman.optimizers.weights.adapters import keep, read_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
-from journeyman.optimizers.weights.data.forms import row_of
-from journeyman.optimizers.weights.job import Ended
+from journeyman.optimizers.weights.job import Ended, launch
 from journeyman.optimizers.weights.job import TrainingReport as Report
-from journeyman.optimizers.weights.program import launch
-from journeyman.optimizers.weights.rows import Row
+from journeyman.optimizers.weights.rows import Row, row_of
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.tasks.base import Dataset
