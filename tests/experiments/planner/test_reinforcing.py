@@ -41,7 +41,8 @@ def reinforce(
     artifacts = Artifacts(folder / "artifacts")
     config = ReinforceConfig(**{"ppo": SHORT, **given})
     phase = Reinforcement(start=start, environment=Replay.of(opened(start), table), folder=folder, config=config)
-    hear, see = ((lambda _: None) if each is None else each.append for each in (heard, examined))
+    hear = (lambda _: None) if heard is None else heard.append
+    see = (lambda _: None) if examined is None else examined.append
     return phase.run(store or open_store("memory:"), lambda path: artifact.keep(path, artifacts), heard=hear, examined=see)
 
 
