@@ -43,9 +43,8 @@ def reinforce(
     phase = Reinforcement(start=start, environment=Replay.of(opened(start), table), folder=folder, config=config)
     hear = (lambda _: None) if heard is None else heard.append
     see = (lambda _: None) if examined is None else examined.append
-    return phase.run(
-        store or open_store("memory:"), lambda path: workers.keep_planner(path, artifacts), heard=hear, examined=see
-    )
+    store = store or open_store("memory:")
+    return phase.run(store, lambda path: workers.keep_planner(path, artifacts), heard=hear, examined=see)
 
 
 def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_released(tmp_path: Path) -> None:

@@ -87,11 +87,8 @@ def test_the_exact_order_is_the_best_of_all_orders(k: int, seed: int) -> None:
     found = scores(seed, k)
     order = best_order(found.start, found.successors, found.dependencies)
     first = np.log(softmax(found.start.astype(float)) + 1e-9)
-    follow = (
-        np.log(softmax(np.where(np.eye(k, dtype=bool), -np.inf, found.successors.astype(float)), axis=-1) + 1e-9)
-        if k > 1
-        else np.zeros((1, 1))
-    )
+    others = np.where(np.eye(k, dtype=bool), -np.inf, found.successors.astype(float))
+    follow = np.log(softmax(others, axis=-1) + 1e-9) if k > 1 else np.zeros((1, 1))
     before = -np.logaddexp(0, found.dependencies.T)
 
     def worth(path: tuple[int, ...]) -> float:

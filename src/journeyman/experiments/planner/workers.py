@@ -1,4 +1,4 @@
-"""Names that a user types become planners, and crews for them: planners as files and as candidates, workers by model or module."""
+"""Names that a user types become planners, as files and as candidates, and crews for them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -144,11 +144,8 @@ def best_order(start: Array, successors: Array, dependencies: Array, needs: Need
     if needs.stuck().any():
         raise PlanError("the steps wait for each other's results in a circle; no order of them can be carried out")
     first = np.log(softmax(start.astype(float)) + 1e-9)
-    follow = (
-        np.log(softmax(np.where(np.eye(k, dtype=np.bool_), -np.inf, successors.astype(float)), axis=-1) + 1e-9)
-        if k > 1
-        else np.zeros((k, k))
-    )
+    others = np.where(np.eye(k, dtype=np.bool_), -np.inf, successors.astype(float))
+    follow = np.log(softmax(others, axis=-1) + 1e-9) if k > 1 else np.zeros((k, k))
     # What standing before is worth: that nothing must then be done the other way round.
     before = -np.logaddexp(0.0, dependencies.T.astype(float))
     search = _exact if k <= EXACT else _beam

@@ -285,9 +285,8 @@ class InstructionEncoder:
         promise = np.maximum(whole, best) + 0.3 * np.maximum(hard, soft) + 0.1 * self._popular + 0.2 * (behind.max(1) > -1e-6)
         found = np.union1d(np.argsort(-promise, kind="stable")[:SHORTLIST], np.array(among, np.int64))
         mentioned = frozenset(_WORD.findall(text.lower()))
-        named = np.array(
-            [len(self._name_words[at] & mentioned) / max(len(self._name_words[at]), 1) for at in found], np.float32
-        )
+        names = [self._name_words[at] for at in found]
+        named = np.array([len(name & mentioned) / max(len(name), 1) for name in names], np.float32)
         known = float(near.cosines[0]) if len(near.cosines) else 0.0
         columns = [
             whole[found],
@@ -303,7 +302,7 @@ class InstructionEncoder:
             np.array([self._own[at] is not None for at in found], np.float32),
             (hard > 0)[found] * near.cosines[:1].sum(),
         ]
-        heard = clause_features(parted, [self._name_words[at] for at in found], np.asarray(parts.T[:, found], np.float32))
+        heard = clause_features(parted, names, np.asarray(parts.T[:, found], np.float32))
         return found, np.stack(columns, 1).astype(np.float32), heard
 
     def steps_of(self, places: Sequence[int]) -> list[Step]:

@@ -436,10 +436,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         cut = torch.stack(
             [batch.query.new_tensor([len(r.clauses) / 8, float(r.near.cosines[:1].sum())]) for r in batch.requests]
         )
-        shown = {
-            name: getattr(batch, name) for name in ("cards", "features", "there", "clauses", "clause_features", "clause_mask")
-        }
-        asked = self._asked(shown)
+        asked = self._asked({name: getattr(batch, name) for name in _SHOWN})
         return {
             "asked": asked,
             "times": times(asked),
@@ -531,6 +528,10 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         return made
 
 
+_SHOWN = ("cards", "features", "there", "clauses", "clause_features", "clause_mask")
+"""The parts of a batch that there are without a plan."""
+
+
 def _shown(requests: Sequence[EncodedInstruction], deck: Floats) -> dict[str, Tensor]:
     """The parts of a batch that there are without a plan, by their names there."""
     b, d = len(requests), deck.shape[1]
@@ -541,20 +542,10 @@ def _shown(requests: Sequence[EncodedInstruction], deck: Floats) -> dict[str, Te
     for row, request in enumerate(requests):
         n, m = len(request.candidates), len(request.clauses)
         cards[row, :n], features[row, :n], there[row, :n] = deck[request.candidates], request.features, True
-        clauses[row, :m], clause_mask[row, :m], clause_features[row, :m, :n] = (
-            request.clause_vectors,
-            True,
-            request.clause_features,
-        )
-    arrays = {
-        "cards": cards,
-        "features": features,
-        "there": there,
-        "clauses": clauses,
-        "clause_mask": clause_mask,
-        "clause_features": clause_features,
-    }
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        clauses[row, :m], clause_mask[row, :m] = request.clause_vectors, True
+        clause_features[row, :m, :n] = request.clause_features
+    arrays = (cards, features, there, clauses, clause_features, clause_mask)
+    return {name: torch.from_numpy(array) for name, array in zip(_SHOWN, arrays, strict=True)}
 
 
 def _columns(request: EncodedInstruction, plan: Sequence[int]) -> list[int]:
