@@ -14,7 +14,7 @@ from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.network import PlannerModel
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.policy import LearnedPlanner
 
 from .worlds import MODELS, TOOLS, kitchen
 

@@ -184,12 +184,12 @@ def run_planner(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 
 def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
-    from journeyman.experiments.planner import artifact
+    from journeyman.experiments.planner import workers
     from journeyman.experiments.planner.training import Contender, PlanExamination
     from journeyman.optimizers.planner import data
 
-    kept = artifact.find(given["planner"])
-    rival = artifact.find(given["against"]) if given["against"] else None
+    kept = workers.find_planner(given["planner"])
+    rival = workers.find_planner(given["against"]) if given["against"] else None
     found = data.read(given["data"])
     examination = PlanExamination(examples=found.examples, gate=_gate(given).gate)
     baseline = (
@@ -215,14 +215,14 @@ def _command() -> str:
 
 
 def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.planner import artifact, collect, workers
+    from journeyman.experiments.planner import collect, workers
     from journeyman.experiments.planner.environment import known_runs, scored
     from journeyman.experiments.planner.training import Contender, LiveExamination
     from journeyman.rewards.utility import Utility
 
     warn_of_few(given["held_out"], _gate(given).min_tasks)
-    kept = artifact.find(given["planner"])
-    rival = artifact.find(given["against"]) if given["against"] else None
+    kept = workers.find_planner(given["planner"])
+    rival = workers.find_planner(given["against"]) if given["against"] else None
     models = [card.name for card in kept.learned.model.models.cards]
     if not models or not workers.at_the_desk(models):
         raise InputError("nobody can tell whether what its models do is right; compare plans instead, with --data FILE")

@@ -20,10 +20,10 @@ from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.plan import ExecutionResult
 from journeyman.core.task import Split
 from journeyman.experiments import settings
-from journeyman.experiments.planner import artifact, collect, desk, workers
-from journeyman.experiments.planner.artifact import SavedPlanner
+from journeyman.experiments.planner import collect, desk, workers
 from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
+from journeyman.experiments.planner.workers import SavedPlanner
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
@@ -180,8 +180,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 
 def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.planner.training import told as tell_all
-    from journeyman.experiments.planner.training import watchers
+    from journeyman.experiments.planner.training import on_epoch, watchers
     from journeyman.optimizers.planner import data
     from journeyman.optimizers.planner import supervised as planner_supervised
     from journeyman.optimizers.planner.supervised import Epoch
@@ -212,7 +211,7 @@ def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
     try:
         trained = planner_supervised.train(
-            found, embedder, folder, chosen, resume=bool(told.get("resume")), progress=tell_all(watching, tell)
+            found, embedder, folder, chosen, resume=bool(told.get("resume")), progress=on_epoch(watching, tell)
         )
     finally:
         for watcher in watching:
@@ -248,7 +247,7 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     from journeyman.experiments.planner.environment import Live
 
     folder: Path = told["output_dir"]
-    kept = artifact.find(told.get("checkpoint") or str(folder / "phase1_best"))
+    kept = workers.find_planner(told.get("checkpoint") or str(folder / "phase1_best"))
     if not told.get("dry_run"):
         check_writable(folder / "phase2_best")
         _check_fresh("2", folder / "phase2", told)
@@ -299,7 +298,7 @@ def reinforced(start: Path, environment: "Environment", folder: Path, chosen: Re
     artifacts = Artifacts(project.artifacts)
     with environment, open_store(project.store_url) as store:
         phase = Reinforcement(start=start, environment=environment, folder=folder, config=chosen)
-        return phase.run(store, lambda path: artifact.keep(path, artifacts))
+        return phase.run(store, lambda path: workers.keep_planner(path, artifacts))
 
 
 def show(made: "Reinforced") -> None:

@@ -25,11 +25,10 @@ from journeyman.core.trace import average
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, untrained
 from journeyman.experiments.loop import Finding, Unproven, improve
-from journeyman.experiments.planner.artifact import trained_on
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, scored, worth
-from journeyman.experiments.planner.workers import Make
+from journeyman.experiments.planner.workers import Make, trained_on
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
@@ -551,7 +550,7 @@ def watchers(folder: Path, *, wandb: bool = False) -> list[MetricsWriter]:
     return made
 
 
-def told(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
+def on_epoch(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
     """All of them told of each epoch, as the callback that `train` takes."""
 
     def tell(epoch: Epoch) -> None:

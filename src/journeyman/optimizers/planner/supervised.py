@@ -34,7 +34,7 @@ from journeyman.optimizers.planner.network import (
     compute_supervised_loss,
     outcome_weights,
 )
-from journeyman.optimizers.planner.predict import assemble
+from journeyman.optimizers.planner.policy import assemble
 
 Thing = TypeVar("Thing", bound=Hashable)
 
