@@ -34,11 +34,11 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "rewards": {
         "code_execution": "journeyman.rewards.code_execution:CodeExecutionReward",
-        "syntax_validation": "journeyman.rewards.syntax:SyntaxValidationReward",
-        "tool_success": "journeyman.rewards.tool_use:ToolSuccessReward",
-        "task_completion": "journeyman.rewards.completion:TaskCompletionReward",
-        "efficiency": "journeyman.rewards.efficiency:EfficiencyReward",
-        "format_compliance": "journeyman.rewards.format_compliance:FormatComplianceReward",
+        "syntax_validation": "journeyman.rewards.static:SyntaxValidationReward",
+        "tool_success": "journeyman.rewards.static:ToolSuccessReward",
+        "task_completion": "journeyman.rewards.static:TaskCompletionReward",
+        "efficiency": "journeyman.rewards.static:EfficiencyReward",
+        "format_compliance": "journeyman.rewards.static:FormatComplianceReward",
         "learned": "journeyman.rewards.learned:LearnedReward",
         "development": "journeyman.rewards.development:DevelopmentReward",
     },
@@ -66,8 +66,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "sandboxes": {
         "auto": "journeyman.sandbox.strongest:Strongest",
         "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
-        "landlock": "journeyman.sandbox.strongest:Landlock",
-        "unsafe-local": "journeyman.sandbox.unsafe:Unsafe",
+        "landlock": "journeyman.sandbox.supervised:Landlock",
+        "unsafe-local": "journeyman.sandbox.supervised:Unsafe",
     },
     "workers": {},
     "optimizers": {

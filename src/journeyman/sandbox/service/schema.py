@@ -5,7 +5,7 @@ Bytes (files, stdin) are a string where they are UTF-8, and `{"base64": "…"}` 
 
 import base64
 import binascii
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import PurePosixPath
 from typing import Annotated, Any, TypeVar
 
@@ -96,14 +96,8 @@ class AskedLimits(_Strict):
 
     def within(self, most: Limits) -> Limits:
         """What is not asked for is the default, or what the service allows where that is less."""
-        usual = Limits()
-        given = {field.name: getattr(self, field.name) for field in fields(Limits)}
-        return Limits(
-            **{
-                name: min(getattr(usual, name), getattr(most, name)) if value is None else value
-                for name, value in given.items()
-            }
-        )
+        usual = {field.name: min(getattr(Limits(), field.name), getattr(most, field.name)) for field in fields(Limits)}
+        return Limits(**usual | self.model_dump(exclude_none=True))
 
 
 class OfferedTool(_Strict):
@@ -243,20 +237,9 @@ class _Result(BaseModel):
 
 
 def outcome_json(outcome: RunOutcome) -> dict[str, Any]:
-    """Every field of an `Outcome`, and `ok`."""
-    return {
-        "ok": outcome.ok,
-        "level": level_json(outcome.level),
-        "exit_code": outcome.exit_code,
-        "signal": outcome.signal,
-        "limit": outcome.limit,
-        "stdout": outcome.stdout,
-        "stderr": outcome.stderr,
-        "files": {path: packed(content) for path, content in outcome.files.items()},
-        "cpu_seconds": outcome.cpu_seconds,
-        "wall_seconds": outcome.wall_seconds,
-        "peak_memory": outcome.peak_memory,
-    }
+    """Every field of a `RunOutcome`, and `ok`."""
+    files = {path: packed(content) for path, content in outcome.files.items()}
+    return {"ok": outcome.ok, **asdict(replace(outcome, files={})), "files": files}
 
 
 def outcome_of(data: Any) -> RunOutcome:
@@ -284,12 +267,8 @@ def limits_json(limits: Limits) -> dict[str, Any]:
 
 def program_json(program: Program) -> dict[str, Any]:
     """The body of POST /execute."""
-    return {
-        "language": program.language,
-        "code": program.code,
+    return asdict(replace(program, files={})) | {
         "files": {path: packed(content) for path, content in program.files.items()},
         "stdin": packed(program.stdin),
-        "arguments": list(program.arguments),
         "limits": limits_json(program.limits),
-        "collect": list(program.collect),
     }
