@@ -12,7 +12,7 @@ import pytest
 
 from journeyman.cli.actions.serve import place as allowed
 from journeyman.core.errors import InputError
-from journeyman.sandbox.service.schema import Faults
+from journeyman.sandbox.remote import Faults
 from journeyman.sandbox.service.state import address_of
 from tests.support.code_service import Running, eventually, in_thread
 

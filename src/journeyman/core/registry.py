@@ -64,7 +64,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mbpp": "journeyman.tasks.code:load",
     },
     "sandboxes": {
-        "auto": "journeyman.sandbox.strongest:Strongest",
+        "auto": "journeyman.sandbox.bubblewrap:Strongest",
         "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
         "landlock": "journeyman.sandbox.supervised:Landlock",
         "unsafe-local": "journeyman.sandbox.supervised:Unsafe",

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from journeyman.agents.workspace import READING
+from journeyman.agents.coder import READING
 from journeyman.core.errors import StoreError, boundary
 from journeyman.core.score import Score
 from journeyman.core.trace import Trace, average

@@ -31,8 +31,8 @@ from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.rewards import answers, development, weight_fitting
 from journeyman.rewards.base import UNREACHABLE, RewardFunction
-from journeyman.rewards.blocking import wait
 from journeyman.rewards.checks import Check
+from journeyman.rewards.code_execution import wait
 from journeyman.rewards.development import (
     WEIGHTS,
     Development,
@@ -433,7 +433,8 @@ def train(paths: Iterable[Path], output: Path, embedder: str, *, quiet: bool) ->
     """Teach a reward and write it; the report of its examination."""
     check_writable(output)
     try:
-        from journeyman.rewards.train_learned import LabelledAttempt, teach
+        from journeyman.rewards.train_learned import LabelledAttempt
+        from journeyman.rewards.train_learned import train as teach
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[code]'") from error
     found = list(_gathered(paths, "these rows are no labelled traces, and nothing was learned; mend or remove them", _labelled))
@@ -470,7 +471,7 @@ def fit(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 def judged(paths: Iterable[Path], *, quiet: bool) -> dict[str, Any]:
     """How the opinions in files stand up to the labels beside them."""
-    from journeyman.rewards.judge import stand
+    from journeyman.rewards.learned import stand
 
     found = list(_gathered(paths, "these rows are no opinions with labels; mend or remove them", _opinion))
     useful = [(value, label, group) for value, label, group in found if value is not None]

@@ -182,7 +182,7 @@ def autolabel(url: str | None, *, threshold: float, embedder: str, dry_run: bool
     """Teach a labeler and let it label; what it did, and how it stood its examination."""
     from journeyman.experiments import wiring
     from journeyman.models import embedders
-    from journeyman.rewards import autolabel as labeler
+    from journeyman.rewards import train_learned as labeler
 
     with opened(url) as store:
         taught = labeler.teach(store, embedders.load(embedder) if embedder else None)
@@ -203,7 +203,7 @@ def autolabel(url: str | None, *, threshold: float, embedder: str, dry_run: bool
 
 def telling(store: TraceStore, wanted: Query, limit: int) -> list[TraceSummary]:
     """What a person should judge next, the most telling first."""
-    from journeyman.rewards import autolabel as labeler
+    from journeyman.rewards import train_learned as labeler
 
     asked = [trace.id for trace in labeler.ask(store, labeler.teach(store), limit, wanted)]
     lines = {line.id: line for line in store.unlabelled(labeler.POOL, wanted)}

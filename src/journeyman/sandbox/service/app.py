@@ -24,8 +24,7 @@ from journeyman.io import asgi_server
 from journeyman.io.http_server import addressed_directly, bearer_token
 from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.sandbox.base import Level, RunOutcome, Sandbox, Tool
-from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.schema import (
+from journeyman.sandbox.remote import (
     Calling,
     Execute,
     Faults,
@@ -36,6 +35,7 @@ from journeyman.sandbox.service.schema import (
     outcome_json,
     read,
 )
+from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.state import (
     CLOSED,
     STOPPING,

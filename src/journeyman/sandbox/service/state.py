@@ -19,8 +19,8 @@ from journeyman.core.errors import SandboxError
 from journeyman.io.http_client import Broken, Connections, TooLong, Unreachable
 from journeyman.io.metrics import MetricsRegistry
 from journeyman.sandbox.base import RunOutcome, Session, Tool
+from journeyman.sandbox.remote import Faults, OfferedTool, ToolResult
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.schema import Faults, OfferedTool, ToolResult
 
 # What is counted.
 
