@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from journeyman.models.pricing import cost
-from journeyman.tracing.collector import Collector
-from journeyman.tracing.hook import hook_into_agent, traced
+from journeyman.tracing.collector import Collector, hook_into_agent, traced
 from journeyman.tracing.wire.assembler import Joiner
 from journeyman.tracing.wire.base import Dialect, Exchange
 

@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from journeyman.core.errors import TraceError
 from journeyman.core.reward import Reward
 
+Model = TypeVar("Model", bound=BaseModel)
 _MILLIS = 1e11
 """Numbers above it are milliseconds since 1970, below it seconds: until the year 5138."""
 
@@ -126,6 +128,18 @@ def fault(error: ValidationError, *where: object) -> str:
     """What is wrong first, behind its place: `steps.3.model: Field required`. `where` is the place of what was validated."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, (*where, *first['loc'])))}: {first['msg']}"
+
+
+def validated(model: type[Model], record: Mapping[str, Any]) -> Model:
+    """A record as a pydantic model has it.
+
+    Raises:
+        TraceError: A field cannot be what it is; the message names the field.
+    """
+    try:
+        return model.model_validate(record)
+    except ValidationError as error:
+        raise TraceError(fault(error)) from None
 
 
 def reward(name: str, value: Any, evidence: str = "", *, weight: float = 1.0) -> Reward:

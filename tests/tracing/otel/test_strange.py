@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.trace import ModelCall, ToolCall
-from journeyman.tracing.otel.attributes import replied, said
 from journeyman.tracing.otel.read import steps_of
+from journeyman.tracing.otel.spans import replied, said
 from tests.tracing.otel import made
 
 _NAMES = st.sampled_from(

@@ -22,8 +22,7 @@ from journeyman.stores.urls import as_url, redacted
 from journeyman.tracing import importers
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import Problem, reading
-from journeyman.tracing.redaction import Redactor
-from journeyman.tracing.shapes import shapes_only
+from journeyman.tracing.redaction import Redactor, shapes_only
 
 _BATCH = 50
 """Traces that are stored together: some are megabytes."""

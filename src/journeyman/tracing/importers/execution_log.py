@@ -26,8 +26,7 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskResult
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
-from journeyman.tracing.importers.source import JsonSource, Problem
+from journeyman.tracing.importers.source import Format, JsonSource, Problem
 from journeyman.tracing.redaction import Redactor
 
 # Lines of execution logs as values: ours, and those of earlier systems, which hold less.

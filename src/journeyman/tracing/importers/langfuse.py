@@ -10,9 +10,9 @@ from typing import Any
 from journeyman.core.messages import Usage
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, conversation, fields
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format
 
 _FAULTS = frozenset({"hallucination", "toxicity", "bias", "harmfulness", "maliciousness", "contains-pii", "stereotype"})
 """Scores of which more is worse: kept, with no weight in a mean."""
@@ -239,7 +239,7 @@ def _use(each: _Seen, tool: str) -> ToolCall:
     return ToolCall(
         tool=tool,
         arguments=fields.text(each.row.get("input")),
-        result=content.text(message["content"]) if is_message else fields.text(each.row.get("output")),
+        result=conversation.content_text(message["content"]) if is_message else fields.text(each.row.get("output")),
         ok=each.error is None,
         error=each.error,
         started_at=each.started_at,

@@ -6,10 +6,10 @@ from typing import Any
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import Usage
 from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, conversation, fields
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format, SeveralRecords
 
 
 def recognised(record: Mapping[str, Any]) -> bool:
@@ -22,7 +22,10 @@ def recognised_run(record: Mapping[str, Any]) -> bool:
 
 
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
-    """The traces whose runs were posted and patched: a run that was patched is one run."""
+    """The traces whose runs were posted and patched (a run that was patched is one run), or stood in a file as they are."""
+    if _RUNS in record:
+        yield from traces(record[_RUNS])
+        return
     runs: dict[str, dict[str, Any]] = {}
     for name in ("post", "patch"):
         for row in fields.objects(record.get(name)):
@@ -92,7 +95,9 @@ def _steps(run: Mapping[str, Any]) -> Iterator[Step]:
         yield ToolCall(
             tool=name,
             arguments=fields.text(fields.mapping(given).get("input", given)),
-            result=content.text(fields.mapping(result).get("content", result)) if kind == "tool" else fields.text(result),
+            result=conversation.content_text(fields.mapping(result).get("content", result))
+            if kind == "tool"
+            else fields.text(result),
             ok=error is None,
             error=error,
             started_at=started,
@@ -155,4 +160,16 @@ def _raw(run: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-FORMAT = Format(name="langsmith", recognises=recognised, read=read, unique=True)
+_RUNS = "runs of a file"
+FORMAT = Format(
+    name="langsmith",
+    recognises=recognised,
+    read=read,
+    unique=True,
+    several=SeveralRecords(
+        starts=lambda first: recognised_run(first.value),
+        belongs=recognised_run,
+        otherwise="is no run of LangSmith: it has no run_type",
+        joined=lambda rows: {_RUNS: rows},
+    ),
+)

@@ -8,7 +8,7 @@ from journeyman.core.messages import Turn
 from journeyman.core.trace import Trace
 from journeyman.tracing import builder, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format
 
 _ROLES = {
     "human": "user",

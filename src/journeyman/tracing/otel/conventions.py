@@ -13,11 +13,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.messages import Turn, Usage
-from journeyman.tracing.content import call_of
-from journeyman.tracing.conversation import one
+from journeyman.tracing.conversation import joined_reply, tool_use
 from journeyman.tracing.fields import first, mapping, objects, opened
-from journeyman.tracing.otel.attributes import SpanFacts, SpanKind, count, nested, number, replied, said, text, word
-from journeyman.tracing.otel.spans import SpanData, SpanEvent
+from journeyman.tracing.otel.spans import (
+    SpanData,
+    SpanEvent,
+    SpanFacts,
+    SpanKind,
+    count,
+    nested,
+    number,
+    replied,
+    said,
+    text,
+    word,
+)
 
 _OPERATIONS = {
     "chat": SpanKind.CALL,
@@ -138,7 +148,7 @@ def _messages(span: SpanData) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     system = said(first(of, "gen_ai.system_instructions", "gen_ai.request.instructions"), "system")
     sent = said(first(of, "gen_ai.input.messages")) or _counted(of, "gen_ai.prompt", "llm.prompts", role="user")
     answered = _each_replied(opened(first(of, "gen_ai.output.messages"))) or tuple(
-        answer for row in _rows(of, "gen_ai.completion", "llm.completions") for answer in one(said(row, "assistant"))
+        answer for row in _rows(of, "gen_ai.completion", "llm.completions") for answer in joined_reply(said(row, "assistant"))
     )
     of_events, answers_of_events = _of_events(span.events)
     if not sent:
@@ -152,7 +162,7 @@ def _messages(span: SpanData) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
 
 def _each_replied(rows: Any) -> tuple[Turn, ...]:
     if isinstance(rows, list):
-        return tuple(answer for row in rows for answer in one(said(row, "assistant")))
+        return tuple(answer for row in rows for answer in joined_reply(said(row, "assistant")))
     return replied(rows)
 
 
@@ -289,7 +299,7 @@ def _answered(of: Mapping[str, Any], output: Any) -> tuple[Turn, ...]:
         return ()
     if not rows:
         return replied(output)
-    answers = [answer for row in rows for answer in one(said(_flat(row), "assistant"))]
+    answers = [answer for row in rows for answer in joined_reply(said(_flat(row), "assistant"))]
     if len(answers) > _CHOICES:
         return (Turn("assistant", "".join(each.text for each in answers)),)
     return tuple(answers)
@@ -426,7 +436,7 @@ def _unquoted(value: str) -> str:
 def _answer(of: Mapping[str, Any]) -> Turn | None:
     words = text(first(of, "ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object"))
     rows = opened(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
-    calls = [call_of(row) for row in objects(rows)]
+    calls = [tool_use(row) for row in objects(rows)]
     thought = text(first(of, "ai.response.reasoning"))
     if words is None and not calls and not thought:
         return None

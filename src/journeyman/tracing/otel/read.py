@@ -16,8 +16,7 @@ from journeyman.tracing.builder import model_call
 from journeyman.tracing.fields import first, opened
 from journeyman.tracing.importers.finetuning import as_message
 from journeyman.tracing.otel import conventions
-from journeyman.tracing.otel.attributes import SpanFacts, SpanKind, merged, replies_joined, said, word
-from journeyman.tracing.otel.spans import SpanBytes, SpanData, spans
+from journeyman.tracing.otel.spans import SpanBytes, SpanData, SpanFacts, SpanKind, merged, replies_joined, said, spans, word
 from journeyman.tracing.otel.wire import moment
 
 # Which spans are steps, each once.
