@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 
 from journeyman.core.errors import InputError
 from journeyman.core.trace import Trace
-from journeyman.tracing.recorder import HERE, MOST, Recording, Tree, opened, told
+from journeyman.tracing.recorder import CURRENT, LONGEST_TEXT, OpenTrace, Recording, as_text, open_recording
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Collector:
         """
         if self._session is not None:
             about.setdefault("session", self._session)
-        return opened(self._keep, input, agent=agent or self._agent, about=about)
+        return open_recording(self._keep, input, agent=agent or self._agent, about=about)
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -112,7 +112,7 @@ class Collector:
         store says."""
         self._taken(lambda: trace)
 
-    def _keep(self, tree: Tree) -> None:
+    def _keep(self, tree: OpenTrace) -> None:
         self._taken(tree.trace)
 
     def _taken(self, made: Callable[[], Trace]) -> None:
@@ -163,7 +163,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def _begun(start: Start, args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork:
+def _started(start: Start, args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork:
     """The boundary to the program that is recorded: what fails in recording is not its business."""
     try:
         return start(args, given) or _NOTHING
@@ -190,7 +190,7 @@ def wrapped(function: Any, start: Start) -> Any:
 
 def _plain(function: Any, start: Start) -> Any:
     def run(*args: Any, **given: Any) -> Any:
-        work = _begun(start, args, given)
+        work = _started(start, args, given)
         work.begin()
         try:
             result = function(*args, **given)
@@ -214,20 +214,20 @@ def _plain(function: Any, start: Start) -> Any:
 
 def _coroutine(function: Any, start: Start) -> Any:
     async def run(*args: Any, **given: Any) -> Any:
-        return await _await(function(*args, **given), _begun(start, args, given))
+        return await _await(function(*args, **given), _started(start, args, given))
 
     return run
 
 
 def _generator(function: Any, start: Start) -> Any:
     def run(*args: Any, **given: Any) -> Generator[Any, Any, Any]:
-        return (yield from _drive(function(*args, **given), _begun(start, args, given)))
+        return (yield from _drive(function(*args, **given), _started(start, args, given)))
 
     return run
 
 
 def _async_generator(function: Any, start: Start) -> Any:
-    return _asynchronous(lambda *args, **given: (function(*args, **given), _begun(start, args, given)))
+    return _asynchronous(lambda *args, **given: (function(*args, **given), _started(start, args, given)))
 
 
 async def _await(answer: Awaitable[Any], work: RecordedWork) -> Any:
@@ -313,14 +313,14 @@ class _Pieces:
         self._length = 0
 
     def add(self, piece: Any) -> None:
-        if self._length < MOST:
-            text = piece if isinstance(piece, str) else told(piece) + "\n"
+        if self._length < LONGEST_TEXT:
+            text = piece if isinstance(piece, str) else as_text(piece) + "\n"
             self._found.append(text)
             self._length += len(text)
 
     @property
     def text(self) -> str | None:
-        return told("".join(self._found)) if self._found else None
+        return as_text("".join(self._found)) if self._found else None
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -366,8 +366,8 @@ def hook_into_agent(
 def _methods(agent: Any, method: str | None) -> list[str]:
     if method and callable(getattr(agent, method, None)):
         return [method]
-    wanted = [method] if method else [each for each in METHODS if callable(_own(agent, each))] or ["__call__"]
-    missing = [each for each in wanted if not callable(_own(agent, each))]
+    wanted = [method] if method else [each for each in METHODS if callable(_static_attribute(agent, each))] or ["__call__"]
+    missing = [each for each in wanted if not callable(_static_attribute(agent, each))]
     if missing:
         tried = f"no method {method!r}" if method else f"none of the methods {', '.join((*METHODS, '__call__'))}"
         raise InputError(
@@ -376,7 +376,7 @@ def _methods(agent: Any, method: str | None) -> list[str]:
     return wanted
 
 
-def _own(agent: Any, name: str) -> Any:
+def _static_attribute(agent: Any, name: str) -> Any:
     """The attribute, unless the object makes up attributes as they are asked for."""
     known = inspect.getattr_static(agent, name, None)
     return None if known is None else getattr(agent, name, None)
@@ -395,7 +395,7 @@ def _recorded(agent: Any, method: str, collector: Collector, name: str) -> Calla
     def start(args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork | None:
         if _delegated(owner):
             return None
-        work = collector.trace(_asked(names, args, given), agent=name)
+        work = collector.trace(_input_of(names, args, given), agent=name)
         work.owner = owner
         return work
 
@@ -406,7 +406,7 @@ def _recorded(agent: Any, method: str, collector: Collector, name: str) -> Calla
 
 def _delegated(owner: tuple[int, str]) -> bool:
     """Whether another method of the same agent calls this one: it is one piece of work."""
-    here = HERE.get()
+    here = CURRENT.get()
     running: Hashable = here.owner if here else None
     return isinstance(running, tuple) and running[0] == owner[0] and running[1] != owner[1]
 
@@ -482,8 +482,8 @@ def _traced(function: Any, *, collector: Any, name: str | None, kind: Kind) -> A
     names = _parameters(function)
 
     def start(args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork | None:
-        asked = _asked(names, args, given)
-        here = HERE.get()
+        asked = _input_of(names, args, given)
+        here = CURRENT.get()
         if here is not None and here.tree.ended is None:
             inside = Recording(here.tree)
             return inside.tool(called, asked) if kind == "tool" else inside.agent(called, asked)
@@ -500,7 +500,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
         return ()
 
 
-def _asked(names: tuple[str, ...], args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
+def _input_of(names: tuple[str, ...], args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
     """The arguments by name; a single text alone is what was asked. An object's own `self` is none."""
     known = dict(zip(names, args, strict=False))
     if names[:1] in (("self",), ("cls",)) and args:

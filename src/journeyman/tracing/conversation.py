@@ -7,7 +7,7 @@ from typing import Any
 
 from journeyman.core.messages import ROLES, ToolUse, Turn, arguments_text, joined
 from journeyman.core.trace import Message
-from journeyman.tracing.fields import as_json, first, mapping, objects, opened, string, text, word
+from journeyman.tracing.fields import as_json, first, mapping, objects, parsed_if_json, string, text, word
 
 TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal"})
 CALLS = frozenset(
@@ -205,13 +205,13 @@ class Reader:
     """Whether what is no message is kept as JSON, and pictures are named by all that is known of them. Spans repeat whole
     requests and answers, of which what is no message is dropped."""
 
-    def said(self, value: Any, role: str = "user", depth: int = 0) -> tuple[Turn, ...]:
+    def messages(self, value: Any, role: str = "user", depth: int = 0) -> tuple[Turn, ...]:
         """The messages that a value holds: a text, one message, a list of them, a request's body; also as JSON.
 
         Args:
             role: Whose words they are where they do not say so.
         """
-        value = opened(value)
+        value = parsed_if_json(value)
         if depth > _DEEPEST:
             return ()
         if isinstance(value, list):
@@ -220,35 +220,35 @@ class Reader:
             return self._object(value, role, depth) if value else ()
         return (Turn(role, text(value)),) if value is not None and value != "" else ()
 
-    def replied(self, value: Any) -> tuple[Turn, ...]:
-        """The answers that a value holds: as `said`, and also a response's body with its choices or its output."""
-        value = opened(value)
+    def replies(self, value: Any) -> tuple[Turn, ...]:
+        """The answers that a value holds: as `messages`, and also a response's body with its choices or its output."""
+        value = parsed_if_json(value)
         if not isinstance(value, Mapping):
-            return self.said(value, "assistant")
+            return self.messages(value, "assistant")
         for name in ("choices", "candidates", "generations"):
             if isinstance(value.get(name), list):
-                return tuple(each for choice in value[name] for each in self.replied(choice))
+                return tuple(each for choice in value[name] for each in self.replies(choice))
         if isinstance(value.get("output"), list):
-            return joined_reply(self.said(value["output"], "assistant"))
+            return one_reply(self.messages(value["output"], "assistant"))
         inner = value["message"] if isinstance(value.get("message"), Mapping) else value
-        return _finished(joined_reply(self.said(inner, "assistant")), value)
+        return _finished(one_reply(self.messages(inner, "assistant")), value)
 
     def _grouped(self, values: Sequence[Any], role: str, depth: int) -> tuple[Turn, ...]:
         """A list of messages, or the list of the parts of one message."""
         if values and all(isinstance(each, Mapping) and _is_part(each) for each in values):
             return self._parts(values, role, {})
-        return tuple(turn for each in values for turn in self.said(each, role, depth + 1))
+        return tuple(turn for each in values for turn in self.messages(each, role, depth + 1))
 
     def _object(self, value: Mapping[str, Any], role: str, depth: int) -> tuple[Turn, ...]:
         inner = first(value, "message")
         if isinstance(inner, Mapping):
             whose = inner.get("role") or value.get("role") or role
-            return _finished(self.said({**inner, "role": whose}, role, depth + 1), value)
+            return _finished(self.messages({**inner, "role": whose}, role, depth + 1), value)
         if isinstance(value.get("kwargs"), Mapping):
-            return self.said({"role": _class_of(value) or role, **value["kwargs"]}, role, depth + 1)
+            return self.messages({"role": _class_of(value) or role, **value["kwargs"]}, role, depth + 1)
         held = first(value, *_HOLDERS)
         if "role" not in value and "content" not in value and isinstance(held, list | str):
-            return (*self.said(first(value, *_SYSTEM), "system", depth + 1), *self.said(held, role, depth + 1))
+            return (*self.messages(first(value, *_SYSTEM), "system", depth + 1), *self.messages(held, role, depth + 1))
         return self._message(value, role)
 
     def _message(self, value: Mapping[str, Any], role: str) -> tuple[Turn, ...]:
@@ -258,11 +258,11 @@ class Reader:
         who = str(value.get("role") or (kind if kind in ("human", "ai", "system", "tool") else role)).lower()
         who = ROLES.get(who, who)
         whole = first(value, "content", "parts", "contents", "text")
-        held = opened(whole)
+        held = parsed_if_json(whole)
         if isinstance(held, list) and (isinstance(value.get("content"), list) or _are_parts(held)):
             return self._parts(held, who, value)
         if isinstance(held, Mapping) and ("parts" in held or "text" in held or "content" in held):
-            return self.said({"role": who, **held}, who, _DEEPEST - 2)
+            return self.messages({"role": who, **held}, who, _DEEPEST - 2)
         if whole is None and self.exact and not {"role", "content", *_TOOLS} & set(value):
             return (Turn(who, as_json(value)),)
         return self._parts([] if whole is None else [text(whole)], who, value)
@@ -295,7 +295,7 @@ class Reader:
             own,
             calls=tuple(calls),
             answers=_id(holder) if role == "tool" else None,
-            thought="\n".join(filter(None, (*thoughts, _aside(holder)))),
+            thought="\n".join(filter(None, (*thoughts, _reasoning_beside(holder)))),
             finish=_finish(holder),
         )
         return (*answers, turn)
@@ -307,24 +307,26 @@ _PLAIN = TEXTS | {""}
 _TOOLS = ("tool_calls", "toolCalls", "function_call")
 
 
-def joined_reply(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+def one_reply(turns: Sequence[Turn]) -> tuple[Turn, ...]:
     """What an assistant said in several pieces, as one message."""
     own = tuple(each for each in turns if each.role == "assistant")
     return own if len(own) < 2 else (joined(own),)
 
 
-def asked(value: Any) -> tuple[Message, ...]:
+def sent_messages(value: Any) -> tuple[Message, ...]:
     """The messages of an export that a model was sent; a text alone is the user's. Nothing where nothing was recorded."""
-    return tuple(Message(role=turn.role, text=turn.text or _called(turn), answers=turn.answers) for turn in EXPORTS.said(value))
+    return tuple(
+        Message(role=turn.role, text=turn.text or _calls_text(turn), answers=turn.answers) for turn in EXPORTS.messages(value)
+    )
 
 
-def _called(turn: Turn) -> str:
+def _calls_text(turn: Turn) -> str:
     return "\n".join(f"[calls {call.tool} {call.arguments}]" for call in turn.calls)
 
 
-def answered(value: Any) -> Turn:
+def reply_of(value: Any) -> Turn:
     """What an export says that a model answered, as one turn."""
-    return joined(EXPORTS.replied(value))
+    return joined(EXPORTS.replies(value))
 
 
 def _finished(turns: tuple[Turn, ...], holder: Mapping[str, Any]) -> tuple[Turn, ...]:
@@ -371,7 +373,7 @@ def _id(holder: Mapping[str, Any]) -> str | None:
     return None if found is None else text(found)
 
 
-def _aside(holder: Mapping[str, Any]) -> str:
+def _reasoning_beside(holder: Mapping[str, Any]) -> str:
     found = first(holder, "reasoning_content", "reasoning")
     return found if isinstance(found, str) and kind_of(holder) not in THOUGHTS else ""
 
@@ -380,7 +382,7 @@ def _calls(holder: Mapping[str, Any]) -> list[ToolUse]:
     rows = first(holder, "tool_calls", "toolCalls")
     if rows is None and "additional_kwargs" in holder:
         rows = mapping(holder["additional_kwargs"]).get("tool_calls")
-    found = [tool_use(each) for each in objects(opened(rows))] if rows is not None else []
+    found = [tool_use(each) for each in objects(parsed_if_json(rows))] if rows is not None else []
     old = holder.get("function_call")
     if isinstance(old, Mapping):
         found.append(tool_use(old))

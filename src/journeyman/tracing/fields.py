@@ -92,7 +92,7 @@ def parsed(body: bytes | str) -> Any:
         return None
 
 
-def opened(value: Any) -> Any:
+def parsed_if_json(value: Any) -> Any:
     """What a text holds that is a JSON object or list; anything else as it is."""
     if isinstance(value, str) and value[:1] in "{[" and value[-64:].rstrip()[-1:] in "}]":
         found = parsed(value)
@@ -119,7 +119,7 @@ def first(holder: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
-def known(**told: Any) -> dict[str, Any]:
+def without_empty(**told: Any) -> dict[str, Any]:
     """Those that say something."""
     return {name: value for name, value in told.items() if value not in (None, "", [], {})}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.trace import ModelCall, ToolCall
 from journeyman.tracing.otel.read import steps_of
-from journeyman.tracing.otel.spans import replied, said
+from journeyman.tracing.otel.spans import messages_of, replies_of
 from tests.tracing.otel import made
 
 _NAMES = st.sampled_from(
@@ -155,7 +155,7 @@ def test_any_attributes_give_steps_and_no_error(attributes: dict[str, object]) -
 
 @given(_VALUES)
 def test_any_value_is_messages_and_no_error(value: object) -> None:
-    for message in (*said(value), *replied(value)):
+    for message in (*messages_of(value), *replies_of(value)):
         assert isinstance(message.text, str)
         assert all(isinstance(call.tool, str) and isinstance(call.arguments, str) for call in message.calls)
 

@@ -34,7 +34,7 @@ class Health:
 class Intake(Protocol):
     """A way into the store that nobody waits for: one thread of its own writes, many threads hand over."""
 
-    def offer(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange) -> None:
         """Take an exchange. Never blocks and never raises: where the store is slow, it waits in memory, then in a spill file of
         bounded size, and is then dropped and counted."""
 
@@ -68,7 +68,7 @@ ReadExchange = Callable[[Exchange], Sequence[Trace]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaner:
+class RecordCleaner:
     """Nothing gets past it into the store, the spill file or the log."""
 
     redactor: Redactor

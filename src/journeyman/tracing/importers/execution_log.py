@@ -369,7 +369,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
         input=line.instruction,
         output=fields.text(line.outputs) if line.outputs else None,
         rewards=() if success is None else (fields.reward("success", success, line.error or ""),),
-        raw=fields.known(
+        raw=fields.without_empty(
             cost=line.cost,
             latency_ms=line.latency_ms,
             split=line.split,
@@ -412,7 +412,7 @@ def _steps(line: LoggedExecution) -> Iterator[Step]:
             error=result.why if result else None,
             id=f"subtask-{number}",
             parent="plan",
-            raw=fields.known(
+            raw=fields.without_empty(
                 after=[numbers[id] for id in subtask.after],
                 subtask=subtask.id,
                 state=str(result.state) if result else None,

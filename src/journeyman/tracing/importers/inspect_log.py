@@ -124,7 +124,7 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
         input=conversation.content_text(sample["input"]) if isinstance(sample.get("input"), str) else None,
         output=_completion(output),
         rewards=rewards,
-        raw=fields.known(
+        raw=fields.without_empty(
             status=log.get("status"),
             epoch=epoch,
             target=sample.get("target"),
@@ -259,7 +259,7 @@ def _call(step: ModelCall, event: Mapping[str, Any]) -> ModelCall:
         seconds=took if took is not None else fields.number(output.get("time")),
         finish=str(choices[0]["stop_reason"]) if choices and choices[0].get("stop_reason") else None,
         error=fields.text(event.get("error") or output.get("error")) or None,
-        raw=fields.known(parameters=event.get("config")),
+        raw=fields.without_empty(parameters=event.get("config")),
     )
 
 

@@ -38,7 +38,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
     seen = list(_joined(seen))
     depths = _depths(seen)
     seen.sort(key=lambda each: (each.started_at or NO_TIME, depths[each.id]))
-    metadata = fields.mapping(fields.opened(whole.get("metadata")))
+    metadata = fields.mapping(fields.parsed_if_json(whole.get("metadata")))
     started = fields.time(whole.get("timestamp")) or next((each.started_at for each in seen if each.started_at), None)
     ends = [each.ended_at for each in seen if each.ended_at is not None]
     yield RecordedTrace(
@@ -55,7 +55,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
             input=_once(whole.get("input")),
             output=_once(whole.get("output")),
             rewards=tuple(_reward(each) for each in fields.objects(whole.get("scores"))),
-            raw=fields.known(
+            raw=fields.without_empty(
                 user=whole.get("userId"),
                 tags=whole.get("tags"),
                 environment=whole.get("environment"),
@@ -98,14 +98,14 @@ class _Seen:
         if self.kind == "TOOL" or told or "gen_ai.tool.call.id" in self.attributes:
             return named or self.name
         # LangGraph's spans have no kind; that of a tool ends in a message of the tool.
-        output = fields.mapping(fields.opened(self.row.get("output")))
+        output = fields.mapping(fields.parsed_if_json(self.row.get("output")))
         names = output.get("id")
         is_message = names[-1:] == ["ToolMessage"] if isinstance(names, list) else output.get("type") == "tool"
         return self.name if self.kind == "SPAN" and is_message and "messages" not in output else None
 
 
 def _seen(row: Mapping[str, Any]) -> _Seen:
-    metadata = fields.mapping(fields.opened(row.get("metadata")))
+    metadata = fields.mapping(fields.parsed_if_json(row.get("metadata")))
     parent = row.get("parentObservationId")
     return _Seen(
         id=str(row.get("id") or ""),
@@ -113,7 +113,7 @@ def _seen(row: Mapping[str, Any]) -> _Seen:
         kind=str(row.get("type") or "SPAN").upper(),
         name=str(row.get("name") or ""),
         row=row,
-        attributes=fields.mapping(fields.opened(metadata.get("attributes"))),
+        attributes=fields.mapping(fields.parsed_if_json(metadata.get("attributes"))),
         started_at=fields.time(row.get("startTime")),
         ended_at=fields.time(row.get("endTime")),
     )
@@ -201,7 +201,7 @@ _PIECE = re.compile(r"llm\.output_messages\.(\d{1,6})\.message\.content")
 def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
     row = each.row
     usage = fields.mapping(row.get("usageDetails")) or fields.mapping(row.get("usage"))
-    answer = conversation.answered(_either(each, wrapper, "output"))._replace(
+    answer = conversation.reply_of(_either(each, wrapper, "output"))._replace(
         model=str(row.get("model") or ""),
         usage=Usage(
             input=fields.first_count(usage, "input", "promptTokens"),
@@ -217,7 +217,9 @@ def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
         response_id=_string(each.attributes.get("gen_ai.response.id")),
         raw=_raw(each),
     )
-    yield builder.model_call(answer, conversation.asked(_either(each, wrapper, "input")), id=each.id, parent=each.parent)
+    yield builder.model_call(
+        answer, conversation.sent_messages(_either(each, wrapper, "input")), id=each.id, parent=each.parent
+    )
     if answer.thought:
         yield Reasoning(text=answer.thought, id=f"{each.id}.thought", parent=each.id)
     for number, asked in enumerate(answer.calls, start=1):
@@ -233,7 +235,7 @@ def _either(each: _Seen, wrapper: _Seen | None, name: str) -> Any:
 
 
 def _use(each: _Seen, tool: str) -> ToolCall:
-    output = fields.opened(each.row.get("output"))
+    output = fields.parsed_if_json(each.row.get("output"))
     message = fields.mapping(fields.mapping(output).get("kwargs")) or fields.mapping(output)
     is_message = "content" in message and ("tool_call_id" in message or isinstance(message["content"], list))
     return ToolCall(
@@ -267,7 +269,7 @@ def _part(each: _Seen) -> AgentCall:
 def _raw(each: _Seen) -> dict[str, Any]:
     # The contents stand in the step; what instrumentations repeat of them in attributes would be kept twice.
     told = {key: value for key, value in each.attributes.items() if len(str(value)) <= 1000}
-    return fields.known(
+    return fields.without_empty(
         type=each.kind,
         name=each.name,
         level=None if each.row.get("level") == "DEFAULT" else each.row.get("level"),

@@ -72,7 +72,7 @@ def _trace(id: str, runs: Sequence[Mapping[str, Any]]) -> Trace:
         session=next((str(about[key]) for key in ("session_id", "thread_id", "conversation_id") if about.get(key)), None),
         agent=str(root["name"]) if root.get("name") and root.get("run_type") != "llm" else None,
         rewards=tuple(fields.reward(name, fields.mapping(said_so).get("avg")) for name, said_so in feedback.items()),
-        raw=fields.known(project=root.get("session_name"), tags=root.get("tags"), metadata=about),
+        raw=fields.without_empty(project=root.get("session_name"), tags=root.get("tags"), metadata=about),
     )
 
 
@@ -130,7 +130,7 @@ def _call(run: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Step]:
     first = next((event.get("time") for event in fields.objects(run.get("events")) if event.get("name") == "new_token"), None)
     cached = fields.first_count(fields.mapping(usage).get("input_token_details"), "cache_read")
     counted = Usage(cached=cached).known_or(chat.usage(usage))
-    answer = conversation.answered(run.get("outputs"))._replace(
+    answer = conversation.reply_of(run.get("outputs"))._replace(
         model=str(output.get("model") or about.get("ls_model_name") or ""),
         usage=counted,
         cost=fields.number(run.get("total_cost")),
@@ -141,7 +141,7 @@ def _call(run: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Step]:
         response_id=fields.word(output.get("id")),
         raw=raw,
     )
-    yield builder.model_call(answer, conversation.asked(run.get("inputs")), id=id, parent=_parent(run))
+    yield builder.model_call(answer, conversation.sent_messages(run.get("inputs")), id=id, parent=_parent(run))
     if answer.thought:
         yield Reasoning(text=answer.thought, id=f"{id}.thought", parent=id)
     for number, asked in enumerate(answer.calls, start=1):
@@ -155,7 +155,7 @@ def _raw(run: Mapping[str, Any]) -> dict[str, Any]:
         key: value for key, value in given.items() if key not in ("messages", "input", "prompt") and value is not None
     }
     runtime = fields.mapping(fields.mapping(run.get("extra")).get("runtime"))
-    return fields.known(
+    return fields.without_empty(
         run_type=run.get("run_type"), parameters=parameters if run.get("run_type") == "llm" else None, runtime=runtime
     )
 

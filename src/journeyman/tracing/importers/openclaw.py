@@ -56,7 +56,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
             steps=builder.steps(turns, model=model),
             session=id or None,
             agent="openclaw",
-            raw=fields.known(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
+            raw=fields.without_empty(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
         )
     )
 
@@ -85,7 +85,7 @@ def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
         cost=fields.number(fields.mapping(usage.get("cost")).get("total")) or None,
         started_at=at - timedelta(milliseconds=millis) if at and millis and millis < 1e9 else at,
         seconds=None if millis is None else millis / 1000,
-        raw=fields.known(provider=message.get("provider"), api=message.get("api")),
+        raw=fields.without_empty(provider=message.get("provider"), api=message.get("api")),
     )
 
 

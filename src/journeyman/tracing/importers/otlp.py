@@ -44,7 +44,7 @@ def read_files(paths: Iterable[Path]) -> SpanFiles:
         InputError: A file cannot be opened.
         MissingExtra: The libraries of OpenTelemetry are not installed.
     """
-    from journeyman.tracing.otel.read import once, traces
+    from journeyman.tracing.otel.read import traces, without_duplicates
 
     held: dict[str, list[RawSpan]] = {}
     problems: list[Problem] = []
@@ -57,7 +57,7 @@ def read_files(paths: Iterable[Path]) -> SpanFiles:
             number += len(found.spans)
             for span in found.spans:
                 held.setdefault(span.trace_id, []).append(span)
-    return SpanFiles(traces=tuple(once(traces(held))), problems=tuple(problems), spans=number)
+    return SpanFiles(traces=tuple(without_duplicates(traces(held))), problems=tuple(problems), spans=number)
 
 
 def is_otlp(value: object) -> bool:

@@ -98,7 +98,7 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
         domain="code",
         agent=agent,
         output=info["submission"] if isinstance(info.get("submission"), str) else None,
-        raw=fields.known(
+        raw=fields.without_empty(
             exit_status=status,
             # Of the whole run: how much of it each call had is not recorded, and 0 stands for "not counted".
             model_stats=info.get("model_stats"),
@@ -110,7 +110,7 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
 
 
 def _settings(record: Mapping[str, Any]) -> Any:
-    return fields.opened(record.get("replay_config"))
+    return fields.parsed_if_json(record.get("replay_config"))
 
 
 def _model(record: Mapping[str, Any]) -> str:
@@ -132,7 +132,7 @@ def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, An
         if not asks and action:
             asks = (_shell(action),)
         reply = fields.text(step.get("response"))
-        raw = fields.known(state=fields.opened(step.get("state")))
+        raw = fields.without_empty(state=fields.parsed_if_json(step.get("state")))
         yield Turn("assistant", reply, calls=asks, thought=_apart(step, reply), raw=raw)
         took = fields.number(step.get("execution_time"))
         if action:

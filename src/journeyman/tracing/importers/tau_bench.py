@@ -236,7 +236,7 @@ def _simulation(record: Mapping[str, Any], run: _Run) -> RecordedTrace:
         domain=run.domain,
         agent=run.agent,
         rewards=(fields.reward("tau2_bench", verdict["reward"], _evidence(verdict)),) if "reward" in verdict else (),
-        raw=fields.known(
+        raw=fields.without_empty(
             termination_reason=ended,
             trial=record.get("trial"),
             seed=record.get("seed"),
@@ -290,7 +290,7 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
     role = str(message.get("role", "user"))
     data = fields.mapping(message.get("raw_data"))
     calls = (
-        conversation.tool_use(call)._replace(raw=fields.known(requestor=call.get("requestor")))
+        conversation.tool_use(call)._replace(raw=fields.without_empty(requestor=call.get("requestor")))
         for call in fields.objects(message.get("tool_calls"))
     )
     yield Turn(
@@ -306,7 +306,7 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
         started_at=fields.time(message.get("timestamp")),
         seconds=fields.number(message.get("generation_time_seconds")),
         response_id=data.get("id") if isinstance(data.get("id"), str) else None,
-        raw=fields.known(requestor=message.get("requestor") if role == "tool" else None),
+        raw=fields.without_empty(requestor=message.get("requestor") if role == "tool" else None),
     )
 
 

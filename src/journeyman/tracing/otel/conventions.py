@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.messages import Turn, Usage
-from journeyman.tracing.conversation import joined_reply, tool_use
-from journeyman.tracing.fields import first, mapping, objects, opened
+from journeyman.tracing.conversation import one_reply, tool_use
+from journeyman.tracing.fields import first, mapping, objects, parsed_if_json
 from journeyman.tracing.otel.spans import (
     SpanData,
     SpanEvent,
     SpanFacts,
     SpanKind,
     count,
+    messages_of,
     nested,
     number,
-    replied,
-    said,
+    replies_of,
     text,
     word,
 )
@@ -63,7 +63,7 @@ def read_genai(span: SpanData) -> SpanFacts:
         kind=kind,
         name=_name(span, kind),
         model=word(first(of, "gen_ai.response.model", "gen_ai.request.model", "llm.response.model", "llm.request.model")),
-        said=sent,
+        messages=sent,
         replies=answered,
         usage=Usage.beside_cache(*(count(of, *names) for names in _COUNTS), apart=False),
         finish=word(first(of, "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.response.finish_reason")),
@@ -145,16 +145,18 @@ def _messages(span: SpanData) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """What was sent and what was answered: from the newest convention that the span follows."""
     details = next((each.attributes for each in span.events if each.name == "gen_ai.client.inference.operation.details"), {})
     of: Mapping[str, Any] = {**details, **span.attributes}
-    system = said(first(of, "gen_ai.system_instructions", "gen_ai.request.instructions"), "system")
-    sent = said(first(of, "gen_ai.input.messages")) or _counted(of, "gen_ai.prompt", "llm.prompts", role="user")
-    answered = _each_replied(opened(first(of, "gen_ai.output.messages"))) or tuple(
-        answer for row in _rows(of, "gen_ai.completion", "llm.completions") for answer in joined_reply(said(row, "assistant"))
+    system = messages_of(first(of, "gen_ai.system_instructions", "gen_ai.request.instructions"), "system")
+    sent = messages_of(first(of, "gen_ai.input.messages")) or _counted(of, "gen_ai.prompt", "llm.prompts", role="user")
+    answered = _each_replied(parsed_if_json(first(of, "gen_ai.output.messages"))) or tuple(
+        answer
+        for row in _rows(of, "gen_ai.completion", "llm.completions")
+        for answer in one_reply(messages_of(row, "assistant"))
     )
     of_events, answers_of_events = _of_events(span.events)
     if not sent:
-        sent = of_events or said(first(of, "gen_ai.prompt", "gen_ai.request.messages"))
+        sent = of_events or messages_of(first(of, "gen_ai.prompt", "gen_ai.request.messages"))
     if not answered:
-        answered = answers_of_events or replied(first(of, "gen_ai.completion"))
+        answered = answers_of_events or replies_of(first(of, "gen_ai.completion"))
     if system and not any(each.role == "system" for each in sent[:1]):
         sent = (*system, *sent)
     return sent, answered
@@ -162,8 +164,8 @@ def _messages(span: SpanData) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
 
 def _each_replied(rows: Any) -> tuple[Turn, ...]:
     if isinstance(rows, list):
-        return tuple(answer for row in rows for answer in joined_reply(said(row, "assistant")))
-    return replied(rows)
+        return tuple(answer for row in rows for answer in one_reply(messages_of(row, "assistant")))
+    return replies_of(rows)
 
 
 def _rows(of: Mapping[str, Any], *prefixes: str) -> list[dict[str, Any]]:
@@ -171,7 +173,7 @@ def _rows(of: Mapping[str, Any], *prefixes: str) -> list[dict[str, Any]]:
 
 
 def _counted(of: Mapping[str, Any], *prefixes: str, role: str) -> tuple[Turn, ...]:
-    return tuple(each for row in _rows(of, *prefixes) for each in said(row, role))
+    return tuple(each for row in _rows(of, *prefixes) for each in messages_of(row, role))
 
 
 def _of_events(events: Iterable[SpanEvent]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
@@ -180,27 +182,27 @@ def _of_events(events: Iterable[SpanEvent]) -> tuple[tuple[Turn, ...], tuple[Tur
     for event in events:
         start, _, end = event.name.rpartition(".")
         if event.name == "gen_ai.choice":
-            answered += replied(_content(event))
+            answered += replies_of(_content(event))
         elif start.startswith("gen_ai.") and end == "message" and (role := _ROLES.get(start.removeprefix("gen_ai."))):
             found = _content(event)
-            sent += said({"role": role, **found} if isinstance(found, Mapping) else found, role)
+            sent += messages_of({"role": role, **found} if isinstance(found, Mapping) else found, role)
         elif event.name in ("gen_ai.content.prompt", "gen_ai.content.completion"):
             found = first(event.attributes, "gen_ai.prompt", "gen_ai.completion")
             if event.name.endswith("prompt"):
-                sent += said(found)
+                sent += messages_of(found)
             else:
-                answered += replied(found)
+                answered += replies_of(found)
     return tuple(sent), tuple(answered)
 
 
 def _content(event: SpanEvent) -> Any:
     """What an event says: in the body of a log record, in an attribute as JSON, or as attributes."""
     if event.body is not None:
-        return opened(event.body)
+        return parsed_if_json(event.body)
     whole = first(event.attributes, "gen_ai.event.content", "event_body")
     if whole is not None:
-        return opened(whole)
-    parts = {name.removeprefix("gen_ai."): opened(value) for name, value in event.attributes.items()}
+        return parsed_if_json(whole)
+    parts = {name.removeprefix("gen_ai."): parsed_if_json(value) for name, value in event.attributes.items()}
     return {name: value for name, value in parts.items() if name not in ("system", "event.name", "provider.name")}
 
 
@@ -218,8 +220,8 @@ def _last(messages: Iterable[Turn], role: str) -> str | None:
 
 # OpenInference, the conventions of Arize Phoenix's instrumentations.
 #
-# `openinference.span.kind` says what a span is, `llm.input_messages.0.message.role` who said what, `llm.token_count.*` how
-# much.
+# `openinference.span.kind` says what a span is, `llm.input_messages.0.message.role` who said what,
+# `llm.token_count.*` how much.
 # https://arize-ai.github.io/openinference/spec/semantic_conventions.html
 
 _KINDS = {
@@ -252,13 +254,13 @@ def read_openinference(span: SpanData) -> SpanFacts:
         name in of for name in ("llm.model_name", "llm.token_count.prompt", "input.value", "tool.name")
     ):
         return SpanFacts()
-    output = opened(of.get("output.value"))
+    output = parsed_if_json(of.get("output.value"))
     call = kind is SpanKind.CALL
     return SpanFacts(
         kind=kind,
         name=_name_openinference(span, kind),
         model=word(first(of, "llm.model_name", "embedding.model_name", "reranker.model_name")),
-        said=_sent(of) if call else (),
+        messages=_sent(of) if call else (),
         replies=_answered(of, output) if call else (),
         usage=Usage.beside_cache(*(count(of, *names) for names in _OPENINFERENCE_COUNTS), apart=False),
         finish=word(first(of, "llm.finish_reason")),
@@ -285,12 +287,12 @@ def _name_openinference(span: SpanData, kind: SpanKind | None) -> str | None:
 def _sent(of: Mapping[str, Any]) -> tuple[Turn, ...]:
     rows = nested(of, "llm.input_messages")
     if rows:
-        return tuple(each for row in rows for each in said(_flat(row)))
-    prompts = opened(of.get("llm.prompts")) or [row.get("prompt.text") or row for row in nested(of, "llm.prompts")]
+        return tuple(each for row in rows for each in messages_of(_flat(row)))
+    prompts = parsed_if_json(of.get("llm.prompts")) or [row.get("prompt.text") or row for row in nested(of, "llm.prompts")]
     embedded = [_deep(row, "embedding", "text") for row in nested(of, "embedding.embeddings")]
     if embedded and all(isinstance(each, str) for each in embedded):
         return tuple(Turn("user", str(each)) for each in embedded)
-    return said(prompts or of.get("input.value"))
+    return messages_of(prompts or of.get("input.value"))
 
 
 def _answered(of: Mapping[str, Any], output: Any) -> tuple[Turn, ...]:
@@ -298,8 +300,8 @@ def _answered(of: Mapping[str, Any], output: Any) -> tuple[Turn, ...]:
     if of.get("openinference.span.kind") == "EMBEDDING":
         return ()
     if not rows:
-        return replied(output)
-    answers = [answer for row in rows for answer in joined_reply(said(_flat(row), "assistant"))]
+        return replies_of(output)
+    answers = [answer for row in rows for answer in one_reply(messages_of(_flat(row), "assistant"))]
     if len(answers) > _CHOICES:
         return (Turn("assistant", "".join(each.text for each in answers)),)
     return tuple(answers)
@@ -349,10 +351,10 @@ def _is_tool_message(output: Mapping[str, Any]) -> bool:
 def _output(output: Any, whole: str | None) -> str | None:
     """The answer for a person to read, where the whole is a message or a list of them."""
     if isinstance(output, Mapping) and (output.get("role") or "content" in output):
-        words = [each.text for each in replied(output) if each.text]
+        words = [each.text for each in replies_of(output) if each.text]
         return words[-1] if words else whole
     if isinstance(output, Sequence) and not isinstance(output, str):
-        words = [each.text for each in said(output) if each.role == "assistant" and each.text]
+        words = [each.text for each in messages_of(output) if each.role == "assistant" and each.text]
         return words[-1] if words and all(isinstance(each, Mapping) and "role" in each for each in output) else whole
     return whole
 
@@ -393,7 +395,7 @@ def read_vercel(span: SpanData) -> SpanFacts:
         kind=SpanKind.CALL if inner else SpanKind.OUTER,
         name=function or operation.removeprefix("ai."),
         model=word(first(of, "ai.response.model", "ai.model.id")),
-        said=sent,
+        messages=sent,
         replies=(answer,) if answer else (),
         usage=_usage(of, operation),
         finish=word(of.get("ai.response.finishReason")),
@@ -420,13 +422,13 @@ def _usage(of: Mapping[str, Any], operation: str) -> Usage:
 
 
 def _sent_vercel(of: Mapping[str, Any]) -> tuple[Turn, ...]:
-    values = opened(of.get("ai.values"))
+    values = parsed_if_json(of.get("ai.values"))
     if isinstance(values, list):
         return tuple(Turn("user", _unquoted(str(value))) for value in values)
     value = of.get("ai.value")
     if isinstance(value, str):
         return (Turn("user", _unquoted(value)),)
-    return said(first(of, "ai.prompt.messages", "ai.prompt"))
+    return messages_of(first(of, "ai.prompt.messages", "ai.prompt"))
 
 
 def _unquoted(value: str) -> str:
@@ -435,7 +437,7 @@ def _unquoted(value: str) -> str:
 
 def _answer(of: Mapping[str, Any]) -> Turn | None:
     words = text(first(of, "ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object"))
-    rows = opened(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
+    rows = parsed_if_json(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
     calls = [tool_use(row) for row in objects(rows)]
     thought = text(first(of, "ai.response.reasoning"))
     if words is None and not calls and not thought:
@@ -445,7 +447,7 @@ def _answer(of: Mapping[str, Any]) -> Turn | None:
 
 def _provider_id(of: Mapping[str, Any]) -> str | None:
     """The id that the provider gave the answer, which the outer function tells in the provider's own words."""
-    told = opened(of.get("ai.response.providerMetadata"))
+    told = parsed_if_json(of.get("ai.response.providerMetadata"))
     for each in told.values() if isinstance(told, Mapping) else ():
         if isinstance(each, Mapping) and isinstance(each.get("responseId"), str):
             return str(each["responseId"])
@@ -484,7 +486,7 @@ def pydantic_ai(span: SpanData) -> SpanFacts:
     of = span.attributes
     agent = word(first(of, "agent_name"))
     if agent and "model_name" in of and "gen_ai.request.model" not in of:
-        history = said(first(of, "pydantic_ai.all_messages", "all_messages_events"))
+        history = messages_of(first(of, "pydantic_ai.all_messages", "all_messages_events"))
         return SpanFacts(
             kind=SpanKind.AGENT,
             name=agent,
@@ -494,19 +496,21 @@ def pydantic_ai(span: SpanData) -> SpanFacts:
         )
     if "tool_arguments" in of or "tool_response" in of:
         return SpanFacts(kind=SpanKind.TOOL, arguments=text(of.get("tool_arguments")), result=text(first(of, "tool_response")))
-    events = opened(of.get("events"))
+    events = parsed_if_json(of.get("events"))
     if isinstance(events, list) and events and all(isinstance(each, Mapping) for each in events):
         choices = [each for each in events if "choice" in str(each.get("event.name"))]
         sent = [each for each in events if "choice" not in str(each.get("event.name"))]
-        return SpanFacts(said=said(sent), replies=tuple(answer for each in choices for answer in replied(each)))
+        return SpanFacts(messages=messages_of(sent), replies=tuple(answer for each in choices for answer in replies_of(each)))
     return _logfire(of)
 
 
 def _logfire(of: Mapping[str, Any]) -> SpanFacts:
-    request, response = opened(of.get("request_data")), opened(of.get("response_data"))
+    request, response = parsed_if_json(of.get("request_data")), parsed_if_json(of.get("response_data"))
     if not isinstance(request, Mapping) or not ({"messages", "input", "prompt"} & set(request)):
         return SpanFacts()
-    return SpanFacts(kind=SpanKind.CALL, model=word(request.get("model")), said=said(request), replies=replied(response))
+    return SpanFacts(
+        kind=SpanKind.CALL, model=word(request.get("model")), messages=messages_of(request), replies=replies_of(response)
+    )
 
 
 def adk(span: SpanData) -> SpanFacts:
@@ -514,15 +518,18 @@ def adk(span: SpanData) -> SpanFacts:
     of = span.attributes
     if not any(name.startswith("gcp.vertex.agent.") for name in of):
         return SpanFacts()
-    request, response = opened(of.get("gcp.vertex.agent.llm_request")), opened(of.get("gcp.vertex.agent.llm_response"))
+    request, response = (
+        parsed_if_json(of.get("gcp.vertex.agent.llm_request")),
+        parsed_if_json(of.get("gcp.vertex.agent.llm_response")),
+    )
     sent: tuple[Turn, ...] = ()
     if isinstance(request, Mapping) and request.get("contents"):
         config = request.get("config")
         system = config.get("system_instruction") if isinstance(config, Mapping) else None
-        sent = (*said(system, "system"), *said(request["contents"]))
+        sent = (*messages_of(system, "system"), *messages_of(request["contents"]))
     return SpanFacts(
-        said=sent,
-        replies=replied(response) if isinstance(response, Mapping) and response else (),
+        messages=sent,
+        replies=replies_of(response) if isinstance(response, Mapping) and response else (),
         arguments=text(first(of, "gcp.vertex.agent.tool_call_args")),
         result=text(first(of, "gcp.vertex.agent.tool_response")),
         session=word(first(of, "gcp.vertex.agent.session_id")),
@@ -533,7 +540,7 @@ def langfuse(span: SpanData) -> SpanFacts:
     """Langfuse's SDK, which reports over OpenTelemetry since its third version."""
     of = span.attributes
     kind = _LANGFUSE.get(str(of.get("langfuse.observation.type", "")).lower())
-    usage, cost = (mapping(opened(of.get(f"langfuse.observation.{name}_details"))) for name in ("usage", "cost"))
+    usage, cost = (mapping(parsed_if_json(of.get(f"langfuse.observation.{name}_details"))) for name in ("usage", "cost"))
     into, out = of.get("langfuse.observation.input"), of.get("langfuse.observation.output")
     session = word(first(of, "langfuse.session.id", "langfuse.trace.session.id"))
     into = first(of, "langfuse.trace.input") if into is None and span.parent is None else into
@@ -543,8 +550,8 @@ def langfuse(span: SpanData) -> SpanFacts:
         kind=kind,
         name=span.name if kind in (SpanKind.TOOL, SpanKind.AGENT) else None,
         model=word(first(of, "langfuse.observation.model.name", "langfuse.observation.model")),
-        said=said(into) if call else (),
-        replies=replied(out) if call else (),
+        messages=messages_of(into) if call else (),
+        replies=replies_of(out) if call else (),
         usage=Usage(
             input=count(usage, "input", "prompt_tokens", "input_tokens"),
             output=count(usage, "output", "completion_tokens", "output_tokens"),
@@ -583,13 +590,13 @@ def mlflow(span: SpanData) -> SpanFacts:
     of = {name: _unquoted_frameworks(value) for name, value in span.attributes.items() if name.startswith("mlflow.")}
     kind = _MLFLOW.get(str(of.get("mlflow.spanType", "")).upper())
     into, out = of.get("mlflow.spanInputs"), of.get("mlflow.spanOutputs")
-    usage = mapping(opened(of.get("mlflow.chat.tokenUsage")))
+    usage = mapping(parsed_if_json(of.get("mlflow.chat.tokenUsage")))
     return SpanFacts(
         kind=kind,
         name=word(of.get("mlflow.spanFunctionName")) or span.name if kind in (SpanKind.TOOL, SpanKind.AGENT) else None,
-        model=word(mapping(opened(into)).get("model")),
-        said=said(into) if kind is SpanKind.CALL else (),
-        replies=replied(out) if kind is SpanKind.CALL else (),
+        model=word(mapping(parsed_if_json(into)).get("model")),
+        messages=messages_of(into) if kind is SpanKind.CALL else (),
+        replies=replies_of(out) if kind is SpanKind.CALL else (),
         usage=Usage(count(usage, "input_tokens"), count(usage, "output_tokens")),
         arguments=text(into) if kind is SpanKind.TOOL else None,
         result=text(out) if kind is SpanKind.TOOL else None,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from journeyman.core.messages import UNCOUNTED, ToolUse, Turn, Usage
 from journeyman.tracing import fields, secrets
 from journeyman.tracing.conversation import SPANS
-from journeyman.tracing.fields import opened
+from journeyman.tracing.fields import parsed_if_json
 from journeyman.tracing.otel.wire import LOG, AnyValue, KeyValue, LogRecord, RawSpan, ResourceSpans, Span, moment
 from journeyman.tracing.otel.wire import Span as Message
 
@@ -174,7 +174,7 @@ class SpanFacts:
     name: str | None = None
     """Of the tool, the agent, or the part of the work."""
     model: str | None = None
-    said: tuple[Turn, ...] = ()
+    messages: tuple[Turn, ...] = ()
     """What the model was sent."""
     replies: tuple[Turn, ...] = ()
     """What it answered; several where several answers were asked for."""
@@ -197,7 +197,7 @@ class SpanFacts:
 
 def merged(parts: Iterable[SpanFacts]) -> SpanFacts:
     """What they tell together: of each thing, what the first says that says something."""
-    told: dict[str, Any] = {}
+    merged_fields: dict[str, Any] = {}
     usage = UNCOUNTED
     found = tuple(parts)
     if len(found) == 1:
@@ -206,12 +206,12 @@ def merged(parts: Iterable[SpanFacts]) -> SpanFacts:
         usage = usage.known_or(part.usage)
         for name in _FIELDS:
             value = getattr(part, name)
-            if value is not None and value != () and told.get(name) is None:
-                told[name] = value
-    return SpanFacts(**{**told, "usage": usage})
+            if value is not None and value != () and merged_fields.get(name) is None:
+                merged_fields[name] = value
+    return SpanFacts(**{**merged_fields, "usage": usage})
 
 
-said, replied = SPANS.said, SPANS.replied
+messages_of, replies_of = SPANS.messages, SPANS.replies
 _FIELDS = tuple(each.name for each in fields_of(SpanFacts))
 
 
@@ -249,7 +249,7 @@ def word(value: Any) -> str | None:
     """The first word where one or a list of them is written."""
     if isinstance(value, list):
         value = next((each for each in value if each), None)
-    value = opened(value)
+    value = parsed_if_json(value)
     if isinstance(value, list):
         value = next((each for each in value if each), None)
     return value if isinstance(value, str) and value else None
