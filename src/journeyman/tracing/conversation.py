@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.core.messages import ROLES, ToolUse, Turn, arguments_text, joined
+from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text, joined
 from journeyman.core.trace import Message
-from journeyman.tracing.fields import as_json, first, mapping, objects, parsed_if_json, string, text, word
+from journeyman.tracing.fields import as_json, first, first_count, mapping, objects, parsed_if_json, string, text, word
 
 TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal"})
 CALLS = frozenset(
@@ -111,6 +111,20 @@ def byte_size(length: int) -> str:
     if length < 1000:
         return f"{length} B"
     return f"{length / 1000:.0f} kB" if length < 1_000_000 else f"{length / 1_000_000:.1f} MB"
+
+
+def usage_of(counts: Any) -> Usage:
+    """Tokens as OpenAI's APIs count them, and servers that say the same; Anthropic's input as it is, without what came from the
+    cache (`Usage.beside_cache` puts the two together)."""
+    details = first(counts, "prompt_tokens_details", "input_tokens_details") if isinstance(counts, Mapping) else None
+    cached = first_count(details, "cached_tokens")
+    return Usage(
+        input=first_count(counts, "prompt_tokens", "input_tokens"),
+        output=first_count(counts, "completion_tokens", "output_tokens"),
+        # DeepSeek and Anthropic have names of their own for the cache.
+        cached=first_count(counts, "prompt_cache_hit_tokens", "cache_read_input_tokens") if cached is None else cached,
+        written=first_count(details, "cache_write_tokens"),
+    )
 
 
 def part_thoughts(content: Any) -> tuple[str, ...]:

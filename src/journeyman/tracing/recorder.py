@@ -193,11 +193,14 @@ class _Open(ABC):
 
 
 class Span(_Open):
-    """Something that takes a while."""
+    """Something that takes a while: the use of a tool, or the work of an agent."""
 
-    def __init__(self, tree: OpenTrace, parent: str | None) -> None:
+    def __init__(self, tree: OpenTrace, parent: str | None, name: str, input: Any) -> None:
         self._tree = tree
         self._parent = parent
+        self._name = name
+        self._input = as_text(input)
+        self._output: str | None = None
         self._at = datetime.now(UTC)
         self._clock = time.perf_counter()
         self._seconds: float | None = None
@@ -205,9 +208,24 @@ class Span(_Open):
         self.id = tree.id_of_next()
 
     @property
+    def output(self) -> str | None:
+        """What came of it; what is no text is written as JSON."""
+        return self._output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        self._output = as_text(value)
+
+    @property
     @abstractmethod
     def step(self) -> Step:
         """What is known of it by now."""
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        """What steps of every kind have."""
+        at, took = self._at, self._seconds
+        return {"error": self._error, "started_at": at, "seconds": took, "id": self.id, "parent": self._parent}
 
     @property
     def _place(self) -> Position:
@@ -216,55 +234,34 @@ class Span(_Open):
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
         self._seconds = time.perf_counter() - self._clock
         self._error = failure(error) if error is not None else None
-        self._answered(output)
+        if self._output is None and output is not None:
+            self.output = output
         self._tree.changed()
-
-    @abstractmethod
-    def _answered(self, output: Any) -> None:
-        """Keep what came of it, unless it was said already."""
 
 
 class ToolSpan(Span):
     """The use of a tool: set its `result`."""
 
-    def __init__(self, tree: OpenTrace, parent: str | None, tool: str, arguments: Any) -> None:
-        super().__init__(tree, parent)
-        self._tool = tool
-        self._arguments = as_text(arguments)
-        self._result: str | None = None
-
-    @property
-    def result(self) -> str | None:
-        return self._result
-
-    @result.setter
-    def result(self, value: Any) -> None:
-        """What the tool answered; what is no text is written as JSON."""
-        self._result = as_text(value)
-
-    def _answered(self, output: Any) -> None:
-        if self._result is None and output is not None:
-            self._result = as_text(output)
+    result = Span.output
 
     @property
     def step(self) -> ToolCall:
-        return ToolCall(
-            tool=self._tool,
-            arguments=self._arguments,
-            result=self._result or "",
-            ok=self._error is None,
-            error=self._error,
-            started_at=self._at,
-            seconds=self._seconds,
-            id=self.id,
-            parent=self._parent,
-        )
+        done = self._error is None
+        return ToolCall(tool=self._name, arguments=self._input, result=self._output or "", ok=done, **self._known)
+
+
+class AgentSpan(Span):
+    """The work of an agent."""
+
+    @property
+    def step(self) -> AgentCall:
+        return AgentCall(agent=self._name, input=self._input, output=self._output or "", **self._known)
 
 
 class Recording(_Open):
     """A trace, or the work of an agent in it, that is being recorded. `collector.trace` and `agent` make them."""
 
-    def __init__(self, tree: OpenTrace, span: "AgentSpan | None" = None) -> None:
+    def __init__(self, tree: OpenTrace, span: AgentSpan | None = None) -> None:
         self._tree = tree
         self._span = span
         self.owner: Hashable = None
@@ -286,10 +283,7 @@ class Recording(_Open):
     @output.setter
     def output(self, value: Any) -> None:
         """What the agent answered; what is no text is written as JSON."""
-        if self._span is not None:
-            self._span.output = as_text(value)
-        else:
-            self._tree.output = as_text(value)
+        (self._span or self._tree).output = as_text(value)
 
     def model_call(
         self,
@@ -333,7 +327,7 @@ class Recording(_Open):
 
     def agent(self, name: str, input: Any = "") -> "Recording":
         """Work that is handed to an agent now, for a `with`. What is recorded with it, or inside it, is below it."""
-        span = AgentSpan(self._tree, self._above(), name, as_text(input))
+        span = AgentSpan(self._tree, self._above(), name, input)
         self._tree.add(span)
         return Recording(self._tree, span)
 
@@ -361,33 +355,6 @@ class Recording(_Open):
         """The innermost thing that is open in this trace, here."""
         here = CURRENT.get()
         return here.step if here is not None and here.tree is self._tree else self.step_id
-
-
-class AgentSpan(Span):
-    """The work of an agent."""
-
-    def __init__(self, tree: OpenTrace, parent: str | None, agent: str, input: str) -> None:
-        super().__init__(tree, parent)
-        self._agent = agent
-        self._input = input
-        self.output: str | None = None
-
-    def _answered(self, output: Any) -> None:
-        if self.output is None and output is not None:
-            self.output = as_text(output)
-
-    @property
-    def step(self) -> AgentCall:
-        return AgentCall(
-            agent=self._agent,
-            input=self._input,
-            output=self.output or "",
-            error=self._error,
-            started_at=self._at,
-            seconds=self._seconds,
-            id=self.id,
-            parent=self._parent,
-        )
 
 
 def _message(given: Mapping[str, Any]) -> Message:

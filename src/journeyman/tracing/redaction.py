@@ -505,47 +505,37 @@ def shapes_only(trace: Trace) -> Trace:
 
     What goes: every prompt, message, reply, argument, result, thought, evidence and error message.
     """
-    return replace(
+    return _shape(
         trace,
-        steps=tuple(map(_step, trace.steps)),
-        error=_error(trace.error),
-        input=_length(trace.input),
-        output=_length(trace.output),
+        steps=tuple(map(_step_shape, trace.steps)),
         tasks_created=tuple(map(_text, trace.tasks_created)),
         tasks_completed=tuple(map(_text, trace.tasks_completed)),
         tasks_failed=tuple(map(_text, trace.tasks_failed)),
-        rewards=tuple(_reward(reward) for reward in trace.rewards),
-        raw=_mapping(trace.raw),
+        rewards=tuple(replace(reward, evidence=_text(reward.evidence)) for reward in trace.rewards),
     )
 
 
-def _step(step: Step) -> Step:
-    match step:
-        case ModelCall():
-            return replace(
-                step,
-                prompt=_text(step.prompt),
-                reply=_text(step.reply),
-                messages=tuple(map(_message, step.messages)),
-                error=_error(step.error),
-                raw=_mapping(step.raw),
-            )
-        case ToolCall():
-            arguments, result = _text(step.arguments), _text(step.result)
-            return replace(step, arguments=arguments, result=result, error=_error(step.error), raw=_mapping(step.raw))
-        case Reasoning():
-            return replace(step, text=_text(step.text), raw=_mapping(step.raw))
-        case AgentCall():
-            said, answered = _text(step.input), _text(step.output)
-            return replace(step, input=said, output=answered, error=_error(step.error), raw=_mapping(step.raw))
+_CONTENT: Mapping[type, Sequence[str]] = {
+    ModelCall: ("prompt", "reply"),
+    ToolCall: ("arguments", "result"),
+    Reasoning: ("text",),
+    AgentCall: ("input", "output"),
+    Trace: ("input", "output"),
+}
+"""The fields that hold what was said, by class."""
 
 
-def _message(message: Message) -> Message:
-    return replace(message, text=_text(message.text))
+def _step_shape(step: Step) -> Step:
+    if isinstance(step, ModelCall):
+        return _shape(step, messages=tuple(replace(message, text=_text(message.text)) for message in step.messages))
+    return _shape(step)
 
 
-def _reward(reward: Reward) -> Reward:
-    return replace(reward, evidence=_text(reward.evidence))
+def _shape(record: _Record, **shorter: Any) -> _Record:
+    """The record with lengths in place of texts, and with other fields that are shorter already."""
+    lengths = {name: _length(getattr(record, name)) for name in _CONTENT[type(record)]}
+    error = {} if isinstance(record, Reasoning) else {"error": _error(record.error)}
+    return replace(record, **lengths, **error, raw=_mapping(record.raw), **shorter)
 
 
 def _text(text: str) -> str:

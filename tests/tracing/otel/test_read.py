@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.trace import AgentCall, ModelCall, Reasoning, ToolCall
-from journeyman.tracing.otel.read import steps_of, without_duplicates
+from journeyman.tracing.otel.read import without_duplicates
 from journeyman.tracing.otel.wire import RawSpan, of_object
 from tests.tracing.otel import made
-from tests.tracing.otel.made import chat, span, trace
+from tests.tracing.otel.made import chat, span, steps_of, trace
 
 WEATHER = {
     "role": "assistant",

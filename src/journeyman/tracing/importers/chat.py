@@ -6,11 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from journeyman.core.messages import ToolUse, Turn, Usage, arguments_text
+from journeyman.core.messages import ToolUse, Turn, arguments_text
 from journeyman.core.trace import Trace
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.fields import first_count
 from journeyman.tracing.importers.source import Format
 
 
@@ -72,19 +71,8 @@ class ChatMessage(BaseModel):
             failed=self.is_error is True,
             model=self.model or "",
             finish=self.finish_reason,
-            usage=usage(self.usage),
+            usage=conversation.usage_of(self.usage),
         )
-
-
-def usage(told: Any) -> Usage:
-    """Tokens as OpenAI or Anthropic count them; Anthropic's input as it is, without what came from the cache."""
-    details = told.get("prompt_tokens_details") or told.get("input_tokens_details") if isinstance(told, Mapping) else None
-    cached = first_count(details, "cached_tokens")
-    return Usage(
-        input=first_count(told, "prompt_tokens", "input_tokens"),
-        output=first_count(told, "completion_tokens", "output_tokens"),
-        cached=first_count(told, "cache_read_input_tokens") if cached is None else cached,
-    )
 
 
 class _Transcript(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any
 
 from journeyman.core.messages import Usage
 from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
+from journeyman.core.trace import AgentCall, Step, ToolCall, Trace
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers.source import Format
@@ -89,6 +89,12 @@ class _Seen:
         if self.row.get("level") != "ERROR":
             return None
         return fields.text(self.row.get("statusMessage")) or "the observation has the level ERROR"
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What steps of every kind have."""
+        about = {"started_at": self.started_at, "seconds": self.seconds, "error": self.error}
+        return {**about, "id": self.id, "parent": self.parent, "raw": _raw(self)}
 
     @property
     def tool(self) -> str | None:
@@ -217,15 +223,10 @@ def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
         response_id=_string(each.attributes.get("gen_ai.response.id")),
         raw=_raw(each),
     )
-    yield builder.model_call(
-        answer, conversation.sent_messages(_either(each, wrapper, "input")), id=each.id, parent=each.parent
-    )
-    if answer.thought:
-        yield Reasoning(text=answer.thought, id=f"{each.id}.thought", parent=each.id)
-    for number, asked in enumerate(answer.calls, start=1):
-        # A tool that was used is an observation of its own.
-        if asked.tool not in used:
-            yield builder.tool_call(asked, None, id=f"{each.id}.{number}", parent=each.id)
+    # A tool that was used is an observation of its own.
+    calls = ((f"{each.id}.{number}", call) for number, call in enumerate(answer.calls, start=1) if call.tool not in used)
+    sent = conversation.sent_messages(_either(each, wrapper, "input"))
+    yield from builder.call_steps(answer, sent, calls, id=each.id, parent=each.parent)
 
 
 def _either(each: _Seen, wrapper: _Seen | None, name: str) -> Any:
@@ -243,27 +244,13 @@ def _use(each: _Seen, tool: str) -> ToolCall:
         arguments=fields.text(each.row.get("input")),
         result=conversation.content_text(message["content"]) if is_message else fields.text(each.row.get("output")),
         ok=each.error is None,
-        error=each.error,
-        started_at=each.started_at,
-        seconds=each.seconds,
-        id=each.id,
-        parent=each.parent,
-        raw=_raw(each),
+        **each.known,
     )
 
 
 def _part(each: _Seen) -> AgentCall:
-    return AgentCall(
-        agent=each.name,
-        input=fields.text(each.row.get("input")),
-        output=fields.text(each.row.get("output")),
-        error=each.error,
-        started_at=each.started_at,
-        seconds=each.seconds,
-        id=each.id,
-        parent=each.parent,
-        raw=_raw(each),
-    )
+    row = each.row
+    return AgentCall(agent=each.name, input=fields.text(row.get("input")), output=fields.text(row.get("output")), **each.known)
 
 
 def _raw(each: _Seen) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from journeyman.core.messages import ToolUse, Turn
 from journeyman.core.trace import Step, Trace
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers import chat
 from journeyman.tracing.importers.source import Format, SeveralRecords
 
 _SHELL = "bash"
@@ -76,7 +75,7 @@ def _reply(said: str, asks: tuple[ToolUse, ...], response: Mapping[str, Any]) ->
         said,
         calls=asks,
         model=str(response.get("model") or ""),
-        usage=chat.usage(response.get("usage")),
+        usage=conversation.usage_of(response.get("usage")),
         response_id=response.get("id") if isinstance(response.get("id"), str) else None,
     )
 

@@ -301,7 +301,7 @@ def _turns(message: Mapping[str, Any]) -> Iterator[Turn]:
         failed=message.get("error") is True,
         model=str(data.get("model") or ""),
         finish=next((each.get("finish_reason") for each in fields.objects(data.get("choices"))), None),
-        usage=chat.usage(message.get("usage"))._replace(cached=chat.usage(data.get("usage")).cached),
+        usage=conversation.usage_of(message.get("usage"))._replace(cached=conversation.usage_of(data.get("usage")).cached),
         cost=_cost(message),
         started_at=fields.time(message.get("timestamp")),
         seconds=fields.number(message.get("generation_time_seconds")),

@@ -207,11 +207,21 @@ def _content(event: SpanEvent) -> Any:
 
 
 def _first_token(span: SpanData) -> float | None:
-    found = number(span.attributes, "gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
-    if found is not None:
-        return found
-    at = next((each.at for each in span.events if each.name in _CHUNK), None)
+    seconds = number(span.attributes, "gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
+    return _until_event(span, *_CHUNK) if seconds is None else seconds
+
+
+def _until_event(span: SpanData, *names: str) -> float | None:
+    """Seconds from a span's beginning to the first event of one of these names."""
+    at = next((each.at for each in span.events if each.name in names), None)
     return (at - span.began) / 1e9 if at is not None and at >= span.began else None
+
+
+def _in_and_out(kind: SpanKind | None, into: Any, out: Any) -> dict[str, Any]:
+    """What went into a span and came out of it, as the facts that its kind has."""
+    if kind is SpanKind.CALL:
+        return {"messages": messages_of(into), "replies": replies_of(out)}
+    return {"arguments": text(into), "result": text(out)} if kind is SpanKind.TOOL else {}
 
 
 def _last(messages: Iterable[Turn], role: str) -> str | None:
@@ -266,7 +276,7 @@ def read_openinference(span: SpanData) -> SpanFacts:
         finish=word(first(of, "llm.finish_reason")),
         response_id=_response_id(output) if call else None,
         cost=number(of, "llm.cost.total"),
-        first_token_seconds=_first_token_openinference(span),
+        first_token_seconds=_until_event(span, _STREAMS),
         arguments=_arguments(of) if kind is SpanKind.TOOL else None,
         result=_result(of, output) if kind is SpanKind.TOOL else None,
         call_id=word(first(of, "tool_call.id", "tool.call_id", "tool.id")),
@@ -321,11 +331,6 @@ def _response_id(output: Any) -> str | None:
     """The instrumentations write the provider's answer as it came; an id in it is the answer's."""
     found = output.get("id") or output.get("response_id") if isinstance(output, Mapping) else None
     return found if isinstance(found, str) and found else None
-
-
-def _first_token_openinference(span: SpanData) -> float | None:
-    at = next((each.at for each in span.events if each.name == _STREAMS), None)
-    return (at - span.began) / 1e9 if at is not None and at >= span.began else None
 
 
 def _arguments(of: Mapping[str, Any]) -> str | None:
@@ -431,8 +436,9 @@ def _sent_vercel(of: Mapping[str, Any]) -> tuple[Turn, ...]:
     return messages_of(first(of, "ai.prompt.messages", "ai.prompt"))
 
 
-def _unquoted(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+def _unquoted(value: Any) -> Any:
+    """A text that is written as JSON, which MLflow does with every attribute; anything else as it is."""
+    return value[1:-1] if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
 def _answer(of: Mapping[str, Any]) -> Turn | None:
@@ -545,24 +551,20 @@ def langfuse(span: SpanData) -> SpanFacts:
     session = word(first(of, "langfuse.session.id", "langfuse.trace.session.id"))
     into = first(of, "langfuse.trace.input") if into is None and span.parent is None else into
     out = first(of, "langfuse.trace.output") if out is None and span.parent is None else out
-    call = kind is SpanKind.CALL
     return SpanFacts(
         kind=kind,
         name=span.name if kind in (SpanKind.TOOL, SpanKind.AGENT) else None,
         model=word(first(of, "langfuse.observation.model.name", "langfuse.observation.model")),
-        messages=messages_of(into) if call else (),
-        replies=replies_of(out) if call else (),
         usage=Usage(
             input=count(usage, "input", "prompt_tokens", "input_tokens"),
             output=count(usage, "output", "completion_tokens", "output_tokens"),
             cached=count(usage, "input_cached_tokens", "cache_read_input_tokens", "input_cache_read"),
         ),
         cost=number(cost, "total"),
-        arguments=text(into) if kind is SpanKind.TOOL else None,
-        result=text(out) if kind is SpanKind.TOOL else None,
         input=text(into),
         output=text(out),
         session=session or word(first(of, "session.id")),
+        **_in_and_out(kind, into, out),
     )
 
 
@@ -587,7 +589,7 @@ _THREADS = ("session_id", "thread_id", "conversation_id")
 
 def mlflow(span: SpanData) -> SpanFacts:
     """MLflow's tracing."""
-    of = {name: _unquoted_frameworks(value) for name, value in span.attributes.items() if name.startswith("mlflow.")}
+    of = {name: _unquoted(value) for name, value in span.attributes.items() if name.startswith("mlflow.")}
     kind = _MLFLOW.get(str(of.get("mlflow.spanType", "")).upper())
     into, out = of.get("mlflow.spanInputs"), of.get("mlflow.spanOutputs")
     usage = mapping(parsed_if_json(of.get("mlflow.chat.tokenUsage")))
@@ -595,17 +597,9 @@ def mlflow(span: SpanData) -> SpanFacts:
         kind=kind,
         name=word(of.get("mlflow.spanFunctionName")) or span.name if kind in (SpanKind.TOOL, SpanKind.AGENT) else None,
         model=word(mapping(parsed_if_json(into)).get("model")),
-        messages=messages_of(into) if kind is SpanKind.CALL else (),
-        replies=replies_of(out) if kind is SpanKind.CALL else (),
         usage=Usage(count(usage, "input_tokens"), count(usage, "output_tokens")),
-        arguments=text(into) if kind is SpanKind.TOOL else None,
-        result=text(out) if kind is SpanKind.TOOL else None,
         input=text(into),
         output=text(out),
         session=word(first(of, "mlflow.trace.session")),
+        **_in_and_out(kind, into, out),
     )
-
-
-def _unquoted_frameworks(value: Any) -> Any:
-    """MLflow writes every attribute as JSON, texts too."""
-    return value[1:-1] if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"' else value

@@ -487,23 +487,6 @@ def trace(id: str, found: Sequence[SpanData]) -> Trace | None:
     )
 
 
-def steps_of(
-    attributes: Mapping[str, Any],
-    *,
-    id: str = "",
-    name: str = "",
-    started_at: datetime | None = None,
-    ended_at: datetime | None = None,
-    error: str | None = None,
-) -> tuple[Step, ...]:
-    """The steps that the attributes of one span tell of, whatever file they stand in."""
-    began, ended = (int(at.timestamp() * 1e9) if at else 0 for at in (started_at, ended_at))
-    span = SpanData(
-        id=id, parent=None, name=name, kind="internal", began=began, ended=ended, attributes=attributes, error=error
-    )
-    return steps(nodes([span], {id: facts_of(span)}))
-
-
 def without_duplicates(found: Iterable[Trace]) -> list[Trace]:
     """Each trace but those of which every call was made within another one too, as is the case where a client reports beside
     an instrumentation, each in a trace of its own. Of two that hold the same calls, the one with more steps stays, then the one

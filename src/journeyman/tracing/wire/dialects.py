@@ -1,6 +1,7 @@
 """From the bytes of an exchange to what they say."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
@@ -12,7 +13,7 @@ from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExcha
 # OpenAI's chat completions, and what the many servers that speak it make of it.
 
 
-def read_chat(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_chat(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     choices = sorted(objects(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
     said = [(choice, mapping(choice.get("message"))) for choice in choices]
@@ -27,15 +28,12 @@ def read_chat(request: dict[str, Any], answer: dict[str, Any], error: str | None
             for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
         ]
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(_turn(message, "user") for message in objects(request.get("messages"))),
         reply=replies[0] if replies else NOTHING,
         others=tuple(replies[1:]),
         reasoning=_reasoning(said[0][1]) if said else (),
         finish=word(choices[0].get("finish_reason")) if choices else None,
-        usage=tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
+        usage=conversation.usage_of(usage),
         raw=raw,
     )
 
@@ -51,18 +49,6 @@ def _logprobs(choices: list[dict[str, Any]]) -> list[float]:
     told = objects(mapping(choices[0].get("logprobs")).get("content")) if choices else []
     values = [float(value) for each in told if isinstance(value := each.get("logprob"), int | float)]
     return values if len(values) == len(told) else []
-
-
-def tokens(usage: dict[str, Any]) -> Usage:
-    details = mapping(usage.get("prompt_tokens_details"))
-    cached = count(details.get("cached_tokens"))
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        # DeepSeek counts its cache under a name of its own.
-        cached=count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
-        written=count(details.get("cache_write_tokens")),
-    )
 
 
 def _turn(message: dict[str, Any], usual: str) -> Turn:
@@ -204,19 +190,16 @@ def _blocks(pieces: list[Any]) -> list[Any]:
 # OpenAI's embeddings. The numbers are not kept; how many there were is.
 
 
-def read_embeddings(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_embeddings(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
     sent = count(usage.get("total_tokens")) if sent is None else sent
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(Turn("user", text) for text in _inputs(request.get("input"))),
         reply=Turn("assistant", _shape(objects(answer.get("data")))),
         # Numbers come back instead of tokens: none is known here, not unknown.
         usage=Usage(input=sent, output=None if sent is None else 0),
-        response_id=word(answer.get("id")),
-        error=error,
         raw=beside(request, usage, "input", "model"),
     )
 
@@ -244,7 +227,7 @@ def _shape(data: list[dict[str, Any]]) -> str:
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def read_messages(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_messages(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
     turns = [Turn("system", conversation.content_text(request.get("system")))] if request.get("system") else []
@@ -252,14 +235,11 @@ def read_messages(request: dict[str, Any], answer: dict[str, Any], error: str | 
         turns += _turns(message)
     said = answer.get("content")
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(turns),
         reply=_said(said),
         reasoning=conversation.part_thoughts(said),
         finish=word(answer.get("stop_reason")),
         usage=message_tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
         raw=beside(request, usage, "messages", "system", "model"),
     )
 
@@ -384,7 +364,7 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 """Fields of a server's tool call that are not its arguments."""
 
 
-def read_response(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_response(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
     output = objects(answer.get("output"))
@@ -395,25 +375,14 @@ def read_response(request: dict[str, Any], answer: dict[str, Any], error: str | 
     reply = next((turn for turn in replies if turn.role == "assistant"), NOTHING)
     talk = request.get("conversation")
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(turns),
         reply=reply,
         reasoning=tuple(filter(None, (_thought(item) for item in output if item.get("type") == "reasoning"))),
         finish=_finish(answer),
-        usage=response_tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
+        usage=conversation.usage_of(usage),
         behind=word(request.get("previous_response_id")),
         thread=word(talk) or word(mapping(talk).get("id")),
         raw=beside(request, usage, "input", "instructions", "model"),
-    )
-
-
-def response_tokens(usage: dict[str, Any]) -> Usage:
-    return Usage(
-        input=count(usage.get("input_tokens")),
-        output=count(usage.get("output_tokens")),
-        cached=count(mapping(usage.get("input_tokens_details")).get("cached_tokens")),
     )
 
 
@@ -545,7 +514,7 @@ def _closed_responses(known: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], str | None], ParsedExchange]] = {
+_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any]], ParsedExchange]] = {
     Dialect.CHAT: read_chat,
     Dialect.RESPONSES: read_response,
     Dialect.EMBEDDINGS: read_embeddings,
@@ -567,7 +536,13 @@ def read_exchange(exchange: Exchange) -> ParsedExchange:
     answer, wrong = _answer(exchange)
     if wrong is None and not isinstance(asked, dict):
         wrong = "unreadable: the request is no JSON object"
-    return _READ[exchange.dialect](mapping(asked), answer, wrong)
+    request = mapping(asked)
+    return replace(
+        _READ[exchange.dialect](request, answer),
+        model=word(answer.get("model")) or string(request.get("model")),
+        response_id=word(answer.get("id")),
+        error=wrong,
+    )
 
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
