@@ -4,8 +4,7 @@ import pytest
 
 from journeyman.optimizers.weights.config import METHODS, TrainingConfig
 from journeyman.optimizers.weights.model_shape import LADDER, find
-from journeyman.optimizers.weights.resolve import quick, reasons, resolve
-from journeyman.optimizers.weights.sizing import HardwareConfig, estimate, get_ryzen_optimized_config
+from journeyman.optimizers.weights.sizing import HardwareConfig, estimate, get_ryzen_optimized_config, quick, reasons, resolve
 
 LEFT = {"max_steps", "desirable_weight", "undesirable_weight"}
 """What may stay open: it follows from epochs and rows."""

@@ -25,8 +25,7 @@ from journeyman.models import embedded_sizes
 from journeyman.optimizers.weights import model_shape, sizing
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.model_shape import Shape
-from journeyman.optimizers.weights.resolve import reasons, resolve
-from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib
+from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib, reasons, resolve
 from journeyman.optimizers.weights.sizing import TrainingEstimate as Estimate
 from journeyman.sandbox import bubblewrap, load
 from journeyman.sandbox.base import LANGUAGES, Language, Level
