@@ -28,12 +28,10 @@ from journeyman.core.plan import Plan, Subtask
 from journeyman.models.embedders import Embedder, load
 from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.planner import sources
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.card_embeddings import CardEmbeddings
-from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.metrics import agreement
+from journeyman.optimizers.planner.data import Example, TrainingData
+from journeyman.optimizers.planner.memory import CardEmbeddings
 from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.supervised import SupervisedConfig, train
+from journeyman.optimizers.planner.supervised import SupervisedConfig, agreement, train
 
 SETS = ("tmdb", "multimedia", "huggingface", "sealtools")
 METRICS = ("node_f1", "edge_f1", "exact")

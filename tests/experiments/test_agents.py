@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, StoreError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.playbook import Batch, Bullet, MoveTo, Playbook, Vote
 from journeyman.core.release import Stage
@@ -149,6 +149,19 @@ def test_held_out_tasks_are_known_by_what_they_are() -> None:
     assert held_out_id(turned.split(Split.HELD_OUT)) == held_out_id(DATA.split(Split.HELD_OUT))
     more = Dataset(name="sums", tasks=(*DATA.tasks, *sums(1, start=900, split=Split.HELD_OUT)), verifier=Exact())
     assert held_out_id(more.split(Split.HELD_OUT)) != held_out_id(DATA.split(Split.HELD_OUT))
+
+
+def test_an_evaluation_is_kept_together_with_its_attempts_or_not_at_all() -> None:
+    store = open_store("memory:")
+    with Run(id="run-1", kind="evaluate", config={}, store=store).tracked() as run:
+        sat(TAUGHT, Playbook(), store=store, run=run)
+        assert len(list(store.attempts(run_id="run-1", split=Split.HELD_OUT))) == 80
+    # No run of this id is there to keep attempts of, so the other half must not stay either.
+    with pytest.raises(StoreError, match="ghost"):
+        sat(BLANK, Playbook(), store=store, run=Run(id="ghost", kind="evaluate", config={}, store=store))
+    blank = candidate_of(BLANK)
+    assert blank is not None
+    assert not list(store.evaluations(candidate_id=blank.id))
 
 
 def test_attempts_are_kept_once() -> None:

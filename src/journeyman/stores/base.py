@@ -24,6 +24,8 @@ class RunState(StrEnum):
     """At a limit or by a person; it can go on."""
     FINISHED = "finished"
     FAILED = "failed"
+    KILLED = "killed"
+    """Its process is gone and did not say how it ended; it can go on. Told by the registry, as no process can write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class RunRecord:
     ended_at: datetime | None = None
     """When it stopped, finished or failed; `None` while it runs."""
     result: Mapping[str, Any] | None = None
+    process: Mapping[str, Any] | None = None
+    """Which process runs it, as `io.processes.this_process` says; `None` where it does not run, or nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +157,8 @@ class Store(Protocol):
 
     def candidates(self, kind: Kind | None = None, *, newest_first: bool = False) -> Iterator[Candidate]: ...
 
-    def add_evaluation(self, evaluation: EvaluationRecord) -> None: ...
+    def add_evaluation(self, evaluation: EvaluationRecord, attempts: Iterable[AttemptRecord] = ()) -> None:
+        """Keep an evaluation and, all or nothing, the attempts that it stands on."""
 
     def evaluation(self, evaluation_id: str) -> EvaluationRecord | None: ...
 

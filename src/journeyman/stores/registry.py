@@ -11,7 +11,7 @@ Wherever an id is asked for, as much of it as tells it apart is enough.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches, unified_diff
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Pair, Result, pair
 from journeyman.core.release import Release, Stage
 from journeyman.core.task import Split
+from journeyman.io.processes import is_gone
 from journeyman.stores import open_store
 from journeyman.stores.base import AttemptRecord, AttemptTotals, EvaluationRecord, Listed, RunRecord, RunState, Store
 
@@ -125,11 +126,11 @@ class Registry:
             kind: What ran, as a user would type it: "train playbook".
             limit: So many at most.
         """
-        found = self._store.runs(kind, newest_first=True)
+        found = map(_as_seen, self._store.runs(kind, newest_first=True))
         return list(islice((run for run in found if state in (None, run.state)), limit))
 
     def run(self, run_id: str) -> RunDetails:
-        run = self._one("runs", run_id, self._store.run)
+        run = _as_seen(self._one("runs", run_id, self._store.run))
         totals = tuple(self._store.attempt_totals(run.id))
         made = tuple(each for each in self._store.evaluations() if each.run_id == run.id)
         return RunDetails(run=run, attempts=totals, evaluations=made)
@@ -229,6 +230,11 @@ class Registry:
         nearest = get_close_matches(prefix, self._store.starting(what, "", limit=_NEAR), n=3, cutoff=0.3)
         near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
         raise InputError(f"{prefix}: no {name} has an id that begins so{near}; journeyman {what} list shows them")
+
+
+def _as_seen(run: RunRecord) -> RunRecord:
+    """A run whose process is gone does not run, whatever it last said of itself."""
+    return replace(run, state=RunState.KILLED) if run.process and is_gone(run.process) else run
 
 
 def _flat(run: RunRecord) -> dict[str, Any]:

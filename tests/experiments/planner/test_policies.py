@@ -11,8 +11,8 @@ from journeyman.core.errors import InputError, StoreError
 from journeyman.core.release import Release, Stage
 from journeyman.experiments.planner import artifact as policies
 from journeyman.experiments.settings import load
-from journeyman.optimizers.planner import reinforced
-from journeyman.optimizers.planner.reinforced import ReinforcedPlanner, selector_for
+from journeyman.optimizers.planner.artifact import save_reinforced
+from journeyman.optimizers.planner.policy import ReinforcedPlanner, selector_for
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.policies import in_production
@@ -34,7 +34,7 @@ def second(folder: Path, seed: int = 0) -> Path:
     selector = selector_for(opened(start).model)
     shake(selector, 1.0, seed)
     path = folder / "phase2_best.safetensors"
-    reinforced.save(path, start, selector, {})
+    save_reinforced(path, start, selector, {})
     return path
 
 

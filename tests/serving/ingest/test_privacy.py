@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.serving.ingest.base import Cleaner
 from journeyman.serving.ingest.factory import _read_spans as read_spans
-from journeyman.serving.ingest.redact import Cleaner
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.tracing.redaction import Redactor

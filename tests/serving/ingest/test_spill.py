@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
-from journeyman.serving.ingest.pipe import ENDING, Spill, pack, read
+from journeyman.serving.ingest.queues import ENDING, Spill, pack, read
 
 MB = 2**20
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.trace import Trace
+from journeyman.serving.ingest.base import Cleaner
 from journeyman.serving.ingest.factory import _read_spans as read_spans
 from journeyman.serving.ingest.queues import QueueLimits
-from journeyman.serving.ingest.redact import Cleaner
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore

@@ -197,6 +197,8 @@ def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
         else Contender(id="nearest plan", make=kept.learned.nearest)
     )
     candidate = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
+    clean, _ = untrained(examination.tasks, candidate.trained_on | baseline.trained_on)
+    warn_of_few(len(clean), examination.gate.least_tasks)
     with open_store(settings.load().store_url) as store:
         made = examination.evaluate(candidate, baseline, HeldOutEvaluator(store=store), id=_command())
     left_out = len(made.report.evaluation.contaminated)

@@ -20,7 +20,7 @@ from journeyman.core.policy import Choice, Forecast
 from journeyman.core.release import Stage
 from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
-from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.experiments.router import training
 from journeyman.experiments.router.evaluation import RouterEvaluation, RoutingSide
 from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
@@ -28,12 +28,11 @@ from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.outcome_table import OutcomeRow, Table
-from journeyman.optimizers.router import artifact, cold_start, outcomes, sources
+from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table, parts
+from journeyman.optimizers.router import artifact, cold_start, outcomes
 from journeyman.optimizers.router.decide import decide_one
 from journeyman.optimizers.router.decisions import DecisionLog
 from journeyman.optimizers.router.objective import Objective, parse
-from journeyman.optimizers.splits import Parts, parts
 from journeyman.serving.router import Router, find
 from journeyman.stores import open_store, open_traces
 from journeyman.stores.artifacts import Artifacts
@@ -88,6 +87,8 @@ def evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     rows = table if given["everything"] else table.take(split.held_out)
     if not len(rows):
         raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
+    clean, _ = untrained(training.tasks_of(rows), policy.trained_on)
+    warn_of_few(len(clean), project.settings.gate.least_tasks)
     embedder = _cached(policy.fitted.embedder, project.folder)
     vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
     embedder.save()
@@ -116,12 +117,12 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[OutcomeRow, ...]:
     if not given["outcomes"] and url is None:
         raise InputError("nothing to learn from is named; give --outcomes FILE, or --store for what the project has recorded")
     left_out: list[str] | None = [] if given["skip_unusable"] else None
-    found = sources.rows_of_files(given["outcomes"], left_out) if given["outcomes"] else ()
+    found = outcomes.rows_of_files(given["outcomes"], left_out) if given["outcomes"] else ()
     for line in (left_out or ()) if not quiet else ():
         console().print(f"left out: {line}", markup=False, soft_wrap=True)
     if url is not None:
         with open_traces(as_url(url) if url else config.load().store_url) as store:
-            found += sources.rows_of_store(store)
+            found += outcomes.rows_of_store(store)
     if not found:
         raise InputError("the store holds no request that one model alone answered and somebody judged; label or score some")
     return found
@@ -130,7 +131,7 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[OutcomeRow, ...]:
 def _table(rows: Sequence[OutcomeRow], given: Mapping[str, Any], workers: Sequence[str] = ()) -> Table:
     """Of the rows, with prices. `workers` gives the columns and their order, where a router knows them already."""
     names = workers or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
-    cards = sources.cards(names, given["prices"])
+    cards = outcomes.cards(names, given["prices"])
     return outcomes.table(rows, cards, workers=names, output_tokens=given["assume_output_tokens"])
 
 
@@ -141,7 +142,7 @@ def _cached(name: str, folder: Path) -> Cached:
     return Cached(embedder, None if name.startswith("hashing") else folder / "embeddings" / f"{kept}.npz")
 
 
-def _progress(*, quiet: bool) -> training.Said:
+def _progress(*, quiet: bool) -> training.Progress:
     screen, started = console(), set[str]()
 
     def said(what: str, done: int, total: int) -> None:
@@ -250,7 +251,7 @@ def _signed(value: float | None) -> str:
 
 def run_anchors(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Requests go to the file or to stdout, words to stderr."""
-    table = outcomes.table(sources.rows_of_files(given["outcomes"]))
+    table = outcomes.table(outcomes.rows_of_files(given["outcomes"]))
     split = parts(
         table,
         held_out=given["held_out_share"],

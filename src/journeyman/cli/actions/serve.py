@@ -20,9 +20,8 @@ from journeyman.sandbox.service.config import MOST, ServiceConfig
 from journeyman.stores.urls import as_url, redacted
 
 try:
-    from journeyman.serving.gateway.app import App, GatewayConfig
-    from journeyman.serving.gateway.serve import application, when_asked
-    from journeyman.serving.gateway.serve import serve as serve_until_told
+    from journeyman.serving.gateway.app import App, GatewayConfig, application, when_asked
+    from journeyman.serving.gateway.app import serve as serve_until_told
     from journeyman.serving.gateway.upstreams import Upstream, resolve
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.ingest.factory import open_apart

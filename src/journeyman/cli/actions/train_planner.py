@@ -27,7 +27,7 @@ from journeyman.experiments.planner.environment import Replay
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.router import outcomes, sources
+from journeyman.optimizers.router import outcomes
 from journeyman.rewards.diagnostics import RewardReport, lint
 from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
 from journeyman.stores import open_store
@@ -35,7 +35,7 @@ from journeyman.stores.artifacts import Artifacts
 from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions
 
 if TYPE_CHECKING:
-    from journeyman.experiments.planner.environment import Arena
+    from journeyman.experiments.planner.environment import Environment
     from journeyman.experiments.planner.training import ReinforceConfig, Reinforced
     from journeyman.optimizers.planner.supervised import SupervisedConfig
 
@@ -295,7 +295,7 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         def heard(_: ExecutionResult) -> None:
             done(1)
 
-        arena = Live(
+        environment = Live(
             planner=kept.learned,
             to_practise=collect.at_the_desk(episodes, seed, Split.TRAIN),
             to_examine=collect.at_the_desk(held_out, seed, Split.HELD_OUT),
@@ -304,20 +304,20 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             timed=chosen.seconds_per_success is not None,
             make=desk.expert if told.get("steps", "expert") == "expert" else None,
         )
-        made = reinforced(kept.path, arena, folder, chosen)
+        made = reinforced(kept.path, environment, folder, chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}
 
 
-def reinforced(start: Path, arena: "Arena", folder: Path, chosen: "ReinforceConfig") -> "Reinforced":
+def reinforced(start: Path, environment: "Environment", folder: Path, chosen: "ReinforceConfig") -> "Reinforced":
     """Learn, prove and keep in the project's store."""
     from journeyman.experiments.planner.training import Reinforcement
 
     project = settings.load()
     artifacts = Artifacts(project.artifacts)
-    with arena, open_store(project.store_url) as store:
-        phase = Reinforcement(start=start, arena=arena, folder=folder, config=chosen)
+    with environment, open_store(project.store_url) as store:
+        phase = Reinforcement(start=start, environment=environment, folder=folder, config=chosen)
         return phase.run(store, lambda path: artifact.keep(path, artifacts))
 
 
@@ -338,18 +338,20 @@ def show(made: "Reinforced") -> None:
 
 def run_replay(options: Mapping[str, Any], kept: SavedPlanner, *, quiet: bool) -> dict[str, Any]:
     """Learn who does what from what is on record, and prove it on requests that were held out."""
-    rows = sources.rows_of_files([options["replay"]])
+    rows = outcomes.rows_of_files([options["replay"]])
     names = tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
-    table = outcomes.table(rows, sources.cards(names), workers=names)
+    table = outcomes.table(rows, outcomes.cards(names), workers=names)
     chosen = reinforced_settings(options)
-    arena = Replay.of(kept.learned, table, chosen.gate.least_tasks)
+    environment = Replay.of(kept.learned, table, chosen.gate.least_tasks)
     if options.get("dry_run"):
         if not quiet:
-            console().print(f"{len(arena.train)} requests to practise on, {len(arena.examined)} held out; nothing was trained")
-        return {"train": len(arena.train), "held_out": len(arena.examined), "dry_run": True}
+            console().print(
+                f"{len(environment.train)} requests to practise on, {len(environment.examined)} held out; nothing was trained"
+            )
+        return {"train": len(environment.train), "held_out": len(environment.examined), "dry_run": True}
     if chosen.evaluate:
-        warn_of_few(len(arena.examined), chosen.gate.least_tasks)
-    made = reinforced(kept.path, arena, options["output_dir"], chosen)
+        warn_of_few(len(environment.examined), chosen.gate.least_tasks)
+    made = reinforced(kept.path, environment, options["output_dir"], chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}

@@ -11,9 +11,9 @@ from journeyman.core.task import fingerprints, unpacked
 from journeyman.experiments import settings
 from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.planner import checkpoints, files, reinforced
+from journeyman.optimizers.planner import artifact as planner_files
+from journeyman.optimizers.planner.policy import ReinforcedPlanner
 from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.reinforced import ReinforcedPlanner
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.policies import find_policy
@@ -50,7 +50,7 @@ def trained_on(planner: LearnedPlanner, said: Mapping[str, Any]) -> frozenset[st
 
 def keep(path: Path, artifacts: Artifacts) -> Candidate:
     """Put a planner's file among the artifacts; what can be evaluated and released."""
-    policy = {"format": FORMAT, "file": artifacts.put_file(checkpoints.resolve(path))}
+    policy = {"format": FORMAT, "file": artifacts.put_file(planner_files.resolve(path))}
     return Candidate(kind=Kind.POLICY, body=json.dumps(policy))
 
 
@@ -62,9 +62,9 @@ def find(where: str) -> SavedPlanner:
         InputError: There is no such planner, or several.
     """
     given = Path(where)
-    for path in map(checkpoints.resolve, (given, given / "phase2_best", given / "phase1_best")):
+    for path in map(planner_files.resolve, (given, given / "phase2_best", given / "phase1_best")):
         if path.is_file():
-            return _opened(path, checkpoints.digest(path), str(path))
+            return _opened(path, planner_files.digest(path), str(path))
     project = settings.load()
     with open_store(project.store_url, make=False) as store:
         candidate = find_policy(where, store, FORMAT, what="planner", kept_as="file")
@@ -73,9 +73,9 @@ def find(where: str) -> SavedPlanner:
 
 
 def _opened(path: Path, digest: str, where: str) -> SavedPlanner:
-    tensors, metadata = checkpoints.load(path)
-    embedder = Cached(embedders.load(files.embedder_in(metadata)))
+    tensors, metadata = planner_files.read(path)
+    embedder = Cached(embedders.load(str(metadata.get("embedder", ""))))
     policy = Candidate(kind=Kind.POLICY, body=json.dumps({"format": FORMAT, "file": digest}))
-    planner = reinforced.restore(tensors, metadata, embedder, str(path))
+    planner = planner_files.planner_of(tensors, metadata, embedder, str(path))
     saved = SavedPlanner(planner=planner, id=policy.id, where=where, path=path)
     return replace(saved, trained_on=trained_on(saved.learned, metadata))

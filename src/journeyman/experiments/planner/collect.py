@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
 from journeyman.io.files import read_text
 from journeyman.optimizers.exploration import epsilon_greedy
-from journeyman.optimizers.planner.base import Planner
-from journeyman.tasks.desk.notes import Note
+from journeyman.optimizers.planner.data import Planner
 from journeyman.tasks.questions import split_named
 from journeyman.tracing.importers.execution_log import FILE, ExecutionLogger, read_executions
 from journeyman.tracing.importers.source import Problem
+
+Judge = Callable[[ExecutionResult], ExecutionResult]
+"""Puts verdicts on what came out: on the whole, and on the steps where it can."""
 
 
 def unjudged(result: ExecutionResult) -> ExecutionResult:
@@ -45,8 +48,7 @@ class Instruction:
     text: str
     split: str = ""
     """Of a task set; a held-out one is logged as such, and nobody learns from it."""
-    judge: Callable[[ExecutionResult], ExecutionResult] = unjudged
-    """Puts verdicts on what came out."""
+    judge: Judge = unjudged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +111,8 @@ Heard = Callable[[CollectionSummary, ExecutionResult], None]
 
 def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Instruction, ...]:
     """Notes of the desk's head clerk, of one to five customers, judged by what is right."""
-
-    def judge(note: Note) -> Callable[[ExecutionResult], ExecutionResult]:
-        return lambda result: desk.judged(note, result)
-
     return tuple(
-        Instruction(id=note.id, text=note.text, split=split.value, judge=judge(note))
+        Instruction(id=note.id, text=note.text, split=split.value, judge=partial(desk.judged, note))
         for note in desk.instructions(split, n, seed)
     )
 
@@ -292,13 +290,6 @@ def _asked(line: str, where: str) -> Instruction:
 # >>> result = system.execute("Summarise these reports and draw the trend.")
 # >>> print(result.success, result.total_cost, result.outputs)
 
-Judge = Callable[[ExecutionResult], ExecutionResult]
-"""Puts verdicts on what came out: on the whole, and on the steps where it can."""
-
-
-def _unjudged(result: ExecutionResult) -> ExecutionResult:
-    return result
-
 
 @dataclass(frozen=True)
 class OrchestrationSystem:
@@ -316,7 +307,7 @@ class OrchestrationSystem:
     """Of each execution."""
     logger: ExecutionLogger | None = None
     """Where executions are written."""
-    judge: Judge = _unjudged
+    judge: Judge = unjudged
     """Whether it was right. Without one nobody knows, and that is what the log says."""
     policy: str = BASE
     """The candidate in force."""

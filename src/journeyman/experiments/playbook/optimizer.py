@@ -87,11 +87,11 @@ class PlaybookOptimizer:
             trials=self.config.trials,
             token_budget=self.config.token_budget,
             agent=self.agent,
+            run=self.run,
         )
         self.report = await evaluation.evaluate(
             self.learned.playbook, self.folder.initial, id=self.run.id, done=self.watcher.evaluated, resumed=True
         )
-        self.run.keep((*self.report.baseline_attempts, *self.report.candidate_attempts))
         return self.report
 
     def _affordable(self, learned: Learned) -> bool:

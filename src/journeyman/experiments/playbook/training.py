@@ -265,7 +265,7 @@ class OfflineTrainer:
     def _write(self, run: PlaybookRun, optimizer: PlaybookOptimizer, iteration: Iteration, started: datetime) -> TrainingResult:
         """The playbook with its stages, and the metrics."""
         learned, report = optimizer.learned, optimizer.report
-        examined = _examined(learned.playbook, iteration) if learned.finished else frozenset()
+        examined = _examined(learned.playbook, run.initial, iteration) if learned.finished else frozenset()
         settled = run.settle(iteration.stage, examined, name=optimizer.run_name, at=optimizer.stamp)
         playbook = replace(settled, created_at=optimizer.stamp, training_config=self._trained_with(forced=iteration.forced))
         path = self._spared(playbook)
@@ -372,16 +372,23 @@ _PLACES = frozenset({*OUTPUTS, "project", "sandbox", "max_cost", "save_checkpoin
 """Settings that do not change what is learned: two runs that differ in these alone give the same bullets."""
 
 
-def _examined(playbook: Playbook, iteration: Iteration) -> Collection[str]:
-    """The bullets that are decided on: those that stood in a prompt of the examination, or all where a person forced it."""
+def _examined(playbook: Playbook, initial: Playbook, iteration: Iteration) -> Collection[str]:
+    """The bullets that are decided on: those that stood in a prompt of the examination, or all where a person forced it.
+
+    That what was added does not pass, or is to wait, says nothing against what stood in production before it.
+    """
     if iteration.forced:
         return frozenset(bullet.id for bullet in playbook.active)
-    return iteration.finding.shown if isinstance(iteration.finding, EvaluationReport) else frozenset()
+    shown = iteration.finding.shown if isinstance(iteration.finding, EvaluationReport) else frozenset()
+    if iteration.stage is Stage.SHADOW:
+        return shown - {bullet.id for bullet in initial.bullets if bullet.stage is Stage.PRODUCTION}
+    return shown
 
 
 def _unmoved(playbook: Playbook, iteration: Iteration) -> str:
     """What the examination says nothing of, although it was passed."""
-    stay = sum(bullet.stage is not iteration.stage for bullet in playbook.active) if iteration.passed else 0
+    waits = iteration.stage is Stage.SHADOW
+    stay = 0 if waits or not iteration.passed else sum(bullet.stage is not iteration.stage for bullet in playbook.active)
     if not stay:
         return ""
     which = "1 bullet that stood in no prompt of the examination stays where it was"

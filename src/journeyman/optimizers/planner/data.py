@@ -1,4 +1,4 @@
-"""Training examples in files: the documented JSON, read with care and written whole.
+"""What plans are learned from: examples, and the documented JSON that holds them, read with care and written whole.
 
     {"task_types": [cards], "models": [cards], "tools": [cards], "examples": [
       {"instruction": "...",
@@ -17,17 +17,63 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.io.atomic import atomic_write
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.card_embeddings import type_card
-from journeyman.optimizers.planner.memory import group_of
 from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions
 from journeyman.tracing.importers.source import Problem
+
+TYPE = "type"
+"""The `kind` of a card that stands for a kind of work which a model does, no tool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A plan that somebody made, and what became of it."""
+
+    plan: Plan
+    success: float | None = None
+    """0 to 1; `None` when it was not carried out, as plans of experts often are. One that failed is no example to follow."""
+    cost: float | None = None
+    """US dollars."""
+    seconds: float | None = None
+    group: str = ""
+    """Examples made from one another, such as paraphrases, have the same; it never lies in two splits. Empty: its own."""
+    synthetic: bool = False
+
+    @property
+    def family(self) -> str:
+        """Its group, or itself: examples of one family never lie in two splits, and never vote for one another."""
+        return self.group or self.plan.instruction
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is one to follow: plans that nobody carried out are taken at their author's word."""
+        return self.success is None or self.success >= 0.5
+
+
+class Planner(Protocol):
+    """Makes a plan for an instruction."""
+
+    def plan(self, instruction: str, *, tools: Sequence[Card] = (), models: Sequence[Card] = ()) -> Plan:
+        """The plan with a worker for each subtask. Acyclic, and each required input is given by an earlier subtask or the
+        instruction.
+
+        Args:
+            tools: What there is to call; others than it learned from, too.
+            models: Who can do subtasks that no tool does.
+
+        Raises:
+            PlanError: No such plan can be made; says why.
+        """
+
+
+def type_card(name: str, description: str = "") -> Card:
+    """The card of a kind of work."""
+    return Card(name=name, description=description, kind=TYPE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +127,7 @@ def split(examples: Sequence[Example], share: float = 0.2, seed: int = 0) -> tup
     example stays with it; what is synthetic is never validated on."""
     train, validation = [], []
     for example in examples:
-        digest = hashlib.sha256(f"{seed}\0{group_of(example)}".encode(errors="surrogatepass")).digest()
+        digest = hashlib.sha256(f"{seed}\0{example.family}".encode(errors="surrogatepass")).digest()
         if int.from_bytes(digest[:8]) / 2**64 >= share:
             train.append(example)
         elif not example.synthetic:

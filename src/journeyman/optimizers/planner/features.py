@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from journeyman.core.errors import InputError
 from journeyman.models.embedders import Embedder, Vectors
-from journeyman.optimizers.planner.card_embeddings import CardEmbeddings, words
+from journeyman.optimizers.planner.memory import CardEmbeddings, Memory, PlanNeighbours, Step, words
 from journeyman.optimizers.planner.memory import Floats as MemoryFloats
-from journeyman.optimizers.planner.memory import Memory, PlanNeighbours, Step
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,10 +10,10 @@ from journeyman.core.errors import PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.models.embedders import Embedder
-from journeyman.optimizers.planner.card_embeddings import TYPE, CardEmbeddings
-from journeyman.optimizers.planner.data import TrainingData
+from journeyman.optimizers.planner.data import TYPE, TrainingData
 from journeyman.optimizers.planner.decode import Decoded
 from journeyman.optimizers.planner.features import EncodedInstruction, InstructionEncoder
+from journeyman.optimizers.planner.memory import CardEmbeddings
 from journeyman.optimizers.planner.network import PlannerModel
 
 
@@ -24,12 +24,13 @@ def steps_of(data: TrainingData) -> tuple[Card, ...]:
 
 
 class LearnedPlanner:
-    """Implements `journeyman.optimizers.planner.base.Planner`."""
+    """Implements `journeyman.optimizers.planner.data.Planner`."""
 
-    def __init__(self, model: PlannerModel, *, hires: bool) -> None:
-        """`hires` says whether it learned who should do a step; one that did not leaves workers to the policy."""
+    def __init__(self, model: PlannerModel, *, hires: bool | None = None) -> None:
+        """`hires` says whether it learned who should do a step, by its memory if it is not told; one that did not leaves
+        workers to the policy."""
         self.model = model.eval()
-        self.hires = hires
+        self.hires = model.encoder.memory.hires if hires is None else hires
         self._dealt: tuple[tuple[Sequence[Card], Sequence[Card]], PlannerModel] | None = None
 
     def plan(

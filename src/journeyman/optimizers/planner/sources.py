@@ -15,8 +15,7 @@ from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.io.compression import open_maybe_compressed
 from journeyman.io.jsonl import iter_jsonl
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.data import TrainingData
+from journeyman.optimizers.planner.data import Example, TrainingData
 
 _MISSING = "see the set's own page for where it is published"
 

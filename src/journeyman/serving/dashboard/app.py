@@ -20,11 +20,22 @@ from starlette.routing import BaseRoute, Route
 
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
-from journeyman.serving.dashboard import filters
-from journeyman.serving.dashboard import format as words
-from journeyman.serving.dashboard.addresses import decoded, encoded, id_of, local
-from journeyman.serving.dashboard.auth import COOKIE, HEADERS, Guard
-from journeyman.serving.dashboard.layout import Frame, PageRefused, static
+from journeyman.serving.dashboard import layout as words
+from journeyman.serving.dashboard.layout import (
+    COOKIE,
+    FIELDS,
+    HEADERS,
+    Frame,
+    Guard,
+    PageRefused,
+    decoded,
+    encoded,
+    filters_of,
+    id_of,
+    local,
+    query_of,
+    static,
+)
 from journeyman.serving.dashboard.trace_page import One
 from journeyman.stores.traces.base import Page, Query, Statistics, StatisticsGroup, TraceSession, TraceStore, TraceSummary
 from journeyman.tracing.importers import jsonl
@@ -206,7 +217,7 @@ class Lists:
         counted = None if "after" in fields or query is None else self._store.count(query, most=COUNTED)
         status = HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK
         return self._frame.page(
-            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=filters.FIELDS, **values
+            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=FIELDS, **values
         )
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
@@ -270,9 +281,9 @@ class Lists:
 
     def _asked(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
-        typed = filters.typed(fields)
+        typed = filters_of(fields)
         try:
-            return typed, "", filters.query(typed, datetime.now(UTC))
+            return typed, "", query_of(typed, datetime.now(UTC))
         except InputError as error:
             return typed, str(error), None
 

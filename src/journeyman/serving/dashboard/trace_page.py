@@ -15,10 +15,18 @@ from journeyman.core.errors import InputError, PlanError, StoreError
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
-from journeyman.serving.dashboard import filters
-from journeyman.serving.dashboard.addresses import id_of, local, name
-from journeyman.serving.dashboard.format import money, one_line, seconds
-from journeyman.serving.dashboard.layout import Frame, PageRefused
+from journeyman.serving.dashboard.layout import (
+    Frame,
+    PageRefused,
+    filters_of,
+    id_of,
+    local,
+    money,
+    name,
+    one_line,
+    query_of,
+    seconds,
+)
 from journeyman.stores.traces.base import Given, Query, TraceStore
 from journeyman.stores.traces.labels import said as words_of
 from journeyman.tracing.base import NO_TIME
@@ -431,7 +439,7 @@ class One:
         trace, line = self._store.get(id), self._store.line(id)
         if trace is None or line is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, GONE)
-        typed = filters.typed(fields)
+        typed = filters_of(fields)
         newer, older = self._neighbours(id, typed)
         every = fields.get("steps") == "all"
         return self._frame.page(
@@ -454,7 +462,7 @@ class One:
 
     def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:
         try:
-            return self._store.neighbours(id, filters.query(typed, datetime.now(UTC)))
+            return self._store.neighbours(id, query_of(typed, datetime.now(UTC)))
         except InputError:
             return self._store.neighbours(id, Query())
 

@@ -27,9 +27,8 @@ from journeyman.core.errors import StoreError
 from journeyman.core.messages import Usage
 from journeyman.core.trace import Trace
 from journeyman.experiments.settings import RecordSettings
-from journeyman.serving.ingest.base import Health
+from journeyman.serving.ingest.base import Cleaner, Health
 from journeyman.serving.ingest.queues import QueueLimits
-from journeyman.serving.ingest.redact import Cleaner
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.migrate import make_ready
 from journeyman.stores.traces import open_traces

@@ -19,10 +19,8 @@ from pathlib import Path
 
 from journeyman.core.errors import JourneymanError, StoreError, Unkeepable
 from journeyman.core.trace import Trace
-from journeyman.serving.ingest.base import Health
-from journeyman.serving.ingest.pipe import Pipe
-from journeyman.serving.ingest.queues import BoundedQueue, QueueLimits, Waiting, weight
-from journeyman.serving.ingest.redact import Cleaner
+from journeyman.serving.ingest.base import Cleaner, Health
+from journeyman.serving.ingest.queues import BoundedQueue, Pipe, QueueLimits, Waiting, weight
 from journeyman.stores.traces.base import SpanRow, TraceStore
 from journeyman.tracing.wire.base import Exchange
 

@@ -1,4 +1,4 @@
-"""Which worker does this subtask: a policy that begins as the supervised one, and a value of where one stands."""
+"""Who does which subtask: a policy that begins as the supervised one, and a planner whose workers it chooses."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from journeyman.core.errors import InputError
+from journeyman.core.plan import Plan
+from journeyman.core.policy import Card
+from journeyman.optimizers.planner.network import PlannerModel
+from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.stats import Floats
 
 _NEVER = -1e9
@@ -170,10 +174,6 @@ class ModelSelector(nn.Module):  # type: ignore[misc]
 
         return look
 
-    def look(self, state: DecisionState) -> tuple[Floats, float]:
-        """Log-probabilities, shape (m,), and the value of one state."""
-        return self.frozen()(state)
-
 
 def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
     made: Any = nn.utils.skip_init(nn.Linear, inputs, outputs)
@@ -183,3 +183,86 @@ def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
         made.bias.uniform_(-bound, bound, generator=chance)
     layer: nn.Linear = made
     return layer
+
+
+_SCALE = np.float32(4.0)
+"""Cards have length 1, which tanh hardly bends. They alone are what a policy of workers sees of a subtask: with what the
+network makes of the whole instruction it learned 150 instructions of practice by heart, and brought no more on others."""
+_BLOCK = 256
+"""Plans that are seen together, which bounds the memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFeatures:
+    """A plan as phase 1 sees it: what a policy of workers knows before anything is done."""
+
+    nodes: NDArray[np.float32]
+    """(subtasks, d)"""
+    prior: NDArray[np.float32]
+    """(subtasks, m), log-probabilities of the models."""
+
+
+def features_of_plans(model: PlannerModel, plans: Sequence[Plan]) -> list[PlanFeatures]:
+    """Of each plan its subtasks with their prior; zeros where phase 1 learned nothing of who does what.
+
+    Raises:
+        InputError: A subtask has a tool or type that is not among the model's cards.
+    """
+    hires, made = model.encoder.memory.hires, []
+    for start in range(0, len(plans), _BLOCK):
+        block = plans[start : start + _BLOCK]
+        batch = model.batch(model.encoder.encode([each.instruction for each in block]), [model.places(each) for each in block])
+        with torch.no_grad():
+            priors = torch.log_softmax(model.score_workers(batch).logits, -1).numpy()
+        for row, places in enumerate(batch.places):
+            prior = priors[row, : len(places)] if hires else np.zeros_like(priors[row, : len(places)])
+            made.append(PlanFeatures(nodes=_SCALE * model.encoder.steps.vectors[list(places)], prior=prior))
+    return made
+
+
+def selector_for(model: PlannerModel, *, seed: int = 0) -> ModelSelector:
+    """A policy that chooses among the model's workers just as phase 1 does."""
+    return ModelSelector(model.model_cards.numpy(), model.encoder.steps.vectors.shape[1], seed=seed)
+
+
+class ReinforcedPlanner:
+    """Implements `journeyman.optimizers.planner.data.Planner`: phase 1's steps and order, done by whom phase 2 chooses."""
+
+    def __init__(self, planner: LearnedPlanner, selector: ModelSelector) -> None:
+        self.planner = planner
+        self.selector = selector.eval()
+
+    def plan(self, instruction: str, *, tools: Sequence[Card] = (), models: Sequence[Card] = ()) -> Plan:
+        """See `Planner`. A model that joined since is chosen like those whose card is like its own."""
+        plan = self.planner.plan(instruction, tools=tools, models=models)
+        model = self.planner.model_for(tools, models)
+        if not len(model.models):
+            # Nobody to choose from: who does it is left open, as phase 1 leaves it.
+            return plan
+        chances = self.chances(model, plan)
+        names = [
+            step.worker if step.tool else model.models.names[int(chances[at].argmax())] for at, step in enumerate(plan.subtasks)
+        ]
+        return plan.with_workers(names)
+
+    def chances(self, model: PlannerModel, plan: Plan) -> NDArray[np.float64]:
+        """With what probability each model does each subtask, shape (subtasks, m)."""
+        (seen,) = features_of_plans(model, [plan])
+        selector = self.selector
+        if selector.cards.shape != model.model_cards.shape or not torch.equal(selector.cards, model.model_cards):
+            selector = dealt(selector, model)
+        allowed = np.ones(len(model.models), np.bool_)
+        states = [
+            DecisionState(node=node, prior=prior, allowed=allowed) for node, prior in zip(seen.nodes, seen.prior, strict=True)
+        ]
+        found: NDArray[np.float64] = selector.probabilities(states)
+        return found
+
+
+def dealt(selector: ModelSelector, model: PlannerModel) -> ModelSelector:
+    """The same policy with the model's workers to choose from."""
+    made = selector_for(model)
+    weights = {name: value for name, value in selector.state_dict().items() if name != "cards"}
+    made.load_state_dict({**weights, "cards": model.model_cards})
+    made.eval()
+    return made
