@@ -713,9 +713,10 @@ def _batch(settings: _OpenSettings, shape: Shape | None, hardware: HardwareConfi
     batch = settings.config.per_device_batch_size or batch
     settings.fill("gradient_accumulation_steps", max(1, together // batch), f"{max(together, batch)} completions to an update")
     fits = _fitting(settings.config, shape, hardware)
-    free = shape is not None and fits(batch, False, SPARE if usual is _TINY else 0.5)
+    unknown = "the model's size" if shape is None else "how much memory there is" if hardware.device_memory is None else ""
+    free = fits(batch, False, SPARE if usual is _TINY else 0.5) and (not unknown or usual is _TINY)
     why = "without it a run takes little enough memory" if free else "without it a run would take more than half of the memory"
-    settings.fill("gradient_checkpointing", not free, "usual; the model's size is not known" if shape is None else why)
+    settings.fill("gradient_checkpointing", not free, f"usual; {unknown} is not known" if unknown and not free else why)
 
 
 def _fitting(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> Callable[[int, bool, float], bool]:
