@@ -32,11 +32,10 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import MODULE, PARENT, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.resolve import quick, reasons, resolve
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from journeyman.optimizers.weights.rows import Row
-from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib
+from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib, quick, reasons, resolve
 from journeyman.optimizers.weights.sizing import TrainingEstimate as Estimate
 from journeyman.tasks.base import Dataset, digest
 

@@ -26,8 +26,7 @@ from journeyman.io.atomic import write_text
 from journeyman.io.http_server import listen
 from journeyman.io.processes import start_time
 from journeyman.optimizers.weights.gguf.contents import read_header
-from journeyman.optimizers.weights.hosting import OllamaHostingProfile
-from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
+from journeyman.optimizers.weights.hosting import ModelServerUnreachable, OllamaHostingProfile, RequestRefused, Wire
 from journeyman.optimizers.weights.sizing import detect_hardware
 
 WAIT = 300.0

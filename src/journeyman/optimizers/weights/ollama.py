@@ -17,8 +17,7 @@ from journeyman.io.atomic import write_text
 from journeyman.io.files import sha256
 from journeyman.io.http_server import is_loopback
 from journeyman.optimizers.weights.gguf.contents import Header, read_header
-from journeyman.optimizers.weights.hosting import CONTEXT, OllamaHostingProfile
-from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
+from journeyman.optimizers.weights.hosting import CONTEXT, ModelServerUnreachable, OllamaHostingProfile, RequestRefused, Wire
 from journeyman.optimizers.weights.sizing import detect_hardware
 
 # Where Ollama is, by what a user or OLLAMA_HOST says, understood as Ollama's own client does.
