@@ -14,7 +14,6 @@ from journeyman.core.errors import InputError
 from journeyman.optimizers.weights import model_shape, sizing
 from journeyman.optimizers.weights.config import METHODS, TrainingConfig
 from journeyman.optimizers.weights.model_shape import Shape
-from journeyman.optimizers.weights.resolve import reasons, resolve
 from journeyman.optimizers.weights.sizing import (
     HardwareConfig,
     HardwareProfile,
