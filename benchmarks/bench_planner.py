@@ -27,10 +27,11 @@ import numpy as np
 from journeyman.core.plan import Plan, Subtask
 from journeyman.models.embedders import Embedder, load
 from journeyman.models.embedders.cache import Cached
+from journeyman.optimizers.planner.config import SupervisedConfig
 from journeyman.optimizers.planner.data import Example, TrainingData, sealtools, tool_graph
 from journeyman.optimizers.planner.memory import CardEmbeddings
 from journeyman.optimizers.planner.policy import LearnedPlanner
-from journeyman.optimizers.planner.supervised import SupervisedConfig, agreement, train
+from journeyman.optimizers.planner.supervised import agreement, train
 
 SETS = ("tmdb", "multimedia", "huggingface", "sealtools")
 METRICS = ("node_f1", "edge_f1", "exact")

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from journeyman.experiments.compare import evaluate as evaluate
     from journeyman.experiments.planner.collect import OrchestrationSystem as OrchestrationSystem
     from journeyman.experiments.playbook.config import TrainingConfig as TrainingConfig
-    from journeyman.experiments.playbook.config import TrainingResult as TrainingResult
     from journeyman.experiments.playbook.training import OfflineTrainer as OfflineTrainer
+    from journeyman.experiments.playbook.training import TrainingResult as TrainingResult
     from journeyman.experiments.playbook.training import create_offline_trainer as create_offline_trainer
     from journeyman.experiments.weights.data import DatasetPipeline as DatasetPipeline
     from journeyman.experiments.weights.pipeline import TrainingPipeline as TrainingPipeline
@@ -104,8 +104,8 @@ _HOMES = {
     "core.trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),
     "experiments.compare": ("EvaluationReport", "compare", "evaluate"),
     "experiments.planner.collect": ("OrchestrationSystem",),
-    "experiments.playbook.config": ("TrainingConfig", "TrainingResult"),
-    "experiments.playbook.training": ("OfflineTrainer", "create_offline_trainer"),
+    "experiments.playbook.config": ("TrainingConfig",),
+    "experiments.playbook.training": ("OfflineTrainer", "TrainingResult", "create_offline_trainer"),
     "experiments.weights.data": ("DatasetPipeline",),
     "experiments.weights.pipeline": ("TrainingPipeline",),
     "experiments.weights.training": ("RLTrainer",),

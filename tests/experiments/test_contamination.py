@@ -15,11 +15,14 @@ from journeyman.core.task import Split, Task, fingerprint
 from journeyman.experiments import wiring
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.planner import workers as planners
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
-from journeyman.experiments.planner.training import Contender, PlanExamination, ReinforceConfig, Reinforcement
+from journeyman.experiments.planner.training import Contender, PlanExamination, Reinforcement
 from journeyman.experiments.router import training
-from journeyman.experiments.router.training import Places, RouterConfig
-from journeyman.experiments.weights.settings import RunSettings, learnable
+from journeyman.experiments.router.config import RouterConfig
+from journeyman.experiments.router.training import Places
+from journeyman.experiments.weights.config import RunSettings
+from journeyman.experiments.weights.settings import learnable
 from journeyman.experiments.weights.training import AdapterEvaluation
 from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.models.scripted import Scripted

@@ -10,8 +10,8 @@ from journeyman.core.policy import Card
 from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import Example, TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig
 from journeyman.optimizers.planner.policy import LearnedPlanner
 from journeyman.stats import Floats
 

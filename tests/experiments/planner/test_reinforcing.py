@@ -11,11 +11,13 @@ import pytest
 from journeyman.core.errors import InputError
 from journeyman.core.release import Stage
 from journeyman.experiments.planner import workers
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
-from journeyman.experiments.planner.training import ReinforceConfig, Reinforced, Reinforcement
+from journeyman.experiments.planner.training import Reinforced, Reinforcement
 from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector
-from journeyman.optimizers.planner.ppo import Choose, Episode, PPOConfig, PPOUpdate, train
+from journeyman.optimizers.planner.ppo import Choose, Episode, PPOUpdate, train
 from journeyman.rewards.utility import WeightedSumReward
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts

@@ -11,10 +11,10 @@ from journeyman.core.errors import InputError
 from journeyman.experiments.planner.training import on_epoch, watchers
 from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig
 from journeyman.optimizers.planner.policy import LearnedPlanner
-from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, agreement, mean_agreement, train
+from journeyman.optimizers.planner.supervised import Epoch, SupervisedResult, agreement, mean_agreement, train
 
 from .worlds import HERE, MODELS, kitchen, office
 

@@ -18,7 +18,8 @@ from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.experiments import settings
 from journeyman.experiments import settings as config
 from journeyman.experiments.planner import collect, workers
-from journeyman.experiments.planner.collect import CollectConfig, CollectionSummary, Instruction, OrchestrationSystem
+from journeyman.experiments.planner.collect import CollectionSummary, Instruction, OrchestrationSystem
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.experiments.planner.workers import Make, SavedPlanner
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text

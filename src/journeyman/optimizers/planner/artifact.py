@@ -19,10 +19,11 @@ from journeyman.io.atomic import atomic_write
 from journeyman.io.files import sha256
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.planner import data
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.features import InstructionEncoder
 from journeyman.optimizers.planner.memory import CardEmbeddings, Memory
-from journeyman.optimizers.planner.network import NetworkConfig, PlannerModel
+from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector, ReinforcedPlanner, steps_of
 
 FORMAT = "journeyman-planner-2"

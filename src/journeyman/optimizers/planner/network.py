@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan
 from journeyman.core.policy import Card
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import Example
 from journeyman.optimizers.planner.decode import Decoded, StepScores, choose_steps, complete, decode
 from journeyman.optimizers.planner.features import (
@@ -233,15 +234,6 @@ def tower(inside: int, hidden: int, outside: int, dropout: float) -> nn.Sequenti
 MODEL_FEATURES = 6
 LOUD = 4.0
 """Times which a clause's vector is taken, so that a few hundred plans suffice to learn from its few words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
-    """Its size. With embeddings of 384 dimensions the defaults make 1.6 million parameters."""
-
-    width: int = 256
-    rank: int = 128
-    dropout: float = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
