@@ -68,13 +68,13 @@ if TYPE_CHECKING:
     from journeyman.rewards.base import RewardFunction as RewardFunction
     from journeyman.rewards.base import RewardResult as RewardResult
     from journeyman.rewards.code_execution import CodeExecutionReward as CodeExecutionReward
-    from journeyman.rewards.completion import TaskCompletionReward as TaskCompletionReward
-    from journeyman.rewards.efficiency import EfficiencyReward as EfficiencyReward
     from journeyman.rewards.engine import RewardEngine as RewardEngine
-    from journeyman.rewards.format_compliance import FormatComplianceReward as FormatComplianceReward
     from journeyman.rewards.learned import LearnedReward as LearnedReward
-    from journeyman.rewards.syntax import SyntaxValidationReward as SyntaxValidationReward
-    from journeyman.rewards.tool_use import ToolSuccessReward as ToolSuccessReward
+    from journeyman.rewards.static import EfficiencyReward as EfficiencyReward
+    from journeyman.rewards.static import FormatComplianceReward as FormatComplianceReward
+    from journeyman.rewards.static import SyntaxValidationReward as SyntaxValidationReward
+    from journeyman.rewards.static import TaskCompletionReward as TaskCompletionReward
+    from journeyman.rewards.static import ToolSuccessReward as ToolSuccessReward
     from journeyman.rewards.utility import compute_reward as compute_reward
     from journeyman.serving.ingest.in_process import TraceCollector as TraceCollector
     from journeyman.serving.ingest.in_process import hook_into_agent as hook_into_agent

@@ -29,8 +29,7 @@ from journeyman.models import embedders
 from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig
 from journeyman.optimizers.router import outcomes
-from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
+from journeyman.rewards.utility import RewardReport, RunReward, Runs, Utility, WeightedSumReward, lint
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 from journeyman import sandbox
 from journeyman.agents.attempt import Agent, Attempt
-from journeyman.agents.coder import Coder
-from journeyman.agents.workspace import CHECKS, ScenarioWorkshop, last_files
+from journeyman.agents.coder import CHECKS, Coder, ScenarioWorkshop, last_files
 from journeyman.core.errors import InputError, boundary
 from journeyman.core.playbook import Playbook
 from journeyman.core.task import Split, Task

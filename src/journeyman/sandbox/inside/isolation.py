@@ -27,7 +27,7 @@ class ProcessUsage:
         self.memory = 0
 
 
-class Room:
+class FreeSpace:
     """What is left where the code may write."""
 
     def __init__(self, path: str) -> None:
@@ -37,7 +37,7 @@ class Room:
         self.out_of_inodes = found.f_files > 0 and found.f_ffree == 0
 
 
-class Walls:
+class Isolation:
     """None but limits: a folder of its own, an environment of its own, and rlimits."""
 
     def __init__(self, folder: str) -> None:
@@ -46,19 +46,19 @@ class Walls:
         self.temporary = os.path.join(folder, "tmp")
 
     def surround(self) -> None:
-        """In the warden, before anything of the run is there, and before it is known what will run."""
+        """In the supervisor, before anything of the run is there, and before it is known what will run."""
         if sys.platform == "linux":
-            # What outlives its parent becomes a child of the warden, which can then find it.
+            # What outlives its parent becomes a child of the supervisor, which can then find it.
             linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
 
     def hold(self, init: int) -> None:
-        """In the warden, when the first process within is there."""
+        """In the supervisor, when the first process within is there."""
 
     def build(self) -> None:
         """In the first process within, before it is known what will run."""
 
     def allow(self, limits: Limits) -> None:
-        """In the warden, once the limits are known."""
+        """In the supervisor, once the limits are known."""
 
     def furnish(self, limits: Limits) -> None:
         """In the first process within, then: what the code will find."""
@@ -74,7 +74,7 @@ class Walls:
         return {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.home, "TMPDIR": self.temporary, "LANG": "C.UTF-8"}
 
     def usage(self, init: int) -> ProcessUsage:
-        """Of the processes within. `init` is the first of them, as the warden knows it."""
+        """Of the processes within. `init` is the first of them, as the supervisor knows it."""
         return usage("/proc", descendants(os.getpid()))
 
     def refused(self) -> str | None:
@@ -85,7 +85,7 @@ class Walls:
         """Bytes of the whole tree, as counted by the kernel; `None` where it does not."""
         return None
 
-    def room(self) -> Room | None:
+    def free_space(self) -> FreeSpace | None:
         """`None` where the code writes to a disk that is not its own."""
         return None
 

@@ -1,6 +1,6 @@
 """Goes where bubblewrap is to be started: into a control group, past folders that only root can enter, to a user of its own.
 
-    python -I inside descend JSON
+    python -I inside launch JSON
 
 The kernel does not hold uid 0 to its limits, and asks it for no permission: root starts the sandbox, and must not run it.
 """

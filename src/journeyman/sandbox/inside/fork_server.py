@@ -1,11 +1,11 @@
-"""The nursery: a warm Python that forks a warden for each run.
+"""The fork server: a warm Python that forks a supervisor for each run.
 
-    python -I inside zygote FD      the host's sockets on file descriptors 0 and FD, the second for runs of pytest
+    python -I inside fork_server FD      the host's sockets on file descriptors 0 and FD, the second for runs of pytest
 
-Each message on that socket brings another one, on which the run itself is talked about. Only the warden reads from it, so that
-nothing of a run ever is in the nursery, from which the next one is forked.
+Each message on that socket brings another one, on which the run itself is talked about. Only the supervisor reads from it, so
+that nothing of a run ever is in the fork server, from which the next one is forked.
 
-A fork shares its parent's hash seed: within one nursery, sets of strings have the same order in every run.
+A fork shares its parent's hash seed: within one fork server, sets of strings have the same order in every run.
 """
 
 import collections
@@ -23,13 +23,13 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from . import cgroup, seccomp, wire
-from .sealed import LENT, Sealed
-from .warden import serve
-from .within import Within
+from . import seccomp, wire
+from .init import InitProcess
+from .namespaces import LENT, NamespaceIsolation, hierarchies
+from .supervisor import serve
 
 SPARES = 2
-"""Wardens that wait."""
+"""Supervisors that wait."""
 MODULES = [
     "abc", "argparse", "array", "ast", "asyncio", "base64", "bisect", "builtins", "calendar", "collections",
     "collections.abc", "concurrent.futures", "contextlib", "copy", "csv", "ctypes", "dataclasses", "datetime",
@@ -54,22 +54,22 @@ def test_that_fails():
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Two nurseries: what pytest needs would make the forks of all others slower."""
+    """Two fork servers: what pytest needs would make the forks of all others slower."""
     host, for_pytest = socket.socket(fileno=os.dup(0)), socket.socket(fileno=int(arguments[0]))
-    # Wardens are nobody's to wait for.
+    # Supervisors are nobody's to wait for.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warm()
     with contextlib.suppress(NotImplementedError):
         seccomp.assembled(platform.machine())
     if os.path.isdir(LENT):
-        cgroup.where(LENT)
+        hierarchies(LENT)
     if os.fork() == 0:
         host.close()
         with _as_it_was(), contextlib.suppress(ImportError):
             warm_pytest()
         _freeze()
-        ForkServerHost(for_pytest).serve()
+        ForkServer(for_pytest).serve()
         os._exit(0)
     for_pytest.close()
     _freeze()
@@ -77,11 +77,11 @@ def main(arguments: Sequence[str]) -> None:
         for fd in (0, 1, 2):
             os.dup2(nowhere.fileno(), fd)
     host.send(b"ready")
-    ForkServerHost(host).serve()
+    ForkServer(host).serve()
 
 
-class ForkServerHost:
-    """Hands the socket of each run to a warden whose walls stand already, and has the next one built meanwhile."""
+class ForkServer:
+    """Hands the socket of each run to a supervisor whose walls stand already, and has the next one built meanwhile."""
 
     def __init__(self, host: socket.socket) -> None:
         self.host = host
@@ -112,35 +112,35 @@ class ForkServerHost:
         if os.fork() == 0:
             for each in (self.host, ours, *self.spares):
                 each.close()
-            _warden(theirs)
+            _supervisor(theirs)
         theirs.close()
         self.spares.append(ours)
 
 
-def _warden(nursery: socket.socket) -> NoReturn:
+def _supervisor(server: socket.socket) -> NoReturn:
     """Build the walls, wait for a run, watch it, and go."""
-    walls, fault, within = Sealed(), None, None
+    isolation, fault, init = NamespaceIsolation(), None, None
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
-            within = Within(walls)
+            init = InitProcess(isolation)
         except OSError as error:
             fault = f"the walls could not be built: {error}"
-        message, fds, _, _ = socket.recv_fds(nursery, 16, 1)
+        message, fds, _, _ = socket.recv_fds(server, 16, 1)
         if message:
             with socket.socket(fileno=fds[0]) as channel:
-                _serve(channel, walls, within, fault)
+                _serve(channel, isolation, init, fault)
     finally:
-        walls.clean()
+        isolation.clean()
         os._exit(0)
 
 
-def _serve(channel: socket.socket, walls: Sealed, within: Within | None, fault: str | None) -> None:
+def _serve(channel: socket.socket, isolation: NamespaceIsolation, init: InitProcess | None, fault: str | None) -> None:
     try:
         if fault:
             wire.send(channel, {"fault": fault})
         else:
-            serve(channel, walls, within=within)
+            serve(channel, isolation, init=init)
     except (EOFError, BrokenPipeError):
         # The host gave up before the request was whole.
         return

@@ -1,4 +1,4 @@
-"""Starts the nursery within bubblewrap, and hands it the sockets of runs."""
+"""Starts the fork server within bubblewrap, and hands it the sockets of runs."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ class Hierarchy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """Folders in which the wardens of one sandbox make a group for each run."""
+    """Folders in which the supervisors of one sandbox make a group for each run."""
 
     folders: tuple[Path, ...]
     join: tuple[Path, ...] = ()
@@ -45,7 +45,7 @@ class Lent:
     controllers: frozenset[str] = frozenset()
 
     def give_back(self) -> None:
-        """Remove them, with what killed wardens left in them."""
+        """Remove them, with what killed supervisors left in them."""
         for folder in self.folders:
             remove(folder)
 
@@ -120,7 +120,7 @@ def _mounts(text: str) -> Iterator[tuple[frozenset[str], tuple[Path, Path]]]:
 def _enable(folder: Path, uid: int) -> Path:
     wanted = [name for name in ("memory", "pids") if name in (folder / "cgroup.controllers").read_text().split()]
     (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in wanted))
-    leaf = folder / "nursery"
+    leaf = folder / "fork-server"
     leaf.mkdir()
     own(leaf, uid)
     return leaf / "cgroup.procs"
@@ -184,8 +184,8 @@ class Bind:
     writable: bool = False
 
 
-class ForkServer:
-    """A warm process behind bubblewrap, from which the warden of each run is forked."""
+class ForkServerHost:
+    """A warm process behind bubblewrap, from which the supervisor of each run is forked."""
 
     def __init__(self) -> None:
         self.program()
@@ -202,7 +202,7 @@ class ForkServer:
                 each.setblocking(False)
             descent = self._descent(uid if root else None, theirs_for_pytest.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(PROGRAMS), "descend", json.dumps(descent)],
+                [sys.executable, "-I", str(PROGRAMS), "launch", json.dumps(descent)],
                 stdin=theirs.fileno(),
                 pass_fds=(theirs_for_pytest.fileno(),),
                 stdout=subprocess.DEVNULL,
@@ -313,7 +313,7 @@ class ForkServer:
     def _command(self, places: dict[Bind, str], fd: int) -> list[str]:
         words = [self.program(), "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
         words += ["--uid", str(USER), "--gid", str(USER), "--hostname", "sandbox", "--new-session", "--die-with-parent"]
-        # The nursery builds the walls of each run; what runs within them has no capability at all.
+        # The fork server builds the walls of each run; what runs within them has no capability at all.
         words += ["--cap-add", "ALL", "--clearenv"]
         for name, value in (("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", f"{PLACE}/home"), ("LANG", "C.UTF-8")):
             words += ["--setenv", name, value]
@@ -323,7 +323,7 @@ class ForkServer:
             if (link := Path("/") / name).is_symlink():
                 words += ["--symlink", str(link.readlink()), f"/{name}"]
         words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--remount-ro", "/", "--remount-ro", "/dev"]  # noqa: S108
-        return [*words, "--", shown(sys.executable), "-I", PROGRAMS_WITHIN, "zygote", str(fd)]
+        return [*words, "--", shown(sys.executable), "-I", PROGRAMS_WITHIN, "fork_server", str(fd)]
 
 
 def shown(path: str) -> str:

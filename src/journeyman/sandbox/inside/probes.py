@@ -1,4 +1,4 @@
-"""Tries the walls from within, and, as a control, where there are none: `python probing.py` with what to try as JSON on stdin.
+"""Tries the walls from within, and, as a control, where there are none: `python probes.py` with what to try as JSON on stdin.
 
 Prints, for each probe, whether it got through.
 """

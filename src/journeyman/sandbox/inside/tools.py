@@ -1,4 +1,4 @@
-"""The `tools` that the code sees: each call goes out through the warden and waits for its value."""
+"""The `tools` that the code sees: each call goes out through the supervisor and waits for its value."""
 
 import builtins
 import itertools
@@ -19,7 +19,7 @@ class ToolError(Exception):
 
 
 class ToolConnection:
-    """The connection to the warden: JSON, a line each. Threads may share it."""
+    """The connection to the supervisor: JSON, a line each. Threads may share it."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -30,15 +30,15 @@ class ToolConnection:
         self._buffer = b""
         self._ids = itertools.count(1)
 
-    def say(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         with self._writing:
             self._channel.sendall(json.dumps(message).encode() + b"\n")
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """The next message, for one who is alone on the line.
 
         Raises:
-            EOFError: The warden is gone.
+            EOFError: The supervisor is gone.
         """
         while b"\n" not in self._buffer:
             chunk = self._channel.recv(1 << 16)
@@ -46,10 +46,10 @@ class ToolConnection:
                 raise EOFError
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        message: dict[str, Any] = json.loads(line)
+        return message
 
-    def ask(self, tool: str, arguments: dict[str, Any]) -> Any:
+    def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         """The value of a tool.
 
         Raises:
@@ -59,13 +59,13 @@ class ToolConnection:
         if len(json.dumps(arguments)) > MAX_MESSAGE:
             raise ToolError(f"the arguments of {tool} are more than {MAX_MESSAGE} bytes")
         number = next(self._ids)
-        self.say({"call": number, "tool": tool, "arguments": arguments})
-        answer = self._answer(number)
+        self.send({"call": number, "tool": tool, "arguments": arguments})
+        answer = self._wait_for_answer(number)
         if "error" in answer:
             raise ToolError(answer["error"])
         return answer["value"]
 
-    def _answer(self, number: int) -> dict[str, Any]:
+    def _wait_for_answer(self, number: int) -> dict[str, Any]:
         """Whoever waits and finds nobody reading reads for all, so that no thread of ours runs beside those of the code."""
         with self._reading:
             while number not in self._answers:
@@ -75,34 +75,34 @@ class ToolConnection:
                 self._reader_busy = True
                 self._reading.release()
                 try:
-                    heard = self.hear()
+                    message = self.receive()
                 finally:
                     self._reading.acquire()
                     self._reader_busy = False
                     self._reading.notify_all()
-                self._answers[heard["answer"]] = heard
+                self._answers[message["answer"]] = message
             return self._answers.pop(number)
 
 
-class Toolbox(ModuleType):
+class ToolModule(ModuleType):
     """The module `tools`: an attribute for each tool there is."""
 
-    _line: ToolConnection
+    _connection: ToolConnection
     _names: list[str]
 
-    def __init__(self, line: ToolConnection, names: Iterable[str]) -> None:
+    def __init__(self, connection: ToolConnection, names: Iterable[str]) -> None:
         super().__init__("tools", "The tools that the caller offers.")
-        self._line = line
+        self._connection = connection
         self._names = sorted(names)
         self.ToolError = ToolError
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in self._names:
             raise AttributeError(f"there is no tool {name!r}; there are: {', '.join(self._names)}")
-        line = self._line
+        connection = self._connection
 
         def call(*positional: Any, **named: Any) -> Any:
-            return line.ask(name, {str(i): value for i, value in enumerate(positional)} | named)
+            return connection.call(name, {str(i): value for i, value in enumerate(positional)} | named)
 
         call.__name__ = call.__qualname__ = name
         return call
@@ -111,12 +111,12 @@ class Toolbox(ModuleType):
         return [*self._names, "ToolError"]
 
 
-def install(line: ToolConnection, names: Iterable[str]) -> None:
+def install(connection: ToolConnection, names: Iterable[str]) -> None:
     """Make `tools` importable and known everywhere. Nothing when there are none: the code may have a module of that name."""
     names = tuple(names)
     for place in (sys.modules, builtins.__dict__):
-        if isinstance(place.get("tools"), Toolbox):
+        if isinstance(place.get("tools"), ToolModule):
             del place["tools"]
     if names:
-        sys.modules["tools"] = builtins.__dict__["tools"] = Toolbox(line, names)
+        sys.modules["tools"] = builtins.__dict__["tools"] = ToolModule(connection, names)
         builtins.__dict__["ToolError"] = ToolError
