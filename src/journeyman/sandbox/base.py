@@ -60,6 +60,8 @@ class Program:
     collect: tuple[str, ...] = ()
     """Glob patterns, relative to the working folder; the regular files that match at the end come back. Links are
     not followed."""
+    warm: Literal["", "pytest"] = ""
+    """What Python code will import: a sandbox that has a process with it ready starts the run there. Changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

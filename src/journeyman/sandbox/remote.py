@@ -278,11 +278,14 @@ def limits_json(limits: Limits) -> dict[str, Any]:
 
 def program_json(program: Program) -> dict[str, Any]:
     """The body of POST /execute."""
-    return asdict(replace(program, files={})) | {
+    body = asdict(replace(program, files={})) | {
         "files": {path: packed(content) for path, content in program.files.items()},
         "stdin": packed(program.stdin),
         "limits": limits_json(program.limits),
     }
+    # The service has its own ways to be quick.
+    del body["warm"]
+    return body
 
 
 class HttpSandbox:
