@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from journeyman.cli.actions.serve import place as allowed
+from journeyman.cli.sandbox import callback_host as allowed
 from journeyman.core.errors import InputError
 from journeyman.sandbox.remote import Faults
 from journeyman.sandbox.service.state import address_of

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module, invalidate_caches
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from journeyman.core.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "models": {
@@ -44,17 +46,19 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "importers": {
         "journeyman": "journeyman.tracing.importers.jsonl:STEPS",
-        "tau2-bench": "journeyman.tracing.importers.tau2_bench:FORMAT",
+        "tau2-bench": "journeyman.tracing.importers.tau_bench:TAU2_BENCH",
         "inspect": "journeyman.tracing.importers.inspect_log:FORMAT",
         "langfuse": "journeyman.tracing.importers.langfuse:FORMAT",
         "langsmith": "journeyman.tracing.importers.langsmith:FORMAT",
-        "tau-bench": "journeyman.tracing.importers.jsonl:TAU_BENCH",
+        "tau-bench": "journeyman.tracing.importers.tau_bench:TAU_BENCH",
         "swe-agent": "journeyman.tracing.importers.swe_agent:SWE_AGENT",
         "mini-swe-agent": "journeyman.tracing.importers.swe_agent:MINI_SWE_AGENT",
         "execution-log": "journeyman.tracing.importers.execution_log:FORMAT",
         "openclaw": "journeyman.tracing.importers.openclaw:FORMAT",
         "sharegpt": "journeyman.tracing.importers.sharegpt:FORMAT",
-        "chat": "journeyman.tracing.importers.jsonl:CHAT",
+        "chat": "journeyman.tracing.importers.chat:CHAT",
+        "checkpoint": "journeyman.tracing.importers.checkpoints:FORMAT",
+        "otlp": "journeyman.tracing.importers.otlp:FORMAT",
     },
     "tasks": {
         "custom": "journeyman.tasks.questions:custom",
@@ -230,6 +234,8 @@ def _table(kind: str) -> Mapping[str, str]:
 
 
 @cache
-def _added(kind: str) -> Mapping[str, EntryPoint]:
+def _added(kind: str) -> "Mapping[str, EntryPoint]":
     """What installed packages add; read once, as it looks through all of them."""
+    from importlib.metadata import entry_points  # Takes 0.02 s to load.
+
     return {each.name: each for each in entry_points(group=f"journeyman.{kind}")}

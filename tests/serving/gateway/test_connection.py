@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from journeyman.serving.gateway import serve
+from journeyman.serving.gateway import app
 from tests.serving.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Upstream
@@ -87,14 +87,14 @@ def test_a_head_of_ordinary_size_is_taken(closed: Running) -> None:
     ids=["nothing", "a blank line", "half a head", "half of the next head"],
 )
 def test_a_connection_that_asks_nothing_is_closed(closed: Running, monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
-    monkeypatch.setattr(serve, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.3)
     with connected(closed) as client:
         client.sendall(start)
         assert is_closed(client)
 
 
 def test_a_body_that_goes_on_after_the_answer_is_cut_off(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "LINGER_SECONDS", 0.3)
+    monkeypatch.setattr(app, "LINGER_SECONDS", 0.3)
     with connected(closed) as client:
         client.sendall(POST + b"Content-Length: 1000000\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
@@ -105,7 +105,7 @@ def test_a_body_that_goes_on_after_the_answer_is_cut_off(closed: Running, monkey
 
 
 def test_a_connection_whose_body_ended_after_the_answer_is_used_again(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "LINGER_SECONDS", 0.3)
+    monkeypatch.setattr(app, "LINGER_SECONDS", 0.3)
     with connected(closed) as client:
         for _ in range(2):
             client.sendall(POST + b"Content-Length: 4\r\n\r\n")
