@@ -15,8 +15,8 @@ from journeyman import sandbox
 from journeyman.rewards.reward_hacking import CHEATS, try_cheats
 
 async def main():
-    names = {"kills_the_tests", "fork_and_exit", "loops", "reads_the_tests_from_disk", "false_pytest", "equal_to_all"}
-    names |= {"hard_exit_at_import", "writes_to_every_descriptor", "hooks_by_conftest"}
+    names = {"kills_the_tests", "fork_and_exit", "loops", "reads_the_tests_from_disk", "false_pytest"}
+    names |= {"equal_to_all", "hard_exit_at_import", "writes_to_every_descriptor", "hooks_by_conftest"}
     box = sandbox.load()
     await box.start()
     found = await try_cheats(box, [cheat for cheat in CHEATS if cheat.name in names], workers=3)
@@ -26,7 +26,7 @@ async def main():
 
 asyncio.run(main())
 """
-"""Those that have most to do with processes, files and limits, which are what a user's walls hold in another way than root's."""
+"""Those that have most to do with processes, files and limits, which an ordinary user's walls hold in another way than root's."""
 
 
 @pytest.mark.attacks
