@@ -26,7 +26,7 @@ async def main():
 
 asyncio.run(main())
 """
-"""Those that have most to do with processes, files and limits, which an ordinary user's walls hold in another way than root's."""
+"""Those that have most to do with processes, files and limits, which an ordinary user is held to in another way than root."""
 
 
 @pytest.mark.attacks

@@ -77,10 +77,10 @@ def columns(traces: Sequence[Trace], embedder: Embedder | None) -> NDArray[np.fl
     table = numbers(traces)
     if embedder is None:
         return table
-    return np.hstack([table, embedder.embed([told(trace) for trace in traces]).astype(np.float64)])
+    return np.hstack([table, embedder.embed([activity(trace) for trace in traces]).astype(np.float64)])
 
 
-def told(trace: Trace) -> str:
+def activity(trace: Trace) -> str:
     """The tools in the order of their use, failures marked, and the last reply."""
     used = " ".join(step.tool if step.ok else f"{step.tool} failed" for step in trace.steps if isinstance(step, ToolCall))
     return f"{used}\n{trace.reply}"
@@ -217,8 +217,8 @@ class LearnedReward:
         if why := self.model.report.silence:
             return RewardResult(score=None, details={"evidence": f"the learned reward does not speak: {why}"})
         probability = self.model.probability(trace, self.embedder)
-        told = f"attempts that look like this succeed in {probability:.0%}; AUC of such guesses {self.model.report.auc}"
-        return RewardResult(score=probability, details={"evidence": told, "verifiable": False})
+        evidence = f"attempts that look like this succeed in {probability:.0%}; AUC of such guesses {self.model.report.auc}"
+        return RewardResult(score=probability, details={"evidence": evidence, "verifiable": False})
 
 
 def load(path: Path) -> LearnedModel:
@@ -481,9 +481,10 @@ class JudgeReward:
             return _nothing("the judge has no opinion of this attempt" + (f": {opinion.reason}" if opinion else ""))
         score = float(calibration(np.array([opinion.value]))[0])
         warning = "; the judged text speaks to the judge" if opinion.addressed else ""
-        told = f"opinion of a model, AUC {self.standing.auc}: {opinion.reason}{warning}"
+        evidence = f"opinion of a model, AUC {self.standing.auc}: {opinion.reason}{warning}"
         return RewardResult(
-            score=score, details={"evidence": told, "said": opinion.value, "verifiable": False, "addressed": opinion.addressed}
+            score=score,
+            details={"evidence": evidence, "said": opinion.value, "verifiable": False, "addressed": opinion.addressed},
         )
 
 

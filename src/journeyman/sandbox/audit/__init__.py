@@ -211,7 +211,7 @@ async def judge(sandbox: Sandbox, attack: Attack) -> AttackVerdict:
         did, seen = await _try(sandbox.run, attack, attack.limits)
         if did:
             return AttackVerdict(attack=attack, state="through", why=did)
-        if not seen.said("trying"):
+        if not seen.reported("trying"):
             return AttackVerdict(attack=attack, state="unproven", why=f"the attack did not even start: {_end(seen.outcome)}")
         works, free = await _control(sandbox, attack)
     except Untried as error:
@@ -268,7 +268,7 @@ def _probes() -> Mapping[str, bytes]:
 def _refusal(seen: AttackEvidence) -> str:
     if seen.outcome.limit:
         return f"limit on {seen.outcome.limit}"
-    return next(iter(seen.said("refused")), "")
+    return next(iter(seen.reported("refused")), "")
 
 
 def _end(outcome: RunOutcome) -> str:
