@@ -181,7 +181,7 @@ class Workshop(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coder:
-    """Writes, runs, reads the failure, repairs. Implements `rollout.Agent`."""
+    """Writes, runs, reads the failure, repairs. Implements `attempt.Agent`."""
 
     model: Model
     workshop: Workshop
@@ -317,7 +317,7 @@ _LONGEST = 3000
 
 
 class ScenarioWorkshop:
-    """Tries out and judges the work on scenarios. Implements `coder.Workshop` and `tasks.base.Verifier`."""
+    """Tries out and judges the work on scenarios. Implements `Workshop` and `tasks.base.Verifier`."""
 
     def __init__(self, scenarios: Sequence[Scenario], open_sandbox: Callable[[], Sandbox]) -> None:
         self._scenarios = {scenario.name: scenario for scenario in scenarios}

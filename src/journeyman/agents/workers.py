@@ -91,7 +91,7 @@ class Worker(Protocol):
         Raises:
             ModelBusy: The same call may succeed later.
             WorkerFailed: No answer came.
-            Unreadable: An answer came, and could not be read.
+            UnreadableAnswer: An answer came, and could not be read.
         """
 
 
@@ -125,7 +125,7 @@ def prompt(job: SubtaskJob) -> tuple[PromptMessage, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ByModel:
-    """Asks a model once. Implements `crew.base.Worker`."""
+    """Asks a model once. Implements `Worker`."""
 
     model: Model
     card: Card
@@ -181,7 +181,7 @@ def task(job: SubtaskJob) -> Task:
 
 @dataclass(frozen=True, kw_only=True)
 class ByAgent:
-    """Lets an agent work until it ends by itself. Implements `crew.base.Worker`.
+    """Lets an agent work until it ends by itself. Implements `Worker`.
 
     Its card's `call_price` is what all its calls together cost at most: nobody knows beforehand how many there will be.
     """
@@ -251,7 +251,7 @@ class _Noted:
 
 @dataclass(frozen=True, kw_only=True)
 class ByFunction:
-    """Calls a Python function, async or not, with the subtask's arguments by name. Implements `crew.base.Worker`.
+    """Calls a Python function, async or not, with the subtask's arguments by name. Implements `Worker`.
 
     Where it has a parameter `inputs`, `text` or `instruction`, it is also told the outputs that the subtask follows (by id),
     the subtask's text, or the whole instruction. One that is not async runs in a thread, which nobody can stop: a time-out
@@ -292,7 +292,7 @@ def _is_async(call: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ByCode:
-    """Runs a program in the sandbox. Implements `crew.base.Worker`.
+    """Runs a program in the sandbox. Implements `Worker`.
 
     On its standard input it finds a JSON object with "instruction", "text", "arguments" and "inputs" (outputs by id); what it
     prints is the output, as JSON where it is that.
@@ -350,7 +350,7 @@ LONGEST_ANSWER = 4 * 2**20
 
 
 class ByHttp:
-    """Calls an HTTP API with the subtask's arguments. Implements `crew.base.Worker`.
+    """Calls an HTTP API with the subtask's arguments. Implements `Worker`.
 
     `{name}` in the URL takes that argument; the others go into the query for GET and DELETE, else into a JSON body. A subtask
     without arguments sends its "text" and "inputs". The answer is the output, as JSON where the API says so. Connections are

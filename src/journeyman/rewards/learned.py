@@ -1,8 +1,8 @@
 """The learned reward: how likely is an attempt a success, judged by labelled ones that looked like it?
 
-A logistic regression on what `features` counts, calibrated. Its file is JSON with plain arrays: reading one runs nothing, and
+A logistic regression on what `numbers` counts, calibrated. Its file is JSON with plain arrays: reading one runs nothing, and
 using one takes numpy alone. It refuses to speak where it was taught too little, or could not tell successes from failures when
-it was examined (`teaching.teach`).
+it was examined (`train_learned.train`).
 """
 
 import hashlib
@@ -161,7 +161,7 @@ class LearnedModel:
     """What was learned: calibration(coefficients · (x - mean) / scale + intercept), where the unknown is at its mean."""
 
     embedder: str
-    """By the name that `embed.load` knows; empty for none."""
+    """By the name that `embedders.load` knows; empty for none."""
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     coefficients: tuple[float, ...]

@@ -7,7 +7,7 @@ A measure is one number of one changed file, class or function (its lines, its p
 functions from hiding a huge file. Only what changed is judged, and what was over its limit before and did not grow is not held
 against the one who came later.
 
-Soft by default: compliance is a share, and multiplies the reward for functionality (see `combine`), since few files of even
+Soft by default: compliance is a share, and multiplies the reward for functionality (see `Development`), since few files of even
 good code comply in everything. `Architecture(soft=False)` gives 1 when everything complies and 0 otherwise.
 """
 
@@ -130,7 +130,7 @@ class CodeMeasure(NamedTuple):
     """One number that a profile may limit."""
 
     limit: str
-    """The limit's name in `Profile`."""
+    """The limit's name in `ComplianceProfile`."""
     where: str
     """`path`, or `path:line name`."""
     value: int

@@ -136,7 +136,7 @@ def client_of(request: Request, config: ServiceConfig) -> str:
     """A name for whoever asks: made of the token where there are tokens, else of the address.
 
     Raises:
-        Refused: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
+        RunRejected: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
     """
     if config.tokens:
         known = bearer_token(request.headers.get("authorization", "").encode(), config.tokens)
@@ -152,7 +152,7 @@ async def body_of(request: Request, config: ServiceConfig, hold: Callable[[int],
     """The whole body, measured while it is read.
 
     Raises:
-        Refused: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
+        RunRejected: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
             does not arrive; (503) with the other bodies in memory it is too much.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:

@@ -63,7 +63,7 @@ def of_yaml(text: str) -> DocumentNode:
     """The only document in a YAML text.
 
     Raises:
-        Unreadable: It is none, has several, names a type of object, or its aliases say more than `MOST` values.
+        UnreadableDocument: It is none, has several, names a type of object, or its aliases say more than `MOST` values.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -126,7 +126,7 @@ def of_json(text: str) -> DocumentNode:
     """A JSON text.
 
     Raises:
-        Unreadable: It is none.
+        UnreadableDocument: It is none.
     """
     try:
         json.loads(text)
