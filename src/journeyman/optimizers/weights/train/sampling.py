@@ -1,6 +1,6 @@
 """Completions that the model writes itself, with how likely it thought each token, and with what a judge thinks of them."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
