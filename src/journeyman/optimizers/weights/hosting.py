@@ -219,6 +219,9 @@ def _size(count: float) -> str:
 
 # A little HTTP, for servers of models: JSON there, JSON or a line of it at a time back, and files of many gigabytes there.
 
+SMOKE = "Say hello."
+"""What a model is asked first, to see that it answers."""
+SMOKE_TOKENS = 16
 CHUNK = 2**20
 """Bytes of a file sent at a time."""
 LONGEST = 2**24

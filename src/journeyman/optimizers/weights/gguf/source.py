@@ -18,7 +18,8 @@ from gguf.utility import LocalTensor, SafetensorsLocal
 from transformers import AutoTokenizer
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.adapters import read_object
+from journeyman.io.files import read_object
+from journeyman.optimizers.weights.model_shape import weight_files
 
 # A model's config.json as GGUF's keys need it: sizes, rotary positions (RoPE), sliding windows, soft caps.
 
@@ -367,8 +368,6 @@ def _llama3_factors(settings: CausalLMConfig) -> np.ndarray:
 
 # The weights in a model's folder, read one at a time: there is never a second copy of the model in memory.
 
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
 _TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
 
@@ -419,7 +418,7 @@ def open_tensors(folder: Path) -> Tensors:
         InputError: There are none as safetensors, or they are of a type that no model is trained in.
     """
     tensors: dict[str, LocalTensor] = {}
-    for path in _files(folder):
+    for path in weight_files(folder):
         try:
             tensors.update(SafetensorsLocal(path).tensors)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -428,24 +427,6 @@ def open_tensors(folder: Path) -> Tensors:
         if tensor.dtype not in _TYPES:
             raise InputError(f"{folder}: {name} is of type {tensor.dtype}; only {', '.join(_TYPES)} can be converted")
     return Tensors(dict(sorted(tensors.items())))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    if (folder / INDEX).is_file():
-        weights = read_json(folder / INDEX).get("weight_map")
-        if not isinstance(weights, dict):
-            raise InputError(f"{folder / INDEX} has no weight_map")
-        for name in sorted({str(name) for name in weights.values()}):
-            # A file of this folder, and of no other.
-            if Path(name).name != name or not (folder / name).is_file():
-                raise InputError(f"{folder / INDEX} names {name!r}, and there is no such file beside it")
-            yield folder / name
-        return
-    if not (folder / SINGLE).is_file():
-        raise InputError(
-            f"{folder} has no {SINGLE}: weights in another form are not read; load and save the model with transformers"
-        )
-    yield folder / SINGLE
 
 
 # A tokenizer as GGUF has it: tokens, their types, merges or scores, and what is put before and after a text.
