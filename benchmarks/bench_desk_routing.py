@@ -41,8 +41,7 @@ from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
 from journeyman.experiments.planner.environment import LiveEnvironment, compared, greedy, practice_tasks
 from journeyman.models import embedders
-from journeyman.models.embedders import Embedder
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Embedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import supervised
 from journeyman.optimizers.planner.data import prepare

@@ -21,7 +21,7 @@ from journeyman.experiments.router import training
 from journeyman.experiments.router.training import Places, RouterConfig
 from journeyman.experiments.weights.settings import RunSettings, learnable
 from journeyman.experiments.weights.training import AdapterEvaluation
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.models.scripted import Scripted
 from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.router import artifact, outcomes

@@ -26,7 +26,7 @@ from journeyman.experiments.planner.artifact import SavedPlanner
 from journeyman.experiments.planner.environment import Replay
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.router import outcomes
 from journeyman.rewards.diagnostics import RewardReport, lint
 from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward

@@ -10,13 +10,13 @@ from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.task import fingerprints, unpacked
 from journeyman.experiments import settings
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.planner import artifact as planner_files
 from journeyman.optimizers.planner.policy import ReinforcedPlanner
 from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.policies import find_policy
+from journeyman.stores.registry import find_policy
 
 FORMAT = "journeyman-planner-policy-1"
 

@@ -16,7 +16,7 @@ from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.run import Run
 from journeyman.models import embedders
 from journeyman.models.base import Model
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.run import PlaybookRun as RunFolder
 from journeyman.optimizers.playbook.run import Progress

@@ -13,8 +13,7 @@ from typing import Any
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
-from journeyman.io.compression import open_maybe_compressed
-from journeyman.io.jsonl import iter_jsonl
+from journeyman.io.jsonl import iter_jsonl, open_maybe_compressed
 from journeyman.optimizers.planner.data import Example, TrainingData
 
 _MISSING = "see the set's own page for where it is published"
