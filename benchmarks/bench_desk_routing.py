@@ -38,15 +38,17 @@ from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Choice
 from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
-from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
+from journeyman.experiments.planner.collect import Instruction, at_the_desk, collect
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.experiments.planner.environment import LiveEnvironment, compared, greedy, practice_tasks
 from journeyman.models import embedders
 from journeyman.models.embedders import Cached, Embedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import supervised
+from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import prepare
 from journeyman.optimizers.planner.policy import DecisionState, selector_for
-from journeyman.optimizers.planner.ppo import PPOConfig, train
+from journeyman.optimizers.planner.ppo import train
 from journeyman.optimizers.router import decide as decisions
 from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.fit import fit
@@ -221,7 +223,7 @@ def supervised_planner(seed: int, given: argparse.Namespace, embedder: Embedder,
     config = CollectConfig(executions=given.notes, concurrency=16, policy="expert", seed=seed)
     asyncio.run(collect(at_the_desk(given.notes, seed), desk.expert, crew, folder / "logs", config))
     data = prepare([folder / "logs"], cards=desk.cards()).data
-    supervised.train(data, embedder, folder / "phase1", supervised.SupervisedConfig(epochs=given.epochs, seed=seed))
+    supervised.train(data, embedder, folder / "phase1", SupervisedConfig(epochs=given.epochs, seed=seed))
     return data
 
 

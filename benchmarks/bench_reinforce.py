@@ -33,8 +33,9 @@ from journeyman.models import embedders
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.exploration import Thompson, ThompsonConfig
 from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.policy import ModelSelector
-from journeyman.optimizers.planner.ppo import PPOConfig, TableReplay, train, worths
+from journeyman.optimizers.planner.ppo import TableReplay, train, worths
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats, bootstrap_interval
 

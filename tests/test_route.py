@@ -13,7 +13,8 @@ from journeyman.core.errors import InputError
 from journeyman.core.policy import Card, Ending, Outcome
 from journeyman.core.release import Stage
 from journeyman.experiments.router import training
-from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
+from journeyman.experiments.router.config import RouterConfig
+from journeyman.experiments.router.training import Places, TrainedRouter
 from journeyman.models import embedders
 from journeyman.optimizers.router import artifact, decisions, outcomes
 from journeyman.optimizers.router.decisions import DecisionLog

@@ -14,7 +14,7 @@ from journeyman.cli.sandbox import carried, ending, exit_code, language_of, limi
 from journeyman.core.errors import InputError
 from journeyman.sandbox import bubblewrap
 from journeyman.sandbox.base import MIB, Level, Limits, RunOutcome
-from journeyman.sandbox.strongest import missing
+from journeyman.sandbox.supervised import missing
 
 pytestmark = pytest.mark.service
 

@@ -125,7 +125,7 @@ def test_another_model_may_stand_on_the_other_side() -> None:
 
 def test_several_trials_are_told_to_whoever_watches() -> None:
     seen: list[tuple[int, int]] = []
-    exam = examination(Pupil(), open_store("memory:"), trials=2)
+    exam = examination(Pupil(), open_store("memory:"), attempts_per_task=2)
     asyncio.run(exam.evaluate(TAUGHT, Playbook(), id="run-1", done=lambda done, of: seen.append((done, of))))
     assert seen == [(number, 160) for number in range(1, 161)]
 

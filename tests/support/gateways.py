@@ -30,7 +30,7 @@ class Memory:
     held: "Future[None] | None" = None
     """When given, what spans wait for."""
 
-    def offer(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
 
     def add(self, trace: Trace) -> None:

@@ -10,9 +10,9 @@ from journeyman.core.policy import Card
 from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import Example, TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.policy import LearnedPlanner
 from journeyman.stats import Floats
 
 MODELS = (Card(name="small", input_price=0.1, output_price=0.2), Card(name="large", input_price=3.0, output_price=9.0))

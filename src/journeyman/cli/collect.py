@@ -20,7 +20,7 @@ from journeyman.stores.urls import redacted
 from journeyman.tracing import importers
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import Problem, reading
-from journeyman.tracing.shapes import shapes_only
+from journeyman.tracing.redaction import shapes_only
 
 _BATCH = 50
 """Traces that are stored together: some are megabytes."""

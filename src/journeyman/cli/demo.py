@@ -14,7 +14,7 @@ from journeyman.core.release import Stage
 if TYPE_CHECKING:
     from journeyman.agents.attempt import Attempt
     from journeyman.experiments.compare import EvaluationReport
-    from journeyman.experiments.playbook.config import TrainingResult
+    from journeyman.experiments.playbook.training import TrainingResult
     from journeyman.experiments.weights.comparison import Comparison, MethodResult
     from journeyman.experiments.weights.training import WeightsResult
 

@@ -80,7 +80,8 @@ def train(labelled: tuple[Path, ...], output: Path, embedder: str, as_json: bool
 
     check_writable(output)
     try:
-        from journeyman.rewards.train_learned import LabelledAttempt, teach
+        from journeyman.rewards.train_learned import LabelledAttempt
+        from journeyman.rewards.train_learned import train as teach
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[code]'") from error
     complaint = "these rows are no labelled traces, and nothing was learned; mend or remove them"
@@ -149,7 +150,7 @@ def judge(opinions: tuple[Path, ...], as_json: bool) -> int:
       journeyman rewards judge opinions.jsonl
     """
     from journeyman.experiments import scoring
-    from journeyman.rewards.judge import stand
+    from journeyman.rewards.learned import stand
 
     found = scoring.read_rows(opinions, "these rows are no opinions with labels; mend or remove them", scoring.judge_opinion)
     useful = [(value, label, group) for value, label, group in found if value is not None]

@@ -177,7 +177,7 @@ def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[di
 def _opening(given: Mapping[str, Any], stack: ExitStack) -> "Callable[[], Sandbox]":
     """Makes a sandbox that is closed in the end."""
     from journeyman import sandbox
-    from journeyman.rewards.blocking import wait
+    from journeyman.rewards.code_execution import wait
 
     def opened() -> "Sandbox":
         box = sandbox.load(_where(given) or "auto")

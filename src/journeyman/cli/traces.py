@@ -347,7 +347,7 @@ def autolabel(*, threshold: float, embedder: str, dry_run: bool, store: str | No
     """
     from journeyman.experiments import wiring
     from journeyman.models import embedders
-    from journeyman.rewards import autolabel as labeler
+    from journeyman.rewards import train_learned as labeler
 
     with opened(store) as traces:
         taught = labeler.teach(traces, embedders.load(embedder) if embedder else None)
@@ -526,7 +526,7 @@ def label(  # noqa: PLR0913 - a parameter an option
 
 def _most_telling(store: TraceStore, wanted: Query, limit: int) -> list[TraceSummary]:
     """What a person should judge next, the most telling first."""
-    from journeyman.rewards import autolabel as labeler
+    from journeyman.rewards import train_learned as labeler
 
     wanted_ids = [trace.id for trace in labeler.ask(store, labeler.teach(store), limit, wanted)]
     lines = {line.id: line for line in store.unlabelled(labeler.POOL, wanted)}

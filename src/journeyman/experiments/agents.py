@@ -35,7 +35,7 @@ class AgentEvaluation:
     dataset: Dataset
     embedder: Embedder
     gate: Gate
-    trials: int = 1
+    attempts_per_task: int = 1
     token_budget: int = 2000
     rival: Model | None = None
     """The baseline's model, where it is another one."""
@@ -105,7 +105,7 @@ class AgentEvaluation:
             "models": [[model.name, _content(model.name)] for model in known if model],
             "playbook": shown.id if shown else "",
             "gate": repr(self.gate),
-            "trials": self.trials,
+            "trials": self.attempts_per_task,
             "token_budget": self.token_budget,
             "embedder": self.embedder.name,
             "agent": _named(self.agent),
@@ -124,10 +124,10 @@ class AgentEvaluation:
 
         def count(attempt: Attempt) -> None:
             finished.append(attempt)
-            done(len(finished), 2 * self.trials * len(look.tasks))
+            done(len(finished), 2 * self.attempts_per_task * len(look.tasks))
 
         config = EvaluateConfig(
-            trials=self.trials,
+            attempts_per_task=self.attempts_per_task,
             looks=look.before,
             contaminated=look.contaminated,
             prefix=f"{id}/evaluation",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from journeyman.agents.workspace import READING
+from journeyman.agents.coder import READING
 from journeyman.core.errors import InputError, StoreError, TraceError, boundary
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
@@ -21,8 +21,8 @@ from journeyman.core.trace import ModelCall, Trace, average
 from journeyman.io.executors import Here, Workers
 from journeyman.io.files import read_json, read_text
 from journeyman.rewards.base import UNREACHABLE, RewardFunction, RewardResult, soft, unknown
-from journeyman.rewards.blocking import wait
 from journeyman.rewards.checks import Check
+from journeyman.rewards.code_execution import wait
 from journeyman.rewards.development import (
     WEIGHTS,
     Development,

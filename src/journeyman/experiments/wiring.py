@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from journeyman import models, tasks
 from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
 from journeyman.core.task import Split
-from journeyman.experiments.playbook.config import BARE, TrainingConfig, bare
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.settings import BARE, bare
 from journeyman.io.http_client import Unreachable, probe
 from journeyman.models.base import Around, Model
 from journeyman.tasks import answers
@@ -129,7 +130,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         held_out=config.held_out_path,
         domain=config.domain,
         seed=config.seed,
-        least=config.least_tasks,
+        least=config.min_tasks,
     )
 
 
@@ -141,7 +142,7 @@ def _programming(config: TrainingConfig) -> Dataset:
 
     if not config.input_path and not config.held_out_path:
         raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
-    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.least_tasks)
+    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.min_tasks)
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 

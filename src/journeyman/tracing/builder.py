@@ -1,6 +1,6 @@
 """From what was said to the steps of a trace."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn, Usage
@@ -85,6 +85,24 @@ def model_call(
         parent=parent,
         raw=turn.raw or {},
     )
+
+
+def call_steps(
+    turn: Turn,
+    sent: Sequence[Message],
+    calls: Iterable[tuple[str, ToolUse]],
+    *,
+    id: str,
+    parent: str | None,
+    unanswered: str = UNANSWERED,
+) -> Iterator[Step]:
+    """A call of a model, what the model thought before it answered, and the tool calls (each with its id) that it asked for and
+    no other step tells of."""
+    yield model_call(turn, sent, id=id, parent=parent)
+    if turn.thought:
+        yield Reasoning(text=turn.thought, id=f"{id}.thought", parent=id)
+    for own, call in calls:
+        yield tool_call(call, None, id=own, parent=id, unanswered=unanswered)
 
 
 def tool_call(

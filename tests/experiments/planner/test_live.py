@@ -14,8 +14,9 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.policy import Card, Choice
 from journeyman.core.trace import ModelCall
 from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, worth
+from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.policy import ModelSelector
-from journeyman.optimizers.planner.ppo import Chosen, PPOConfig, train
+from journeyman.optimizers.planner.ppo import Chosen, train
 from journeyman.rewards.utility import Utility
 
 WORKERS = ("small", "large")

@@ -10,13 +10,14 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.core.release import Stage
-from journeyman.experiments.planner import artifact
+from journeyman.experiments.planner import workers
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
-from journeyman.experiments.planner.training import ReinforceConfig, Reinforced, Reinforcement
+from journeyman.experiments.planner.training import Reinforced, Reinforcement
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.policy import ModelSelector
-from journeyman.optimizers.planner.ppo import Choose, Episode, PPOConfig, PPOUpdate, train
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector
+from journeyman.optimizers.planner.ppo import Choose, Episode, PPOUpdate, train
 from journeyman.rewards.utility import WeightedSumReward
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
@@ -42,8 +43,10 @@ def reinforce(
     artifacts = Artifacts(folder / "artifacts")
     config = ReinforceConfig(**{"ppo": SHORT, **given})
     phase = Reinforcement(start=start, environment=Replay.of(opened(start), table), folder=folder, config=config)
-    hear, see = ((lambda _: None) if each is None else each.append for each in (heard, examined))
-    return phase.run(store or open_store("memory:"), lambda path: artifact.keep(path, artifacts), heard=hear, examined=see)
+    hear = (lambda _: None) if heard is None else heard.append
+    see = (lambda _: None) if examined is None else examined.append
+    store = store or open_store("memory:")
+    return phase.run(store, lambda path: workers.keep_planner(path, artifacts), heard=hear, examined=see)
 
 
 def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_released(tmp_path: Path) -> None:
@@ -54,7 +57,7 @@ def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_release
     assert len(made.reports) == 2
     assert made.sides["reinforced"].success == 1.0
     assert made.sides["reinforced"].utility > max(made.sides[name].utility for name in ("supervised", "small", "large"))
-    assert in_production(store, artifact.FORMAT) == made.candidate.id
+    assert in_production(store, workers.FORMAT) == made.candidate.id
     assert [run.state.value for run in store.runs()] == ["finished"]
 
 
@@ -168,7 +171,7 @@ def test_a_planner_that_never_saw_a_model_learns_who_from_the_record_alone(tmp_p
     written(tmp_path, bakery(workers=False))
     made = reinforce(tmp_path, outcomes(), ppo=QUICK, dollars_per_success=1.0)
     assert made.sides["reinforced"].success == 1.0
-    found = artifact.find(str(made.path)).planner
+    found = workers.find_planner(str(made.path)).planner
     assert set(found.plan("easy letter number 4").workers) == {""}, "who is not named by the file is not known"
 
 
@@ -199,7 +202,7 @@ def test_a_planner_whose_weights_are_wild_is_examined_all_the_same(tmp_path: Pat
     phase = Reinforcement(
         start=tmp_path / "phase1_best", environment=environment, folder=tmp_path, config=ReinforceConfig(ppo=SHORT)
     )
-    made = phase.run(open_store("memory:"), lambda path: artifact.keep(path, Artifacts(tmp_path / "artifacts")))
+    made = phase.run(open_store("memory:"), lambda path: workers.keep_planner(path, Artifacts(tmp_path / "artifacts")))
     assert np.isfinite([side.utility for side in made.sides.values()]).all()
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("accelerate", reason="needs the extra: pip install 'journeym
 
 from journeyman.core.task import Split
 from journeyman.experiments.weights import run
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.optimizers.weights import metrics
 from journeyman.optimizers.weights.adapters import digest
 from journeyman.optimizers.weights.data import read

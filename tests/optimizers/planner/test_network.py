@@ -11,9 +11,10 @@ from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig, PlannerModel
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.network import PlannerModel
+from journeyman.optimizers.planner.policy import LearnedPlanner
 
 from .worlds import MODELS, TOOLS, kitchen
 

@@ -12,8 +12,9 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.policy import DecisionState, ModelSelector
-from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, PPOConfig, Step, TableReplay, train
+from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, Step, TableReplay, train
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats
 

@@ -13,8 +13,7 @@ from journeyman.core.policy import Card
 from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.network import PlannerModel
-from journeyman.optimizers.planner.policy import ReinforcedPlanner, features_of_plans, selector_for
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.policy import LearnedPlanner, ReinforcedPlanner, features_of_plans, selector_for
 from tests.support.examples import examples
 from tests.support.planners import KINDS, MODELS, SMALL, bakery, opened, shake, written
 

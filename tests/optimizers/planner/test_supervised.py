@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from journeyman.core.errors import InputError
-from journeyman.experiments.planner.training import told, watchers
+from journeyman.experiments.planner.training import on_epoch, watchers
 from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig
-from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, agreement, mean_agreement, train
+from journeyman.optimizers.planner.policy import LearnedPlanner
+from journeyman.optimizers.planner.supervised import Epoch, SupervisedResult, agreement, mean_agreement, train
 
 from .worlds import HERE, MODELS, kitchen, office
 
@@ -98,7 +98,7 @@ def test_the_curves_lie_where_tensorboard_finds_them(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     seen: list[Epoch] = []
     watching = watchers(tmp_path)
-    train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=told(watching, seen.append))
+    train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=on_epoch(watching, seen.append))
     for watcher in watching:
         watcher.close()
     assert [epoch.number for epoch in seen] == [1, 2]

@@ -13,17 +13,18 @@ from rich.text import Text
 from journeyman.cli.actions.train_playbook import warn_of_few
 from journeyman.cli.console import Column, fitted
 from journeyman.cli.console import console as stdout
+from journeyman.cli.options import provided
 from journeyman.cli.shared import console
 from journeyman.core.errors import InputError
-from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.policy import Choice, Forecast
-from journeyman.core.release import Stage
 from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
 from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.experiments.router import training
+from journeyman.experiments.router.config import RouterConfig
 from journeyman.experiments.router.evaluation import RouterEvaluation, RoutingSide
-from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
+from journeyman.experiments.router.training import Places, TrainedRouter
+from journeyman.experiments.settings import GateSettings
 from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
@@ -44,27 +45,15 @@ def train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, 
     """Train, or only say what would be; words go to stderr, the table to stdout."""
     wanted = objective(given)
     project = config.load()
-    gate = project.settings.gate
-    settings = RouterConfig(
-        objective=wanted,
-        held_out=given["held_out_share"],
-        seed=given["seed"],
-        evaluate=given["evaluate"],
-        least_gain=gate.least_gain if given["least_gain"] is None else given["least_gain"],
-        least_tasks=gate.least_tasks,
-        alpha=gate.alpha,
-        target_stage=Stage(given["target_stage"]),
-        force=given["force"],
-        newcomers=given["newcomer"],
-    )
+    settings = config.configured(RouterConfig, {**RouterConfig.known(provided(given)), "objective": wanted}, project)
     check_writable(given["output"] / artifact.POLICY)
     table = _table(_rows(given, quiet=quiet), given)
-    split = parts(table, held_out=settings.held_out, validation=settings.validation, least=settings.least_tasks)
+    split = parts(table, held_out=settings.held_out_share, validation=settings.validation, least=settings.min_tasks)
     training.learnable(table, split, wanted)
     if not quiet:
         _tell_table(table, split)
     if settings.evaluate:
-        warn_of_few(len(split.held_out), settings.least_tasks)
+        warn_of_few(len(split.held_out), settings.min_tasks)
     if dry_run:
         return {"dry_run": True, "rows": len(table), "workers": [_json(table, at) for at in range(len(table.workers))]}
     embedder = _cached(given["embedder"] or project.settings.models.embedder, project.folder)
@@ -83,17 +72,16 @@ def evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     project = config.load()
     table = _table(_rows(given, quiet=quiet), given, policy.fitted.workers)
     held_out, validation, seed = policy.split
-    split = parts(table, held_out=held_out, validation=validation, seed=seed, least=project.settings.gate.least_tasks)
+    split = parts(table, held_out=held_out, validation=validation, seed=seed, least=project.settings.gate.min_tasks)
     rows = table if given["everything"] else table.take(split.held_out)
     if not len(rows):
         raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
     clean, _ = untrained(training.tasks_of(rows), policy.trained_on)
-    warn_of_few(len(clean), project.settings.gate.least_tasks)
+    warn_of_few(len(clean), project.settings.gate.min_tasks)
     embedder = _cached(policy.fitted.embedder, project.folder)
     vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
     embedder.save()
-    least = project.settings.gate.least_gain if given["least_gain"] is None else given["least_gain"]
-    gate = BetterOnHeldOut(least_gain=least, least_tasks=project.settings.gate.least_tasks, alpha=project.settings.gate.alpha)
+    gate = config.configured(GateSettings, GateSettings.known(provided(given)), project).gate
     with open_store(project.store_url) as store:
         name = f"evaluate-{wiring.now():%Y%m%d-%H%M%S-%f}"
         proof = training.examine(policy, (rows, vectors), gate, HeldOutEvaluator(store=store), name)
@@ -256,7 +244,7 @@ def run_anchors(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         table,
         held_out=given["held_out_share"],
         validation=RouterConfig().validation,
-        least=RouterConfig().least_tasks,
+        least=RouterConfig().min_tasks,
     )
     rows = cold_start.questions(table, split.train, given["count"])
     lines = [{"request": table.requests[row], "type": table.types[row]} for row in rows]

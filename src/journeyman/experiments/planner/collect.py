@@ -23,6 +23,7 @@ from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Card, Choice
 from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.io.files import read_text
 from journeyman.optimizers.exploration import epsilon_greedy
 from journeyman.optimizers.planner.data import Planner
@@ -49,32 +50,6 @@ class Instruction:
     split: str = ""
     """Of a task set; a held-out one is logged as such, and nobody learns from it."""
     judge: Judge = unjudged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectConfig:
-    """How executions are collected."""
-
-    executions: int = 200
-    """In all, with those that were logged before."""
-    explore: float = 0.5
-    """Share of the subtasks whose worker is drawn from all models."""
-    concurrency: int = 4
-    """Plans under way at once, and subtasks of each."""
-    max_cost: float | None = None
-    """US dollars of this collection. What could exceed it is not begun."""
-    policy: str = BASE
-    """Who plans, as it is logged: the id of a policy, or "expert"."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("executions", "concurrency"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 <= self.explore <= 1:
-            raise InputError(f"explore is {self.explore}; it is a share, 0 to 1")
-        if self.max_cost is not None and not self.max_cost >= 0:
-            raise InputError(f"the limit on cost is {self.max_cost:g}; it is US dollars, and at least 0")
 
 
 @dataclass(kw_only=True)
@@ -138,7 +113,7 @@ async def collect(
     make: Callable[[str], Plan],
     crew: Mapping[str, Worker],
     folder: Path,
-    config: CollectConfig = CollectConfig(),
+    config: CollectConfig | None = None,
     heard: Heard = lambda _, __: None,
 ) -> CollectionSummary:
     """Plan, carry out, judge and log.
@@ -154,6 +129,7 @@ async def collect(
         InputError: There is a limit on cost and a model without a price.
         StoreError: The log cannot be written.
     """
+    config = config or CollectConfig()
     wanted = list(asked[: config.executions])
     known = logged(folder)
     todo = [each for each in wanted if each.id not in known]

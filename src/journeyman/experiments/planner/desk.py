@@ -31,7 +31,19 @@ from journeyman.tasks.desk.notes import TOOLS, Note, carry_out, decompose
 from journeyman.tasks.desk.notes import notes as instructions
 from journeyman.tasks.desk.world import SHOPS, Desk, rules
 
-__all__ = ["MODELS", "PRICES", "Clerk", "Paper", "cards", "expert", "instructions", "judged", "plausible", "told", "workers"]
+__all__ = [
+    "MODELS",
+    "PRICES",
+    "Clerk",
+    "Paper",
+    "cards",
+    "conventions",
+    "expert",
+    "instructions",
+    "judged",
+    "plausible",
+    "workers",
+]
 
 PRICES: Mapping[str, float] = {"embedded:small": 0.076, "embedded:base": 0.349}
 """US dollars for a million tokens, read or written: ten cents for each million parameters. Made up. A transformer's arithmetic
@@ -42,7 +54,7 @@ _REPLY = 96
 """Tokens that a call takes at most."""
 
 
-def told(shop: str) -> tuple[Bullet, ...]:
+def conventions(shop: str) -> tuple[Bullet, ...]:
     """The shop's conventions, as an expert would write its playbook."""
     return tuple(
         Bullet(id=f"{shop}-{number}", content=rule, domain=shop) for number, rule in enumerate(rules(SHOPS[shop]), start=1)
@@ -70,7 +82,7 @@ class Clerk:
 
     model: Model
     card: Card
-    bullets: Callable[[str], Sequence[Bullet]] = told
+    bullets: Callable[[str], Sequence[Bullet]] = conventions
     """What is known of a shop."""
 
     def estimate(self, job: SubtaskJob) -> float | None:
@@ -116,7 +128,7 @@ class Paper:
 
 
 def workers(
-    models: Sequence[str] = MODELS, *, bullets: Callable[[str], Sequence[Bullet]] = told, replies: Path | None = None
+    models: Sequence[str] = MODELS, *, bullets: Callable[[str], Sequence[Bullet]] = conventions, replies: Path | None = None
 ) -> Mapping[str, Worker]:
     """Everybody at the desk, by name.
 
@@ -289,7 +301,7 @@ def outcome_of(attempt: Attempt, card: Card) -> Outcome:
 
 
 async def _attempts(model: Model, tasks: Sequence[Task], name: str) -> list[Attempt]:
-    agent = Answer(model=model, choose=lambda task: told(task.domain))
+    agent = Answer(model=model, choose=lambda task: conventions(task.domain))
     return await attempt_all(agent, tasks, Desk(), prefix=f"outcomes/{name}", clock=now)
 
 

@@ -23,9 +23,8 @@ from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
 from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.planner.network import PlannerModel
-from journeyman.optimizers.planner.policy import DecisionState, features_of_plans
+from journeyman.optimizers.planner.policy import DecisionState, LearnedPlanner, features_of_plans
 from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, PlanEnvironment, Step, TableReplay
-from journeyman.optimizers.planner.predict import LearnedPlanner
 from journeyman.rewards.utility import RunReward, Runs, Utility, measured, total
 
 # Plans carried out by real workers, as an environment that reinforcement learns in: what it is paid was really brought.

@@ -25,10 +25,10 @@ from journeyman.core.trace import average
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, untrained
 from journeyman.experiments.loop import Finding, Unproven, improve
-from journeyman.experiments.planner.artifact import trained_on
 from journeyman.experiments.planner.collect import Instruction
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, scored, worth
-from journeyman.experiments.planner.workers import Make
+from journeyman.experiments.planner.workers import Make, trained_on
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
@@ -36,29 +36,10 @@ from journeyman.io.files import read_text
 from journeyman.optimizers.planner import artifact, ppo
 from journeyman.optimizers.planner.data import Example
 from journeyman.optimizers.planner.policy import ModelSelector, selector_for
-from journeyman.optimizers.planner.ppo import Choose, Chosen, PPOConfig, PPOUpdate
+from journeyman.optimizers.planner.ppo import Choose, Chosen, PPOUpdate
 from journeyman.optimizers.planner.supervised import Epoch, PlanAgreement, Progress, agreement, mean_agreement
-from journeyman.rewards.utility import RunReward, Utility
+from journeyman.rewards.utility import Utility
 from journeyman.stores import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReinforceConfig:
-    """How phase 2 learns and is examined."""
-
-    ppo: PPOConfig = field(default_factory=PPOConfig.measured)
-    reward: RunReward | None = None
-    """What it learns by, where that is not the utility. It is examined by the utility in any case."""
-    dollars_per_success: float | None = None
-    """What one more success is worth, in the operator's money; a default when it is not said."""
-    seconds_per_success: float | None = None
-    evaluate: bool = True
-    gate: BetterOnHeldOut = field(default_factory=BetterOnHeldOut)
-    target_stage: Stage = Stage.SHADOW
-    force: bool = False
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -569,7 +550,7 @@ def watchers(folder: Path, *, wandb: bool = False) -> list[MetricsWriter]:
     return made
 
 
-def told(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
+def on_epoch(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
     """All of them told of each epoch, as the callback that `train` takes."""
 
     def tell(epoch: Epoch) -> None:

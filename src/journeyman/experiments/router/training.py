@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from journeyman.core.task import Task, content, fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.router.config import RouterConfig
 from journeyman.experiments.router.evaluation import RouterEvaluation, Utilities, prove, singles
 from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
@@ -30,8 +31,7 @@ from journeyman.optimizers.router.decide import LEARNED, BatchDecision, Policies
 from journeyman.optimizers.router.decisions import LoggedDecision
 from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted, Forecasts
-from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import Runs, Utility, total
+from journeyman.rewards.utility import RewardReport, Runs, Utility, lint, total
 from journeyman.stats import Floats
 from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 from journeyman.stores.artifacts import Artifacts
@@ -42,36 +42,6 @@ _BLOCK = 256
 
 Progress = Callable[[str, int, int], None]
 """Is told what is done, how much of it, and of how much."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterConfig:
-    """How a router is trained and proven."""
-
-    objective: Objective = field(default_factory=Objective)
-    held_out: float = 0.2
-    """Share of the requests to prove it on, where the file sets none apart."""
-    validation: float = 0.15
-    """Share of the requests to choose by: which policy is used, what a dollar is worth, and what is unfamiliar."""
-    seed: int = 0
-    evaluate: bool = True
-    least_gain: float = 0.0
-    """In successes: what even the low end of the interval must exceed."""
-    least_tasks: int = 30
-    alpha: float = 0.05
-    target_stage: Stage = Stage.SHADOW
-    """Where it goes if it passes."""
-    force: bool = False
-    """Go there even if it does not pass."""
-    newcomers: tuple[str, ...] = ()
-    """Workers that were asked a few requests only, and are placed by these: see `optimizers.router.cold_start`."""
-
-    @property
-    def gate(self) -> BetterOnHeldOut:
-        return BetterOnHeldOut(least_gain=self.least_gain, least_tasks=self.least_tasks, alpha=self.alpha)
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +96,7 @@ def train(
     Raises:
         InputError: There is too little to learn from, or the objective cannot be met by any worker.
     """
-    split = parts(table, held_out=config.held_out, validation=config.validation, least=config.least_tasks)
+    split = parts(table, held_out=config.held_out_share, validation=config.validation, least=config.min_tasks)
     table = learnable(table, split, config.objective)
     if config.newcomers:
         table = placed(table, split.train, config.newcomers)
@@ -268,7 +238,7 @@ def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterCon
         dual=tuned_dual(forecasts, objective) if objective.max_cost is not None else 0.0,
         unfamiliar=float((forecasts.familiar < fitted.strange).mean()),
         most=Utilities.of(rows, objective).most,
-        split=(config.held_out, config.validation, 0),
+        split=(config.held_out_share, config.validation, 0),
     )
 
 

@@ -17,11 +17,10 @@ import yaml
 
 from journeyman import rewards
 from journeyman.core.errors import InputError, MissingExtra, SettingError
-from journeyman.core.release import Stage
 from journeyman.core.task import Split, fingerprints
 from journeyman.experiments.evaluator import untrained
 from journeyman.experiments.weights import settings as tasks
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedded_weights
@@ -433,7 +432,7 @@ def opened(folder: Path, settings: RunSettings) -> WeightsRun:
     """
     config = Job(folder).config
     saved = read_object(folder / "run.json")
-    kept = RunSettings(**{**_settings(saved["settings"]), "store": settings.store})
+    kept = RunSettings.of({**saved["settings"], "store": settings.store})
     dataset = tasks.load(config, kept.held_out) if config.dataset_name else None
     if saved["tasks"] != _digest(dataset):
         raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
@@ -530,7 +529,3 @@ def _learned_from(material: Material) -> frozenset[str]:
 
 def _digest(dataset: Dataset | None) -> str:
     return digest(dataset.tasks if dataset else ())
-
-
-def _settings(saved: dict[str, Any]) -> dict[str, Any]:
-    return {**saved, "target_stage": Stage(saved["target_stage"]), "earlier": tuple(saved["earlier"])}

@@ -31,8 +31,8 @@ from journeyman.experiments.run import blocking
 from journeyman.experiments.weights import run as launching
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights import settings as tasks
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.run import WeightsRun, prepare
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders import Cached
@@ -94,7 +94,7 @@ class AdapterEvaluation:
             dataset=dataset,
             embedder=Cached(embedders.load("hashing")),
             gate=self.settings.gate,
-            trials=self.settings.trials,
+            attempts_per_task=self.settings.attempts_per_task,
             # As its folder says, so that whoever examines it cannot forget to.
             trained_on=read_trained_on(Path(self.adapter)),
         )

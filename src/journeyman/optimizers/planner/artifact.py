@@ -19,12 +19,12 @@ from journeyman.io.atomic import atomic_write
 from journeyman.io.files import sha256
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.planner import data
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.features import InstructionEncoder
 from journeyman.optimizers.planner.memory import CardEmbeddings, Memory
-from journeyman.optimizers.planner.network import NetworkConfig, PlannerModel
-from journeyman.optimizers.planner.policy import ModelSelector, ReinforcedPlanner
-from journeyman.optimizers.planner.predict import LearnedPlanner, steps_of
+from journeyman.optimizers.planner.network import PlannerModel
+from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector, ReinforcedPlanner, steps_of
 
 FORMAT = "journeyman-planner-2"
 SUFFIX = ".safetensors"
@@ -119,7 +119,7 @@ def contents(model: PlannerModel, training: TrainingData) -> tuple[dict[str, Ten
     remembered = TrainingData(
         examples=encoder.memory.examples, tools=training.tools, task_types=training.task_types, models=training.models
     )
-    decks = {"memory": encoder.memory, "steps": encoder.steps, "types": model.types, "models": model.models}
+    vectors = {"memory": encoder.memory.vectors, "steps": encoder.steps.vectors, "types": model.types.vectors}
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     metadata = {
         "format": FORMAT,
@@ -128,7 +128,8 @@ def contents(model: PlannerModel, training: TrainingData) -> tuple[dict[str, Ten
         **{name: getattr(model, name) for name in PlannerModel.TUNED},
         "training": data.dumps(remembered),
     }
-    return {**tensors, **{name: torch.from_numpy(deck.vectors) for name, deck in decks.items()}}, metadata
+    vectors["models"] = model.models.vectors
+    return {**tensors, **{name: torch.from_numpy(array) for name, array in vectors.items()}}, metadata
 
 
 def _restored(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], embedder: Embedder, where: str) -> PlannerModel:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan
 from journeyman.core.policy import Card
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import Example
 from journeyman.optimizers.planner.decode import Decoded, StepScores, choose_steps, complete, decode
 from journeyman.optimizers.planner.features import (
@@ -236,15 +237,6 @@ LOUD = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
-    """Its size. With embeddings of 384 dimensions the defaults make 1.6 million parameters."""
-
-    width: int = 256
-    rank: int = 128
-    dropout: float = 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlanBatch:
     """b requests with at most c candidate cards, and the k steps of a plan of each; padding is masked."""
 
@@ -259,9 +251,9 @@ class PlanBatch:
     """(b, c), bool: a candidate, no padding."""
     clauses: Tensor
     """(b, q, d)"""
-    spoken: Tensor
+    clause_features: Tensor
     """(b, q, c, CLAUSE_FEATURES)"""
-    said: Tensor
+    clause_mask: Tensor
     """(b, q), bool: a clause, no padding."""
     lengths: Tensor
     """(b, LONGEST + 1): votes."""
@@ -381,10 +373,10 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
     def _asked(self, shown: Mapping[str, Tensor]) -> Tensor:
         """(b, q, c): how likely a clause asks for a card."""
         q = shown["clauses"].shape[1]
-        features = torch.cat([shown["spoken"], shown["features"][:, None].expand(-1, q, -1, -1)], -1)
+        features = torch.cat([shown["clause_features"], shown["features"][:, None].expand(-1, q, -1, -1)], -1)
         match = torch.einsum("bqr,bcr->bqc", self.wants(shown["clauses"]), self.granted(shown["cards"]))
         logits = self.hear(features, LOUD * shown["clauses"][:, :, None])[..., 0] + LOUD * match
-        return torch.sigmoid(logits) * shown["said"][:, :, None] * shown["there"][:, None]
+        return torch.sigmoid(logits) * shown["clause_mask"][:, :, None] * shown["there"][:, None]
 
     def places(self, plan: Plan) -> list[int]:
         """Where the cards of a plan's steps stand in the deck.
@@ -436,8 +428,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         cut = torch.stack(
             [batch.query.new_tensor([len(r.clauses) / 8, float(r.near.cosines[:1].sum())]) for r in batch.requests]
         )
-        shown = {name: getattr(batch, name) for name in ("cards", "features", "there", "clauses", "spoken", "said")}
-        asked = self._asked(shown)
+        asked = self._asked({name: getattr(batch, name) for name in _SHOWN})
         return {
             "asked": asked,
             "times": times(asked),
@@ -529,19 +520,24 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         return made
 
 
+_SHOWN = ("cards", "features", "there", "clauses", "clause_features", "clause_mask")
+"""The parts of a batch that there are without a plan."""
+
+
 def _shown(requests: Sequence[EncodedInstruction], deck: Floats) -> dict[str, Tensor]:
     """The parts of a batch that there are without a plan, by their names there."""
     b, d = len(requests), deck.shape[1]
     c, q = max(len(r.candidates) for r in requests), max(len(r.clauses) for r in requests)
     cards, features, there = np.zeros((b, c, d), np.float32), np.zeros((b, c, FEATURES), np.float32), np.zeros((b, c), np.bool_)
-    clauses, said = np.zeros((b, q, d), np.float32), np.zeros((b, q), np.bool_)
-    spoken = np.zeros((b, q, c, CLAUSE_FEATURES), np.float32)
+    clauses, clause_mask = np.zeros((b, q, d), np.float32), np.zeros((b, q), np.bool_)
+    clause_features = np.zeros((b, q, c, CLAUSE_FEATURES), np.float32)
     for row, request in enumerate(requests):
         n, m = len(request.candidates), len(request.clauses)
         cards[row, :n], features[row, :n], there[row, :n] = deck[request.candidates], request.features, True
-        clauses[row, :m], said[row, :m], spoken[row, :m, :n] = request.clause_vectors, True, request.spoken
-    arrays = {"cards": cards, "features": features, "there": there, "clauses": clauses, "said": said, "spoken": spoken}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        clauses[row, :m], clause_mask[row, :m] = request.clause_vectors, True
+        clause_features[row, :m, :n] = request.clause_features
+    arrays = (cards, features, there, clauses, clause_features, clause_mask)
+    return {name: torch.from_numpy(array) for name, array in zip(_SHOWN, arrays, strict=True)}
 
 
 def _columns(request: EncodedInstruction, plan: Sequence[int]) -> list[int]:
@@ -553,7 +549,7 @@ def _columns(request: EncodedInstruction, plan: Sequence[int]) -> list[int]:
 def _mentions(request: EncodedInstruction, plan: Sequence[int], where: Sequence[int]) -> "tuple[Floats, np.ndarray]":
     """(k, k) twice: the share of the row's name that the column's clause has, and whether both are the same card."""
     columns = np.array(_columns(request, plan))
-    named = request.spoken[np.array(where)][:, columns, NAMED].T * (columns >= 0)[:, None]
+    named = request.clause_features[np.array(where)][:, columns, NAMED].T * (columns >= 0)[:, None]
     return named, columns[:, None] == columns[None]
 
 

@@ -1,7 +1,7 @@
 """Reinforcement of the choice of workers: PPO from the supervised policy, on what was really chosen and what came of it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from journeyman.core.errors import InputError
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import PPOConfig
 from journeyman.optimizers.planner.policy import DecisionState, DecisionStates, ModelSelector
 from journeyman.rewards.utility import RunReward, Runs, total
 from journeyman.stats import Floats
@@ -181,54 +182,6 @@ def compute_gae(
 _FILE = "ppo.safetensors"
 _MEANS = ("policy_loss", "value_loss", "entropy", "kl_to_prior", "approx_kl", "clip_fraction")
 """Of an update, over its steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PPOConfig:
-    """As documented; `measured()` is what did better on recorded outcomes."""
-
-    episodes: int = 1000
-    """How many plans are carried out in all."""
-    batch: int = 64
-    """Episodes between two updates, all by one policy."""
-    epochs: int = 4
-    minibatch: int = 64
-    """Decisions in a step of the optimizer."""
-    learning_rate: float = 3e-5
-    gamma: float = 0.99
-    lambda_gae: float = 0.95
-    clip_epsilon: float = 0.2
-    value_coef: float = 0.5
-    entropy_coef: float = 0.01
-    kl_coef: float = 0.05
-    """To the supervised policy."""
-    target_kl: float = 0.02
-    """An update stops when it has gone this far from the policy that made its batch."""
-    max_norm: float = 0.5
-    """To which gradients are clipped."""
-    most_steps: int = 50
-    """Decisions of an episode that are learned from."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("episodes", "batch", "epochs", "minibatch", "most_steps"):
-            value = getattr(self, name)
-            if not float(value).is_integer() or value < 1:
-                raise InputError(f"{name} is {value}; it must be a whole number of at least 1")
-        if not (0 <= self.gamma <= 1 and 0 <= self.lambda_gae <= 1):
-            raise InputError(f"gamma is {self.gamma} and lambda {self.lambda_gae}; both lie between 0 and 1")
-        if not 0 < self.learning_rate < np.inf:
-            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
-
-    @classmethod
-    def measured(cls, **given: float | int) -> "PPOConfig":
-        """What `benchmarks/bench_reinforce.py` found better than the documented rate, which hardly moves in 1,000 episodes."""
-        chosen = cls(learning_rate=1e-3, gamma=1.0, epochs=4, kl_coef=0.01)
-        return replace(chosen, **given)  # type: ignore[arg-type]
-
-    @property
-    def updates(self) -> int:
-        return -(-self.episodes // self.batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -23,18 +23,18 @@ from journeyman.core.policy import Card
 from journeyman.core.task import fingerprints, packed
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import SupervisedConfig
 from journeyman.optimizers.planner.data import Example, TrainingData, dumps, split
 from journeyman.optimizers.planner.features import LONGEST, EncodedInstruction, clauses
 from journeyman.optimizers.planner.memory import Step, ancestors, step_of, words
 from journeyman.optimizers.planner.network import (
     PADDING,
-    NetworkConfig,
     PlanBatch,
     PlannerModel,
     compute_supervised_loss,
     outcome_weights,
 )
-from journeyman.optimizers.planner.predict import assemble
+from journeyman.optimizers.planner.policy import assemble
 
 Thing = TypeVar("Thing", bound=Hashable)
 
@@ -252,41 +252,6 @@ log = logging.getLogger(__name__)
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """That are tried on validation, of the memory and of the clauses."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SupervisedConfig:
-    """How phase 1 is trained."""
-
-    epochs: int = 50
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    lambda_dag: float = 0.0
-    """Weight of the acyclicity of the soft graph. Decoding makes no cycles whatever this is."""
-    augmentations: int = 0
-    """Synthetic examples that are made from the real ones, at most."""
-    validation_share: float = 0.2
-    patience: int = 6
-    """Epochs without a better validation loss after which training stops."""
-    plateau: int = 3
-    """Epochs without a better validation loss after which the rate is halved."""
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    weight_decay: float = 0.01
-    beta: float = 1.0
-    """How much more a cheap success counts than a dear one; see `outcome_weights`."""
-    seed: int = 0
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch_size", 1), ("augmentations", 0), ("patience", 1)):
-            value = getattr(self, name)
-            if not float(value).is_integer() or value < least:
-                raise InputError(f"{name} is {value}; it must be a whole number of at least {least}")
-        if not 0 < self.learning_rate < math.inf:
-            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
-        if not 0 <= self.lambda_dag < math.inf:
-            raise InputError(f"lambda_dag is {self.lambda_dag}; it must be at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

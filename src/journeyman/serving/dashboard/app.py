@@ -25,9 +25,9 @@ from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
     HEADERS,
-    Frame,
     Guard,
     PageRefused,
+    PageRenderer,
     decoded,
     encoded,
     filters_of,
@@ -36,7 +36,7 @@ from journeyman.serving.dashboard.layout import (
     query_of,
     static,
 )
-from journeyman.serving.dashboard.trace_page import One
+from journeyman.serving.dashboard.trace_page import TracePage
 from journeyman.stores.traces.base import Page, Query, Statistics, StatisticsGroup, TraceSession, TraceStore, TraceSummary
 from journeyman.tracing.importers import jsonl
 
@@ -51,7 +51,7 @@ DAYS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartColumn:
-    """One day of a chart. Heights are of 100."""
+    """TracePage day of a chart. Heights are of 100."""
 
     name: str
     x: float
@@ -192,10 +192,10 @@ COUNTED = 1_000
 """Where counting stops: past it the page says "1,000+"."""
 
 
-class Lists:
+class ListPages:
     """The handlers of these pages."""
 
-    def __init__(self, store: TraceStore, frame: Frame) -> None:
+    def __init__(self, store: TraceStore, frame: PageRenderer) -> None:
         self._store = store
         self._frame = frame
         self._statistics = SharedCache[Statistics]()
@@ -331,8 +331,8 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
     """
     door = guard or Guard()
-    frame = Frame(door, who)
-    lists, one = Lists(store, frame), One(store, frame, who)
+    frame = PageRenderer(door, who)
+    lists, one = ListPages(store, frame), TracePage(store, frame, who)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method])
@@ -353,7 +353,7 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
     ]
 
 
-def _endpoint(handler: Handler, frame: Frame, *, closed: bool) -> Callable[..., object]:
+def _endpoint(handler: Handler, frame: PageRenderer, *, closed: bool) -> Callable[..., object]:
     async def answer(request: Request) -> Response:
         try:
             fields = decoded(request.scope["query_string"])
@@ -400,12 +400,12 @@ async def _form(request: Request) -> bytes:
     return body
 
 
-def _login_page(frame: Frame, fields: dict[str, str], *, wrong: bool = False) -> Response:
+def _login_page(frame: PageRenderer, fields: dict[str, str], *, wrong: bool = False) -> Response:
     status = HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK
     return frame.page("login.html", status, title="Sign in", to=local(fields.get("to", "/")), wrong=wrong)
 
 
-def _login(frame: Frame, request: Request, fields: dict[str, str]) -> Response:
+def _login(frame: PageRenderer, request: Request, fields: dict[str, str]) -> Response:
     cookie = frame.guard.cookie(fields.get("key", "").strip())
     if cookie is None:
         return _login_page(frame, fields, wrong=True)

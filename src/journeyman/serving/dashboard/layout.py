@@ -323,7 +323,7 @@ class PageRefused(Exception):
         self.status = status
 
 
-class Frame:
+class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
     def __init__(self, guard: Guard, who: str) -> None:

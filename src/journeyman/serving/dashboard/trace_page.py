@@ -16,8 +16,8 @@ from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
 from journeyman.serving.dashboard.layout import (
-    Frame,
     PageRefused,
+    PageRenderer,
     filters_of,
     id_of,
     local,
@@ -62,7 +62,7 @@ class StepView:
     """Of a model call, what was new to the model and is not shown elsewhere on the page."""
     failed: bool
     gist: str
-    """One line for where the step is folded."""
+    """TracePage line for where the step is folded."""
     bar: Bar | None
 
 
@@ -154,7 +154,7 @@ def _bar(step: Step, axis: Axis | None) -> Bar | None:
 
 
 def _block(step: Step, depth: int, number: int, answers: frozenset[str], axis: Axis | None) -> StepView:
-    kind, name, gist, failed = _told(step)
+    kind, name, gist, failed = _summary(step)
     said: tuple[Message, ...] = ()
     if isinstance(step, ModelCall):
         # A tool's answer stands with the tool's call.
@@ -172,7 +172,7 @@ def _block(step: Step, depth: int, number: int, answers: frozenset[str], axis: A
     )
 
 
-def _told(step: Step) -> tuple[str, str, str, bool]:
+def _summary(step: Step) -> tuple[str, str, str, bool]:
     match step:
         case ModelCall():
             return "model", step.model or "a model", one_line(step.reply), step.error is not None
@@ -424,10 +424,10 @@ GONE = "There is no such trace, or it was pruned."
 _WORDS = {"yes": True, "no": False, "clear": None}
 
 
-class One:
+class TracePage:
     """The handlers of these addresses."""
 
-    def __init__(self, store: TraceStore, frame: Frame, who: str) -> None:
+    def __init__(self, store: TraceStore, frame: PageRenderer, who: str) -> None:
         self._store = store
         self._frame = frame
         self._who = who

@@ -33,9 +33,9 @@ from journeyman.serving.gateway.request import (
     answer_refusal,
     api_of,
     body_of,
-    taken_apart,
+    parse_request,
 )
-from journeyman.serving.gateway.upstreams import Asking, BreakerState, Forwarder, GatewayMetrics, Routes, Upstream
+from journeyman.serving.gateway.upstreams import BreakerState, Forwarder, GatewayMetrics, Routes, Upstream, UpstreamClient
 from journeyman.serving.ingest.base import Intake
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.otel import wire
@@ -45,7 +45,7 @@ from journeyman.tracing.otel import wire
 TOKEN = b"x-journeyman-token"
 
 
-class Door:
+class RequestGuard:
     """With tokens, a request needs one: as `X-Journeyman-Token`, or in place of the API key, for clients that can send nothing
     else. Without, it must name us by an address or as localhost. A page of another site is never served: no client of a model
     is one, and it could spend somebody's key."""
@@ -61,7 +61,7 @@ class Door:
         """The headers without our token.
 
         Raises:
-            Refused: (401) There is no token that is ours; (421) we are asked by a strange name; (403) by another site's page.
+            HTTPRejection: (401) No token is one of ours; (421) we are asked by a strange name; (403) by another site's page.
         """
         host, origin, site = b"", b"", b""
         for name, value in headers:
@@ -105,14 +105,14 @@ class Door:
 _LARGEST = 16 << 20
 
 
-async def models(asking: Asking, call: ProxyRequest, upstreams: Sequence[Upstream]) -> dict[str, Any]:
+async def models(asking: UpstreamClient, call: ProxyRequest, upstreams: Sequence[Upstream]) -> dict[str, Any]:
     """The models of all upstreams in one list. Those of the first have their own names, and others begin with `NAME/`, which is
     how they are asked for. An upstream that does not answer has none.
 
     Raises:
-        Refused: (502) None of them answers.
+        HTTPRejection: (502) None of them answers.
     """
-    lists = await asyncio.gather(*(_listed(asking, call, upstreams, each) for each in upstreams))
+    lists = await asyncio.gather(*(_models_of(asking, call, upstreams, each) for each in upstreams))
     if all(each is None for each in lists):
         names = ", ".join(each.name for each in upstreams)
         raise HTTPRejection(502, f"no upstream lists its models: {names} were asked", "upstream_unreachable", api=call.api)
@@ -127,8 +127,8 @@ async def models(asking: Asking, call: ProxyRequest, upstreams: Sequence[Upstrea
     return {"data": data, "has_more": False, **ends}
 
 
-async def _listed(
-    asking: Asking, call: ProxyRequest, all: Sequence[Upstream], upstream: Upstream
+async def _models_of(
+    asking: UpstreamClient, call: ProxyRequest, all: Sequence[Upstream], upstream: Upstream
 ) -> list[dict[str, Any]] | None:
     try:
         response = await asking.ask_one(call, upstream, all[0])
@@ -234,8 +234,8 @@ class Gateway:
         self._pages = pages
         self._routes = Routes(config.upstreams)
         self.metrics = GatewayMetrics(self._routes, intake.health if intake is not None else None)
-        self._door = Door(config.tokens)
-        self._asking = Asking(self.metrics)
+        self._door = RequestGuard(config.tokens)
+        self._asking = UpstreamClient(self.metrics)
         self._forwarder = Forwarder(self._routes, self._asking, intake, self.metrics, record_limit=config.record_limit)
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
         self.draining = False
@@ -282,7 +282,7 @@ class Gateway:
         raw: bytes = scope["raw_path"]
         if _CLIMBING.search(raw):
             raise HTTPRejection(400, "a path must not have . and .. in it", "invalid")
-        return taken_apart(
+        return parse_request(
             uuid4().hex, scope["method"], raw.decode("latin-1"), scope["query_string"].decode("latin-1"), headers
         )
 

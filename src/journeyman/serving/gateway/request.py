@@ -87,7 +87,7 @@ class ProxyRequest:
         return replace(self, body=body)
 
 
-def taken_apart(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> ProxyRequest:
+def parse_request(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> ProxyRequest:
     """The request without its body."""
     passed: list[tuple[str, str]] = []
     keys: list[tuple[str, str]] = []
@@ -193,8 +193,8 @@ async def body_of(receive: Receive, limit: int) -> bytes:
     """The whole body.
 
     Raises:
-        Refused: (413) It is larger than `limit` bytes; (408) it does not come.
-        Gone: The client hung up.
+        HTTPRejection: (413) It is larger than `limit` bytes; (408) it does not come.
+        ClientDisconnected: The client hung up.
     """
     message = await receive() if limit else {}
     if message.get("type") == "http.request" and not message.get("more_body") and len(message.get("body", b"")) <= limit:

@@ -332,7 +332,7 @@ class UpstreamFailure:
     """Whether the upstream may have seen the request."""
 
 
-class Asking:
+class UpstreamClient:
     """The client's side of the gateway: one pool of connections for all upstreams."""
 
     def __init__(self, metrics: GatewayMetrics) -> None:
@@ -354,7 +354,7 @@ class Asking:
         """The first answer that is worth passing on; else the last that there was. Its body is still to be read.
 
         Raises:
-            Refused: No upstream answered at all.
+            HTTPRejection: No upstream answered at all.
         """
         held: tuple[Upstream, ClientResponse] | None = None
         failure: tuple[Upstream, UpstreamFailure] | None = None
@@ -373,15 +373,15 @@ class Asking:
                 break
         if held is not None:
             return held
-        raise _unanswered(call, route, failure)
+        raise _rejection(call, route, failure)
 
     async def ask_one(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse:
         """The answer of this upstream, of a route that begins with `first`. Raises as `ask`."""
         if not upstream.breaker.enter():
-            raise _unanswered(call, (upstream,), None)
+            raise _rejection(call, (upstream,), None)
         said = await self._insist(call, upstream, first, others=False)
         if isinstance(said, UpstreamFailure):
-            raise _unanswered(call, (upstream,), (upstream, said))
+            raise _rejection(call, (upstream,), (upstream, said))
         return said
 
     async def _insist(
@@ -432,7 +432,7 @@ class Asking:
 
     async def _attempt(self, call: ProxyRequest, upstream: Upstream, first: Upstream) -> ClientResponse | UpstreamFailure:
         settings = upstream.settings
-        headers, query = addressed(call, upstream, first)
+        headers, query = headers_for(call, upstream, first)
         try:
             async with asyncio.timeout(settings.first_byte_seconds):
                 return await self._session.request(
@@ -456,7 +456,7 @@ class Asking:
             return UpstreamFailure("cut", f"broke off before it answered ({type(error).__name__})", reached=True)
 
 
-def addressed(call: ProxyRequest, upstream: Upstream, first: Upstream) -> tuple[list[tuple[str, str]], str]:
+def headers_for(call: ProxyRequest, upstream: Upstream, first: Upstream) -> tuple[list[tuple[str, str]], str]:
     """Headers and query for one upstream. A key goes only where it belongs."""
     headers = [*call.headers, ("accept-encoding", "identity")]
     query = call.query
@@ -502,7 +502,7 @@ def _retry_after(response: ClientResponse) -> float | None:
     return retry_after(response.headers)
 
 
-def _unanswered(
+def _rejection(
     call: ProxyRequest, route: Sequence[Upstream], failure: tuple[Upstream, UpstreamFailure] | None
 ) -> HTTPRejection:
     if failure is not None:
@@ -598,7 +598,7 @@ class Forwarder:
     """The way there and back. One for each event loop."""
 
     def __init__(
-        self, routes: Routes, asking: Asking, intake: Intake | None, metrics: GatewayMetrics, *, record_limit: int
+        self, routes: Routes, asking: UpstreamClient, intake: Intake | None, metrics: GatewayMetrics, *, record_limit: int
     ) -> None:
         self._routes = routes
         self._asking = asking
@@ -608,7 +608,7 @@ class Forwarder:
 
     async def forward(self, call: ProxyRequest, receive: Receive, send: Send) -> None:
         """Answer a call whose body was read. Never raises but when the server is stopped."""
-        passage = _Passage(call, ExchangeRecording(call, self._record_limit), send)
+        passage = _ProxiedCall(call, ExchangeRecording(call, self._record_limit), send)
         watch = asyncio.create_task(passage.watch(receive))
         self._metrics.in_flight += 1
         try:
@@ -623,7 +623,7 @@ class Forwarder:
             self._metrics.in_flight -= 1
             self._ended(passage)
 
-    async def _passed(self, passage: "_Passage") -> None:
+    async def _passed(self, passage: "_ProxiedCall") -> None:
         call, record = passage.call, passage.record
         asked_at = perf_counter()
         try:
@@ -661,17 +661,17 @@ class Forwarder:
             raise HTTPRejection(404, f"no upstream serves {what}", "no_upstream", api=call.api)
         return route
 
-    def _ended(self, passage: "_Passage") -> None:
+    def _ended(self, passage: "_ProxiedCall") -> None:
         call, record = passage.call, passage.record
         name = record.upstream.name if record.upstream is not None else ""
         status = HUNG_UP if passage.gone else passage.status
         self._metrics.ended(call.dialect or "other", name, status, perf_counter() - passage.began)
         self._metrics.added().observe(passage.added)
         if self._intake is not None and call.dialect is not None:
-            self._intake.offer(record.exchange(call.dialect))
+            self._intake.submit(record.exchange(call.dialect))
 
 
-class _Passage:
+class _ProxiedCall:
     """One call under way."""
 
     __slots__ = ("_task", "added", "began", "call", "gone", "over", "record", "send", "status")

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from journeyman.core.trace import Step, Trace
 from journeyman.stores.traces.base import SpanRow
-from journeyman.tracing.redaction import Redactor
-from journeyman.tracing.shapes import shapes_only
+from journeyman.tracing.redaction import Redactor, shapes_only
 from journeyman.tracing.wire.base import Exchange
 
 
@@ -35,7 +34,7 @@ class Health:
 class Intake(Protocol):
     """A way into the store that nobody waits for: one thread of its own writes, many threads hand over."""
 
-    def offer(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange) -> None:
         """Take an exchange. Never blocks and never raises: where the store is slow, it waits in memory, then in a spill file of
         bounded size, and is then dropped and counted."""
 
@@ -69,7 +68,7 @@ ReadExchange = Callable[[Exchange], Sequence[Trace]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaner:
+class RecordCleaner:
     """Nothing gets past it into the store, the spill file or the log."""
 
     redactor: Redactor
@@ -121,11 +120,11 @@ class Cleaner:
         if self.content and not self.redactor.suspects(row.body) and not self._suspects_scope(row.scope):
             return row
         # The library of protobuf is wanted by those who send spans alone.
-        from journeyman.tracing.otel import redact
+        from journeyman.tracing.otel import spans
         from journeyman.tracing.otel.wire import RawSpan
 
         raw = RawSpan(trace_id=row.trace_id, span_id=row.span_id, at=row.at, body=row.body, scope=row.scope)
-        clean = redact.redacted(raw, self.redactor.text)
+        clean = spans.redacted(raw, self.redactor.text)
         if not self.content:
-            clean = redact.without_content(clean)
+            clean = spans.without_content(clean)
         return replace(row, body=clean.body, scope=clean.scope)

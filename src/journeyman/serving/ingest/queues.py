@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from journeyman.core.errors import StoreError, Unkeepable
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.serving.ingest.base import Cleaner
+from journeyman.serving.ingest.base import RecordCleaner
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.wire.base import Exchange
 
@@ -252,7 +252,7 @@ class Spill:
         if not self.records:
             self._cut(0)
 
-    def adopt(self) -> int:
+    def recover(self) -> int:
         """Take over what processes that are gone have left; how many traces. Call it before the first `append`."""
         count = 0
         for path in sorted(self._folder.glob(f"*{ENDING}")):
@@ -387,7 +387,7 @@ class Next:
 class Pipe:
     """Between two threads: one prepares, the other takes. What was handed over first is given first."""
 
-    def __init__(self, line: BoundedQueue, cleaner: Cleaner, folder: Path, limits: QueueLimits) -> None:
+    def __init__(self, line: BoundedQueue, cleaner: RecordCleaner, folder: Path, limits: QueueLimits) -> None:
         self._line = line
         self._cleaner = cleaner
         self._limits = limits
@@ -412,10 +412,10 @@ class Pipe:
         """Whether somebody waits to hear that something was written."""
         return bool(self._spans)
 
-    def adopt(self) -> None:
+    def recover(self) -> None:
         """Go on with what other processes have spilled, and did not live to write."""
         with self._moving:
-            if count := self._spill.adopt():
+            if count := self._spill.recover():
                 log.info("%d traces that were spilled before are written now", count)
 
     # -- for who prepares

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ModelCall, Reasoning, Trace, total
 from journeyman.tracing import builder, fields
-from journeyman.tracing.base import NO_TIME
+from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat, pickles
+from journeyman.tracing.importers.source import FileHead, Format, JsonSource, Problem, WholeFile
 
 # What a checkpoint says, as one trace for each time that the user asked.
 
@@ -159,7 +160,7 @@ _KINDS = (".pkl", ".pickle", ".json")
 
 
 def read(path: Path, *, agent: str | None = None) -> CheckpointTraces:
-    """The traces of one checkpoint, pickled or JSON. A pickle is read as data: nothing in it is imported or called.
+    """The traces of one checkpoint, pickled or JSON, also gzipped. A pickle is data: nothing in it is imported or called.
 
     Args:
         agent: Whose it is; by default the folder's name says so.
@@ -167,11 +168,8 @@ def read(path: Path, *, agent: str | None = None) -> CheckpointTraces:
     Raises:
         InputError: It cannot be read, or is no checkpoint of an agent.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    return parse(content, name=str(path), agent=agent or path.parent.name or "agent")
+    with JsonSource(path) as source:
+        return parse(source.whole(), name=str(path), agent=agent or path.parent.name or "agent")
 
 
 def parse(content: bytes, *, name: str, agent: str) -> CheckpointTraces:
@@ -273,3 +271,20 @@ def _files(folder: Path) -> list[Path]:
     """The checkpoints of an agent, oldest first."""
     files = [path for path in folder.iterdir() if path.suffix in _KINDS and path.is_file()]
     return sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
+
+
+def _read(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
+    for path in paths:
+        found = read(path)
+        yield from (RecordedTrace(trace=trace) for trace in found.traces)
+        yield from (Problem(str(path), why) for why in found.problems)
+
+
+def _knows(head: FileHead) -> bool:
+    """A pickle by its first opcode; the older protocols have none for it, and only the file's name tells."""
+    if head.start[:1] == b"\x80" or (head.path.suffix in (".pkl", ".pickle") and not head.like_json):
+        return True
+    return head.first is not None and isinstance(head.first.value, dict) and recognised(head.first.value)
+
+
+FORMAT = Format(name="checkpoint", recognises=recognised, whole=WholeFile(knows=_knows, read=_read))

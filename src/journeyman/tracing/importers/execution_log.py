@@ -26,8 +26,7 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskResult
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
-from journeyman.tracing.importers.source import JsonSource, Problem
+from journeyman.tracing.importers.source import Format, JsonSource, Problem
 from journeyman.tracing.redaction import Redactor
 
 # Lines of execution logs as values: ours, and those of earlier systems, which hold less.
@@ -370,7 +369,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
         input=line.instruction,
         output=fields.text(line.outputs) if line.outputs else None,
         rewards=() if success is None else (fields.reward("success", success, line.error or ""),),
-        raw=fields.known(
+        raw=fields.without_empty(
             cost=line.cost,
             latency_ms=line.latency_ms,
             split=line.split,
@@ -413,7 +412,7 @@ def _steps(line: LoggedExecution) -> Iterator[Step]:
             error=result.why if result else None,
             id=f"subtask-{number}",
             parent="plan",
-            raw=fields.known(
+            raw=fields.without_empty(
                 after=[numbers[id] for id in subtask.after],
                 subtask=subtask.id,
                 state=str(result.state) if result else None,

@@ -12,10 +12,9 @@ from journeyman.core.errors import TraceError
 from journeyman.core.messages import Turn
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, fields
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
-from journeyman.tracing.importers.source import Problem
+from journeyman.tracing.importers.source import Format, Problem, WholeFile
 
 _LARGEST = 128 * 2**20
 """Bytes of one unpacked file of an archive."""
@@ -41,22 +40,23 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
             yield TraceError(f"samples.{number}: is no sample: it has no messages")
 
 
-def is_archive(names: Sequence[str]) -> bool:
-    return "header.json" in names or "_journal/start.json" in names
+def _read_archives(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
+    for path in paths:
+        yield from read_archive(path)
 
 
-def read_archive(path: Path) -> Iterator[tuple[str, RecordedTrace] | Problem]:
-    """The samples of a `.eval` archive, each with its name in it; what is broken is named.
+def read_archive(path: Path) -> Iterator[RecordedTrace | Problem]:
+    """The samples of a `.eval` archive, each with its place in it; what is broken is named.
 
     A log that was cut off before its end has no header, and is read by the one with which it was begun.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            if not is_archive(names):
+            first = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
+            if first is None:
                 yield Problem(str(path), "is an archive, but no .eval log of Inspect: it has no header.json")
                 return
-            first = "header.json" if "header.json" in names else "_journal/start.json"
             header = _file(path, archive, first)
             if isinstance(header, Problem):
                 yield header
@@ -69,7 +69,7 @@ def read_archive(path: Path) -> Iterator[tuple[str, RecordedTrace] | Problem]:
                     elif "messages" not in sample:
                         yield Problem(f"{path}:{name}", "is no sample: it has no messages")
                     else:
-                        yield name, _recorded(sample, header)
+                        yield replace(_recorded(sample, header), where=f"{path}:{name}")
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         yield Problem(str(path), f"is a broken archive: {error}")
 
@@ -121,10 +121,10 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
         domain=task,
         agent=str(about.get("solver") or task),
         session=str(about.get("run_id") or "") or None,
-        input=content.text(sample["input"]) if isinstance(sample.get("input"), str) else None,
+        input=conversation.content_text(sample["input"]) if isinstance(sample.get("input"), str) else None,
         output=_completion(output),
         rewards=rewards,
-        raw=fields.known(
+        raw=fields.without_empty(
             status=log.get("status"),
             epoch=epoch,
             target=sample.get("target"),
@@ -139,7 +139,7 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
 
 def _completion(output: Mapping[str, Any]) -> str | None:
     for choice in fields.objects(output.get("choices")):
-        return content.text(fields.mapping(choice.get("message")).get("content"))
+        return conversation.content_text(fields.mapping(choice.get("message")).get("content"))
     return None
 
 
@@ -184,9 +184,9 @@ class _Held:
             calls = fields.objects(message.get("tool_calls")) if role == "assistant" else ()
             yield Turn(
                 role,
-                content.text(said),
-                thought="\n".join(content.thoughts(said)),
-                calls=tuple(map(content.call_of, calls)),
+                conversation.content_text(said),
+                thought="\n".join(conversation.part_thoughts(said)),
+                calls=tuple(map(conversation.tool_use, calls)),
                 answers=str(message["tool_call_id"]) if message.get("tool_call_id") else None,
                 failed=bool(error),
                 error=f"{error.get('type', 'error')}: {error.get('message', '')}" if error else None,
@@ -259,7 +259,7 @@ def _call(step: ModelCall, event: Mapping[str, Any]) -> ModelCall:
         seconds=took if took is not None else fields.number(output.get("time")),
         finish=str(choices[0]["stop_reason"]) if choices and choices[0].get("stop_reason") else None,
         error=fields.text(event.get("error") or output.get("error")) or None,
-        raw=fields.known(parameters=event.get("config")),
+        raw=fields.without_empty(parameters=event.get("config")),
     )
 
 
@@ -273,4 +273,10 @@ def _rewards(scores: Mapping[str, Any], held: _Held) -> Iterator[Reward]:
             yield fields.reward(f"{name}/{part}" if part != "" else name, told, evidence)
 
 
-FORMAT = Format(name="inspect", recognises=recognised, read=read, unique=True)
+FORMAT = Format(
+    name="inspect",
+    recognises=recognised,
+    read=read,
+    unique=True,
+    whole=WholeFile(knows=lambda head: head.is_archive, read=_read_archives),
+)

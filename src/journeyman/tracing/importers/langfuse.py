@@ -9,10 +9,10 @@ from typing import Any
 
 from journeyman.core.messages import Usage
 from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, conversation, fields
+from journeyman.core.trace import AgentCall, Step, ToolCall, Trace
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format
 
 _FAULTS = frozenset({"hallucination", "toxicity", "bias", "harmfulness", "maliciousness", "contains-pii", "stereotype"})
 """Scores of which more is worse: kept, with no weight in a mean."""
@@ -38,7 +38,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
     seen = list(_joined(seen))
     depths = _depths(seen)
     seen.sort(key=lambda each: (each.started_at or NO_TIME, depths[each.id]))
-    metadata = fields.mapping(fields.opened(whole.get("metadata")))
+    metadata = fields.mapping(fields.parsed_if_json(whole.get("metadata")))
     started = fields.time(whole.get("timestamp")) or next((each.started_at for each in seen if each.started_at), None)
     ends = [each.ended_at for each in seen if each.ended_at is not None]
     yield RecordedTrace(
@@ -55,7 +55,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
             input=_once(whole.get("input")),
             output=_once(whole.get("output")),
             rewards=tuple(_reward(each) for each in fields.objects(whole.get("scores"))),
-            raw=fields.known(
+            raw=fields.without_empty(
                 user=whole.get("userId"),
                 tags=whole.get("tags"),
                 environment=whole.get("environment"),
@@ -91,6 +91,12 @@ class _Seen:
         return fields.text(self.row.get("statusMessage")) or "the observation has the level ERROR"
 
     @property
+    def known(self) -> dict[str, Any]:
+        """What steps of every kind have."""
+        about = {"started_at": self.started_at, "seconds": self.seconds, "error": self.error}
+        return {**about, "id": self.id, "parent": self.parent, "raw": _raw(self)}
+
+    @property
     def tool(self) -> str | None:
         """The tool that it used, if it is the use of one."""
         named = next((str(self.attributes[key]) for key in _TOOL_NAMES if self.attributes.get(key)), None)
@@ -98,14 +104,14 @@ class _Seen:
         if self.kind == "TOOL" or told or "gen_ai.tool.call.id" in self.attributes:
             return named or self.name
         # LangGraph's spans have no kind; that of a tool ends in a message of the tool.
-        output = fields.mapping(fields.opened(self.row.get("output")))
+        output = fields.mapping(fields.parsed_if_json(self.row.get("output")))
         names = output.get("id")
         is_message = names[-1:] == ["ToolMessage"] if isinstance(names, list) else output.get("type") == "tool"
         return self.name if self.kind == "SPAN" and is_message and "messages" not in output else None
 
 
 def _seen(row: Mapping[str, Any]) -> _Seen:
-    metadata = fields.mapping(fields.opened(row.get("metadata")))
+    metadata = fields.mapping(fields.parsed_if_json(row.get("metadata")))
     parent = row.get("parentObservationId")
     return _Seen(
         id=str(row.get("id") or ""),
@@ -113,7 +119,7 @@ def _seen(row: Mapping[str, Any]) -> _Seen:
         kind=str(row.get("type") or "SPAN").upper(),
         name=str(row.get("name") or ""),
         row=row,
-        attributes=fields.mapping(fields.opened(metadata.get("attributes"))),
+        attributes=fields.mapping(fields.parsed_if_json(metadata.get("attributes"))),
         started_at=fields.time(row.get("startTime")),
         ended_at=fields.time(row.get("endTime")),
     )
@@ -201,7 +207,7 @@ _PIECE = re.compile(r"llm\.output_messages\.(\d{1,6})\.message\.content")
 def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
     row = each.row
     usage = fields.mapping(row.get("usageDetails")) or fields.mapping(row.get("usage"))
-    answer = conversation.answered(_either(each, wrapper, "output"))._replace(
+    answer = conversation.reply_of(_either(each, wrapper, "output"))._replace(
         model=str(row.get("model") or ""),
         usage=Usage(
             input=fields.first_count(usage, "input", "promptTokens"),
@@ -217,13 +223,10 @@ def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
         response_id=_string(each.attributes.get("gen_ai.response.id")),
         raw=_raw(each),
     )
-    yield builder.model_call(answer, conversation.asked(_either(each, wrapper, "input")), id=each.id, parent=each.parent)
-    if answer.thought:
-        yield Reasoning(text=answer.thought, id=f"{each.id}.thought", parent=each.id)
-    for number, asked in enumerate(answer.calls, start=1):
-        # A tool that was used is an observation of its own.
-        if asked.tool not in used:
-            yield builder.tool_call(asked, None, id=f"{each.id}.{number}", parent=each.id)
+    # A tool that was used is an observation of its own.
+    calls = ((f"{each.id}.{number}", call) for number, call in enumerate(answer.calls, start=1) if call.tool not in used)
+    sent = conversation.sent_messages(_either(each, wrapper, "input"))
+    yield from builder.call_steps(answer, sent, calls, id=each.id, parent=each.parent)
 
 
 def _either(each: _Seen, wrapper: _Seen | None, name: str) -> Any:
@@ -233,41 +236,27 @@ def _either(each: _Seen, wrapper: _Seen | None, name: str) -> Any:
 
 
 def _use(each: _Seen, tool: str) -> ToolCall:
-    output = fields.opened(each.row.get("output"))
+    output = fields.parsed_if_json(each.row.get("output"))
     message = fields.mapping(fields.mapping(output).get("kwargs")) or fields.mapping(output)
     is_message = "content" in message and ("tool_call_id" in message or isinstance(message["content"], list))
     return ToolCall(
         tool=tool,
         arguments=fields.text(each.row.get("input")),
-        result=content.text(message["content"]) if is_message else fields.text(each.row.get("output")),
+        result=conversation.content_text(message["content"]) if is_message else fields.text(each.row.get("output")),
         ok=each.error is None,
-        error=each.error,
-        started_at=each.started_at,
-        seconds=each.seconds,
-        id=each.id,
-        parent=each.parent,
-        raw=_raw(each),
+        **each.known,
     )
 
 
 def _part(each: _Seen) -> AgentCall:
-    return AgentCall(
-        agent=each.name,
-        input=fields.text(each.row.get("input")),
-        output=fields.text(each.row.get("output")),
-        error=each.error,
-        started_at=each.started_at,
-        seconds=each.seconds,
-        id=each.id,
-        parent=each.parent,
-        raw=_raw(each),
-    )
+    row = each.row
+    return AgentCall(agent=each.name, input=fields.text(row.get("input")), output=fields.text(row.get("output")), **each.known)
 
 
 def _raw(each: _Seen) -> dict[str, Any]:
     # The contents stand in the step; what instrumentations repeat of them in attributes would be kept twice.
     told = {key: value for key, value in each.attributes.items() if len(str(value)) <= 1000}
-    return fields.known(
+    return fields.without_empty(
         type=each.kind,
         name=each.name,
         level=None if each.row.get("level") == "DEFAULT" else each.row.get("level"),

@@ -9,10 +9,9 @@ from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn
 from journeyman.core.trace import Step, Trace
-from journeyman.tracing import builder, content, fields
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers import chat
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format, SeveralRecords
 
 _SHELL = "bash"
 """The tool of all dialects without function calling: SWE-agent's own commands are functions of its shell."""
@@ -27,6 +26,10 @@ def recognised(record: Mapping[str, Any]) -> bool:
 def recognised_mini(record: Mapping[str, Any]) -> bool:
     told = str(record.get("trajectory_format", "")).startswith("mini-swe-agent")
     return isinstance(record.get("messages"), list) and (told or "exit_status" in fields.mapping(record.get("info")))
+
+
+def _is_message(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("role"), str) and "content" in record
 
 
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
@@ -47,7 +50,7 @@ def mini_steps(messages: Sequence[Mapping[str, Any]], model: str = "") -> tuple[
     turns: list[Turn] = []
     asked = False
     for message in messages:
-        role, said = str(message.get("role", "user")), content.text(message.get("content"))
+        role, said = str(message.get("role", "user")), conversation.content_text(message.get("content"))
         extra = fields.mapping(message.get("extra"))
         if role == "assistant":
             blocks = [] if message.get("tool_calls") else _BLOCK.findall(said)
@@ -72,7 +75,7 @@ def _reply(said: str, asks: tuple[ToolUse, ...], response: Mapping[str, Any]) ->
         said,
         calls=asks,
         model=str(response.get("model") or ""),
-        usage=chat.usage(response.get("usage")),
+        usage=conversation.usage_of(response.get("usage")),
         response_id=response.get("id") if isinstance(response.get("id"), str) else None,
     )
 
@@ -94,7 +97,7 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
         domain="code",
         agent=agent,
         output=info["submission"] if isinstance(info.get("submission"), str) else None,
-        raw=fields.known(
+        raw=fields.without_empty(
             exit_status=status,
             # Of the whole run: how much of it each call had is not recorded, and 0 stands for "not counted".
             model_stats=info.get("model_stats"),
@@ -106,7 +109,7 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
 
 
 def _settings(record: Mapping[str, Any]) -> Any:
-    return fields.opened(record.get("replay_config"))
+    return fields.parsed_if_json(record.get("replay_config"))
 
 
 def _model(record: Mapping[str, Any]) -> str:
@@ -120,7 +123,7 @@ def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, An
     """What each step did, from the trajectory; what stood before it all, and how calls were written, from the history."""
     first = next((at for at, each in enumerate(history) if each.get("role") == "assistant"), len(history))
     for message in history[:first]:
-        yield Turn(str(message.get("role", "user")), content.text(message.get("content")))
+        yield Turn(str(message.get("role", "user")), conversation.content_text(message.get("content")))
     replies = [each for each in history if each.get("role") == "assistant" and not each.get("is_demo")]
     for number, step in enumerate(done):
         asks = _asked(replies[number]) if number < len(replies) else ()
@@ -128,7 +131,7 @@ def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, An
         if not asks and action:
             asks = (_shell(action),)
         reply = fields.text(step.get("response"))
-        raw = fields.known(state=fields.opened(step.get("state")))
+        raw = fields.without_empty(state=fields.parsed_if_json(step.get("state")))
         yield Turn("assistant", reply, calls=asks, thought=_apart(step, reply), raw=raw)
         took = fields.number(step.get("execution_time"))
         if action:
@@ -149,14 +152,14 @@ def _told(history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
         answers = message.get("tool_call_ids")
         yield Turn(
             str(message.get("role", "user")),
-            content.text(message.get("content")),
+            conversation.content_text(message.get("content")),
             calls=_asked(message),
             answers=str(answers[0]) if isinstance(answers, list) and answers else None,
         )
 
 
 def _asked(message: Mapping[str, Any]) -> tuple[ToolUse, ...]:
-    return tuple(map(content.call_of, fields.objects(message.get("tool_calls"))))
+    return tuple(map(conversation.tool_use, fields.objects(message.get("tool_calls"))))
 
 
 def _shell(command: str) -> ToolUse:
@@ -164,4 +167,15 @@ def _shell(command: str) -> ToolUse:
 
 
 SWE_AGENT = Format(name="swe-agent", recognises=recognised, read=read)
-MINI_SWE_AGENT = Format(name="mini-swe-agent", recognises=recognised_mini, read=read_mini)
+MINI_SWE_AGENT = Format(
+    name="mini-swe-agent",
+    recognises=recognised_mini,
+    read=read_mini,
+    # The first versions wrote the list of messages alone.
+    several=SeveralRecords(
+        starts=lambda first: first.in_list and _is_message(first.value),
+        belongs=_is_message,
+        otherwise="is no message: it has no role and content",
+        joined=lambda rows: {"trajectory_format": "mini-swe-agent", "messages": rows},
+    ),
+)

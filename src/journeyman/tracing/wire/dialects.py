@@ -1,19 +1,19 @@
 """From the bytes of an exchange to what they say."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
-from journeyman.tracing import content
+from journeyman.tracing import conversation
 from journeyman.tracing.fields import count, mapping, objects, parsed, string, text, word
-from journeyman.tracing.wire import sse
-from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExchange, beside
-from journeyman.tracing.wire.sse import ServerSentEvent
+from journeyman.tracing.wire import base
+from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExchange, ServerSentEvent, beside
 
 # OpenAI's chat completions, and what the many servers that speak it make of it.
 
 
-def read_chat(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_chat(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     choices = sorted(objects(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
     said = [(choice, mapping(choice.get("message"))) for choice in choices]
@@ -28,15 +28,12 @@ def read_chat(request: dict[str, Any], answer: dict[str, Any], error: str | None
             for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
         ]
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(_turn(message, "user") for message in objects(request.get("messages"))),
         reply=replies[0] if replies else NOTHING,
         others=tuple(replies[1:]),
         reasoning=_reasoning(said[0][1]) if said else (),
         finish=word(choices[0].get("finish_reason")) if choices else None,
-        usage=tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
+        usage=conversation.usage_of(usage),
         raw=raw,
     )
 
@@ -54,27 +51,15 @@ def _logprobs(choices: list[dict[str, Any]]) -> list[float]:
     return values if len(values) == len(told) else []
 
 
-def tokens(usage: dict[str, Any]) -> Usage:
-    details = mapping(usage.get("prompt_tokens_details"))
-    cached = count(details.get("cached_tokens"))
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        # DeepSeek counts its cache under a name of its own.
-        cached=count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
-        written=count(details.get("cache_write_tokens")),
-    )
-
-
 def _turn(message: dict[str, Any], usual: str) -> Turn:
     role = string(message.get("role")) or usual
     role = ROLES.get(role, role)
     if role == "tool":
-        said = content.text(message.get("content"))
+        said = conversation.content_text(message.get("content"))
         return Turn(role, said, answers=word(message.get("tool_call_id")), tool=word(message.get("name")))
     if role != "assistant":
-        return Turn(role, content.text(message.get("content")))
-    text = content.text(message.get("content"), between="")
+        return Turn(role, conversation.content_text(message.get("content")))
+    text = conversation.content_text(message.get("content"), between="")
     return Turn(role, text or _instead(message), calls=tuple(_calls(message)))
 
 
@@ -94,14 +79,14 @@ def _calls(message: dict[str, Any]) -> Iterator[ToolUse]:
         yield ToolUse(string(old.get("name")), arguments_text(old.get("arguments")))
     for call in objects(message.get("executed_tools")):
         name = string(call.get("name")) or string(call.get("type"))
-        yield ToolUse(name, arguments_text(call.get("arguments")), result=content.text(call.get("output")))
+        yield ToolUse(name, arguments_text(call.get("arguments")), result=conversation.content_text(call.get("output")))
 
 
 def _reasoning(message: dict[str, Any]) -> tuple[str, ...]:
     for key in ("reasoning_content", "reasoning"):
-        if found := content.text(message.get(key)):
+        if found := conversation.content_text(message.get(key)):
             return (found,)
-    return content.thoughts(message.get("content"))
+    return conversation.part_thoughts(message.get("content"))
 
 
 def assembled(events: Iterable[ServerSentEvent]) -> tuple[dict[str, Any], bool]:
@@ -194,7 +179,8 @@ def _blocks(pieces: list[Any]) -> list[Any]:
         if kind == "thinking" and found and found[-1].get("type") == "thinking":
             found[-1] = {
                 "type": "thinking",
-                "thinking": content.text(found[-1].get("thinking")) + content.text(part.get("thinking")),
+                "thinking": conversation.content_text(found[-1].get("thinking"))
+                + conversation.content_text(part.get("thinking")),
             }
         elif isinstance(part, dict):
             found.append(part)
@@ -204,19 +190,16 @@ def _blocks(pieces: list[Any]) -> list[Any]:
 # OpenAI's embeddings. The numbers are not kept; how many there were is.
 
 
-def read_embeddings(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_embeddings(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
     sent = count(usage.get("total_tokens")) if sent is None else sent
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(Turn("user", text) for text in _inputs(request.get("input"))),
         reply=Turn("assistant", _shape(objects(answer.get("data")))),
         # Numbers come back instead of tokens: none is known here, not unknown.
         usage=Usage(input=sent, output=None if sent is None else 0),
-        response_id=word(answer.get("id")),
-        error=error,
         raw=beside(request, usage, "input", "model"),
     )
 
@@ -244,22 +227,19 @@ def _shape(data: list[dict[str, Any]]) -> str:
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def read_messages(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_messages(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
-    turns = [Turn("system", content.text(request.get("system")))] if request.get("system") else []
+    turns = [Turn("system", conversation.content_text(request.get("system")))] if request.get("system") else []
     for message in objects(request.get("messages")):
         turns += _turns(message)
     said = answer.get("content")
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(turns),
         reply=_said(said),
-        reasoning=content.thoughts(said),
+        reasoning=conversation.part_thoughts(said),
         finish=word(answer.get("stop_reason")),
         usage=message_tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
         raw=beside(request, usage, "messages", "system", "model"),
     )
 
@@ -278,18 +258,18 @@ def _turns(message: dict[str, Any]) -> Iterator[Turn]:
         return
     rest = []
     for part in objects(said):
-        if part.get("type") == "tool_result" and (answer := content.answer(part)):
+        if part.get("type") == "tool_result" and (answer := conversation.part_answer(part)):
             yield answer
         else:
             rest.append(part)
     if rest or not isinstance(said, list):
-        yield Turn(string(message.get("role")) or "user", content.text(rest or said))
+        yield Turn(string(message.get("role")) or "user", conversation.content_text(rest or said))
 
 
 def _said(said: Any) -> Turn:
     """What an assistant said: texts that follow each other are one sentence, cut where it cites."""
     if not isinstance(said, list):
-        return Turn("assistant", content.text(said))
+        return Turn("assistant", conversation.content_text(said))
     results = {string(part.get("tool_use_id")): part for part in objects(said) if part.get("tool_use_id")}
     runs: list[list[str]] = [[]]
     calls = []
@@ -301,7 +281,7 @@ def _said(said: Any) -> Turn:
         elif kind.endswith("_tool_result"):
             runs.append([])
         else:
-            runs[-1].append(content.one(part))
+            runs[-1].append(conversation.part_text(part))
     text = "\n\n".join(filter(None, ("".join(run) for run in runs)))
     return Turn("assistant", text, calls=tuple(calls))
 
@@ -384,36 +364,25 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 """Fields of a server's tool call that are not its arguments."""
 
 
-def read_response(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
+def read_response(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
     """Raises nothing, whatever the two hold."""
     usage = mapping(answer.get("usage"))
     output = objects(answer.get("output"))
-    turns = [Turn("system", told)] if (told := content.text(request.get("instructions"))) else []
+    turns = [Turn("system", told)] if (told := conversation.content_text(request.get("instructions"))) else []
     sent = request.get("input")
     turns += [Turn("user", sent)] if isinstance(sent, str) else _turns_responses(objects(sent))
     replies = _turns_responses(output)
     reply = next((turn for turn in replies if turn.role == "assistant"), NOTHING)
     talk = request.get("conversation")
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
         turns=tuple(turns),
         reply=reply,
         reasoning=tuple(filter(None, (_thought(item) for item in output if item.get("type") == "reasoning"))),
         finish=_finish(answer),
-        usage=response_tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
+        usage=conversation.usage_of(usage),
         behind=word(request.get("previous_response_id")),
         thread=word(talk) or word(mapping(talk).get("id")),
         raw=beside(request, usage, "input", "instructions", "model"),
-    )
-
-
-def response_tokens(usage: dict[str, Any]) -> Usage:
-    return Usage(
-        input=count(usage.get("input_tokens")),
-        output=count(usage.get("output_tokens")),
-        cached=count(mapping(usage.get("input_tokens_details")).get("cached_tokens")),
     )
 
 
@@ -422,7 +391,9 @@ def _finish(answer: dict[str, Any]) -> str | None:
 
 
 def _thought(item: dict[str, Any]) -> str:
-    return content.text(item.get("content"), between="\n\n") or content.text(item.get("summary"), between="\n\n")
+    return conversation.content_text(item.get("content"), between="\n\n") or conversation.content_text(
+        item.get("summary"), between="\n\n"
+    )
 
 
 def _turns_responses(items: Iterable[dict[str, Any]]) -> list[Turn]:
@@ -444,13 +415,13 @@ def _turns_responses(items: Iterable[dict[str, Any]]) -> list[Turn]:
         kind, role = string(item.get("type")), string(item.get("role"))
         if kind in _ANSWERS:
             close()
-            turns.append(Turn("tool", content.text(item.get("output")), answers=word(item.get("call_id"))))
+            turns.append(Turn("tool", conversation.content_text(item.get("output")), answers=word(item.get("call_id"))))
         elif role == "assistant":
             open_ = True
-            texts.append(content.text(item.get("content"), between=""))
+            texts.append(conversation.content_text(item.get("content"), between=""))
         elif role or kind in ("", "message"):
             close()
-            turns.append(Turn(ROLES.get(role, role or "user"), content.text(item.get("content"))))
+            turns.append(Turn(ROLES.get(role, role or "user"), conversation.content_text(item.get("content"))))
         elif kind == "reasoning":
             open_ = True
         else:
@@ -480,7 +451,7 @@ def _done(item: dict[str, Any], tool: str, id: str) -> ToolUse:
         arguments = {key: value for key, value in item.items() if key not in _PLAIN and value is not None}
     result = next((item[key] for key in ("output", "outputs", "results") if item.get(key) is not None), None)
     if result is None and isinstance(item.get("result"), str):
-        result = content.named({"data": item["result"]}, "picture")
+        result = conversation.bracketed({"data": item["result"]}, "picture")
     failed = item.get("error")
     error = string(mapping(failed).get("message")) or (arguments_text(failed) if failed else None)
     if error is None and item.get("status") == "failed":
@@ -543,13 +514,13 @@ def _closed_responses(known: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], str | None], ParsedExchange]] = {
+_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any]], ParsedExchange]] = {
     Dialect.CHAT: read_chat,
     Dialect.RESPONSES: read_response,
     Dialect.EMBEDDINGS: read_embeddings,
     Dialect.MESSAGES: read_messages,
 }
-_ASSEMBLED: dict[Dialect, Callable[[Iterable[sse.ServerSentEvent]], tuple[dict[str, Any], bool]]] = {
+_ASSEMBLED: dict[Dialect, Callable[[Iterable[base.ServerSentEvent]], tuple[dict[str, Any], bool]]] = {
     Dialect.CHAT: assembled,
     Dialect.RESPONSES: assembled_response,
     Dialect.MESSAGES: assembled_message,
@@ -565,15 +536,21 @@ def read_exchange(exchange: Exchange) -> ParsedExchange:
     answer, wrong = _answer(exchange)
     if wrong is None and not isinstance(asked, dict):
         wrong = "unreadable: the request is no JSON object"
-    return _READ[exchange.dialect](mapping(asked), answer, wrong)
+    request = mapping(asked)
+    return replace(
+        _READ[exchange.dialect](request, answer),
+        model=word(answer.get("model")) or string(request.get("model")),
+        response_id=word(answer.get("id")),
+        error=wrong,
+    )
 
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     """The answer as if it had come whole, and what is wrong with it."""
     body = exchange.response
     ended = True
-    if exchange.dialect in _ASSEMBLED and sse.looks_like(body):
-        answer, ended = _ASSEMBLED[exchange.dialect](sse.events(body))
+    if exchange.dialect in _ASSEMBLED and base.looks_like(body):
+        answer, ended = _ASSEMBLED[exchange.dialect](base.events(body))
         said: Any = answer
     else:
         said = parsed(body) if body else None
