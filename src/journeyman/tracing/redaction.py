@@ -534,9 +534,10 @@ def _step_shape(step: Step) -> Step:
 
 def _shape(record: _Shaped, **shorter: Any) -> _Shaped:
     """The record with lengths in place of texts, and with other fields that are shorter already."""
-    lengths = {name: _length(getattr(record, name)) for name in _CONTENT[type(record)]}
-    error = {} if isinstance(record, Reasoning) else {"error": _error(record.error)}
-    return replace(record, **lengths, **error, raw=_mapping(record.raw), **shorter)
+    changes: dict[str, Any] = {name: _length(getattr(record, name)) for name in _CONTENT[type(record)]}
+    if not isinstance(record, Reasoning):
+        changes["error"] = _error(record.error)
+    return replace(record, **changes, raw=_mapping(record.raw), **shorter)
 
 
 def _text(text: str) -> str:
