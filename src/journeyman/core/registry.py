@@ -31,7 +31,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "scripted": "journeyman.models.scripted:Always",
     },
     "embedders": {
-        "hashing": "journeyman.models.embedders.hashing:HashingEmbedder",
+        "hashing": "journeyman.models.embedders:HashingEmbedder",
         "sentence": "journeyman.models.embedders.sentence:SentenceEmbedder",
     },
     "rewards": {

@@ -21,7 +21,7 @@ from journeyman.core.trace import Trace
 from journeyman.experiments.weights import settings
 from journeyman.models import embedders
 from journeyman.models.base import Dialect
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.optimizers.weights.config import TrainingConfig
@@ -36,7 +36,7 @@ from journeyman.tasks.base import Grader, Verifier
 
 
 class TaskJudge:
-    """Implements `learn.weights.train.base.Judge`.
+    """Implements `optimizers.weights.train.CompletionJudge`.
 
     A score holds the verifier's verdict, how near the attempt came where the verifier can tell, and the rewards of an engine
     where one is given. It is 1 only for what is right in all of them.

@@ -30,7 +30,7 @@ from journeyman.experiments.settings import RecordSettings
 from journeyman.serving.ingest.base import Health, RecordCleaner
 from journeyman.serving.ingest.queues import QueueLimits
 from journeyman.serving.ingest.writer import StoreIntake
-from journeyman.stores.migrate import make_ready
+from journeyman.stores import make_ready
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow, TraceStore
 from journeyman.tracing.redaction import Redactor
