@@ -68,7 +68,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mbpp": "journeyman.tasks.code:load",
     },
     "sandboxes": {
-        "auto": "journeyman.sandbox.bubblewrap:Strongest",
+        "auto": "journeyman.sandbox.supervised:Strongest",
         "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
         "landlock": "journeyman.sandbox.supervised:Landlock",
         "unsafe-local": "journeyman.sandbox.supervised:Unsafe",
