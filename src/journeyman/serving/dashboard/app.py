@@ -1,6 +1,5 @@
 """The addresses of the pages, and how each is answered."""
 
-import asyncio
 import hashlib
 import logging
 import threading
@@ -14,12 +13,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
+from journeyman.io.http_server import BodyRejected, ClientDisconnected, read_body
 from journeyman.serving.dashboard import layout as words
 from journeyman.serving.dashboard.layout import (
     COOKIE,
@@ -388,16 +388,13 @@ def _enter(request: Request, guard: Guard, *, closed: bool) -> None:
 
 
 async def _form(request: Request) -> bytes:
-    body = b""
     try:
-        async with asyncio.timeout(FORM_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > LARGEST_FORM:
-                    raise PageRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No form of ours is that long.")
-    except TimeoutError:
-        raise PageRefused(HTTPStatus.REQUEST_TIMEOUT, "The form did not come.") from None
-    return body
+        return await read_body(request.receive, LARGEST_FORM, FORM_SECONDS)
+    except BodyRejected as rejected:
+        sentence = "No form of ours is that long." if rejected.status == 413 else "The form did not come."
+        raise PageRefused(HTTPStatus(rejected.status), sentence) from None
+    except ClientDisconnected:
+        raise ClientDisconnect from None
 
 
 def _login_page(frame: PageRenderer, fields: dict[str, str], *, wrong: bool = False) -> Response:

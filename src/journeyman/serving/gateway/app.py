@@ -18,10 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.io import asgi_server
-from journeyman.io.http_server import addressed_directly, bearer_token, is_of, known_token
+from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of
 from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.serving.gateway.request import (
-    ClientDisconnected,
     Header,
     HTTPRejection,
     ProxyRequest,
@@ -45,17 +44,10 @@ from journeyman.tracing.otel import wire
 TOKEN = b"x-journeyman-token"
 
 
-class RequestGuard:
+class RequestGuard(TokenGuard):
     """With tokens, a request needs one: as `X-Journeyman-Token`, or in place of the API key, for clients that can send nothing
     else. Without, it must name us by an address or as localhost. A page of another site is never served: no client of a model
     is one, and it could spend somebody's key."""
-
-    def __init__(self, tokens: Sequence[str] = ()) -> None:
-        self._tokens = tuple(tokens)
-
-    @property
-    def demands(self) -> bool:
-        return bool(self._tokens)
 
     def enter(self, headers: Sequence[Header]) -> Sequence[Header]:
         """The headers without our token.
@@ -73,9 +65,9 @@ class RequestGuard:
                 site = value
         if (origin and not is_of(origin.decode("latin-1"), host.decode("latin-1"))) or site in (b"cross-site", b"same-site"):
             raise HTTPRejection(403, "pages of other sites are not served", "cross_site")
-        if self._tokens:
+        if self.demands:
             return self._without_token(headers)
-        if not addressed_directly(host.decode("latin-1")):
+        if not self.knows(host.decode("latin-1")):
             said = "without tokens this server answers to its address and to localhost only"
             raise HTTPRejection(421, said, "misdirected")
         return headers
@@ -96,8 +88,8 @@ class RequestGuard:
 
     def _is_ours(self, name: bytes, value: bytes) -> bool:
         if name == b"authorization":
-            return bearer_token(value, self._tokens) is not None
-        return name in (TOKEN, b"x-api-key", b"api-key") and known_token(value, self._tokens) is not None
+            return self.bearer(value) is not None
+        return name in (TOKEN, b"x-api-key", b"api-key") and self.token(value) is not None
 
 
 # `GET /v1/models`, where several upstreams have models.
