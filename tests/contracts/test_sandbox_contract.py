@@ -343,10 +343,10 @@ async def test_a_session_whose_process_ends_says_so(sandbox: Sandbox) -> None:
     await session.close()
 
 
-async def test_what_the_code_says_on_the_line_of_its_tools_cannot_confuse_the_warden(sandbox: Sandbox) -> None:
+async def test_what_the_code_says_on_the_line_of_its_tools_cannot_confuse_the_supervisor(sandbox: Sandbox) -> None:
     code = """
 import tools
-line = tools._line._channel
+line = tools._connection._channel
 for noise in (b'{"done": 0}', b'[]', b'{"hint": "nonsense"}', b'{"call": "x"}', b'not json', b'{"answer": 1}'):
     try: line.sendall(noise + b'\\n')
     except OSError: pass

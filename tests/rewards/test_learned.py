@@ -11,7 +11,8 @@ from journeyman.core.trace import ModelCall, Reasoning, Step, Trace
 from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.rewards import learned
 from journeyman.rewards.learned import LearnedModel, LearnedReward
-from journeyman.rewards.train_learned import LabelledAttempt, teach
+from journeyman.rewards.train_learned import LabelledAttempt
+from journeyman.rewards.train_learned import train as teach
 from tests.support.traces import done, reply, used
 
 pytestmark = pytest.mark.training

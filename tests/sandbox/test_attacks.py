@@ -11,8 +11,7 @@ import pytest
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
 from journeyman.sandbox.audit import ATTACKS, NONE, Attack, check, judge, run_bare
-from journeyman.sandbox.audit.base import AttackEvidence, Trap
-from journeyman.sandbox.audit.traps import own_word
+from journeyman.sandbox.audit.traps import AttackEvidence, Trap, own_word
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
 pytestmark = pytest.mark.attacks

@@ -24,8 +24,7 @@ from typing import Any, Self, TypeVar
 from journeyman import sandbox
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.attempt import attempt
-from journeyman.agents.coder import ROUNDS, Coder, tries
-from journeyman.agents.workspace import ScenarioWorkshop, last_files
+from journeyman.agents.coder import ROUNDS, Coder, ScenarioWorkshop, last_files, tries
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.playbook import Bullet, Playbook

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module, invalidate_caches
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from journeyman.core.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "models": {
@@ -34,11 +36,11 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "rewards": {
         "code_execution": "journeyman.rewards.code_execution:CodeExecutionReward",
-        "syntax_validation": "journeyman.rewards.syntax:SyntaxValidationReward",
-        "tool_success": "journeyman.rewards.tool_use:ToolSuccessReward",
-        "task_completion": "journeyman.rewards.completion:TaskCompletionReward",
-        "efficiency": "journeyman.rewards.efficiency:EfficiencyReward",
-        "format_compliance": "journeyman.rewards.format_compliance:FormatComplianceReward",
+        "syntax_validation": "journeyman.rewards.static:SyntaxValidationReward",
+        "tool_success": "journeyman.rewards.static:ToolSuccessReward",
+        "task_completion": "journeyman.rewards.static:TaskCompletionReward",
+        "efficiency": "journeyman.rewards.static:EfficiencyReward",
+        "format_compliance": "journeyman.rewards.static:FormatComplianceReward",
         "learned": "journeyman.rewards.learned:LearnedReward",
         "development": "journeyman.rewards.development:DevelopmentReward",
     },
@@ -66,10 +68,10 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mbpp": "journeyman.tasks.code:load",
     },
     "sandboxes": {
-        "auto": "journeyman.sandbox.strongest:Strongest",
+        "auto": "journeyman.sandbox.bubblewrap:Strongest",
         "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
-        "landlock": "journeyman.sandbox.strongest:Landlock",
-        "unsafe-local": "journeyman.sandbox.unsafe:Unsafe",
+        "landlock": "journeyman.sandbox.supervised:Landlock",
+        "unsafe-local": "journeyman.sandbox.supervised:Unsafe",
     },
     "workers": {},
     "optimizers": {
@@ -232,6 +234,8 @@ def _table(kind: str) -> Mapping[str, str]:
 
 
 @cache
-def _added(kind: str) -> Mapping[str, EntryPoint]:
+def _added(kind: str) -> "Mapping[str, EntryPoint]":
     """What installed packages add; read once, as it looks through all of them."""
+    from importlib.metadata import entry_points  # Takes 0.02 s to load.
+
     return {each.name: each for each in entry_points(group=f"journeyman.{kind}")}

@@ -1,8 +1,10 @@
 """Files of the user's: read as text, checked before they are written, and named by their content."""
 
 import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from journeyman.core.errors import InputError
 
@@ -17,6 +19,18 @@ def read_text(path: Path | str) -> str:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); check that it is the right file") from None
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror}") from None
+
+
+def read_json(path: Path | str) -> Any:
+    """The value in a file of JSON.
+
+    Raises:
+        InputError: It cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(read_text(path).removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
 
 
 def check_writable(path: Path) -> None:

@@ -22,8 +22,8 @@ from journeyman.core.score import Reward
 from journeyman.core.task import Task
 from journeyman.core.trace import ToolCall, Trace
 from journeyman.rewards.base import RewardResult, short, unknown, version
-from journeyman.rewards.blocking import wait
 from journeyman.rewards.blocks import blocks
+from journeyman.rewards.code_execution import wait
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.answers import Exact, Number, final_text, truth
 from journeyman.tasks.base import Verifier

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.cli.actions.train_planner import merged, pay, read, reinforced_settings, supervised
+from journeyman.cli.actions.train_planner import merged, read, reinforced_settings, supervised, worth_of
 from journeyman.core.errors import InputError
 
 DOCUMENTED = """
@@ -94,6 +94,6 @@ def test_patience_of_nothing_is_patience_to_the_end() -> None:
 
 
 def test_what_a_success_is_worth_is_money_and_time_and_either_may_be_left_out() -> None:
-    assert [pay(said) for said in ("0.5,30", "0.5", ",30", "")] == [(0.5, 30.0), (0.5, None), (None, 30.0), (None, None)]
+    assert [worth_of(said) for said in ("0.5,30", "0.5", ",30", "")] == [(0.5, 30.0), (0.5, None), (None, 30.0), (None, None)]
     with pytest.raises(InputError, match="is not USD,SECONDS"):
-        pay("a lot")
+        worth_of("a lot")

@@ -25,9 +25,8 @@ from journeyman.models.embedders.cache import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.optimizers.weights.config import TrainingConfig
-from journeyman.optimizers.weights.job import Ended
+from journeyman.optimizers.weights.job import INTERRUPTED, Ended, end_with_parent
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.program import INTERRUPTED, end_with_parent
 from journeyman.optimizers.weights.rows import TextOrMessages as Said
 from journeyman.optimizers.weights.train.run import run
 from journeyman.rewards.engine import RewardEngine

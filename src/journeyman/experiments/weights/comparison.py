@@ -25,8 +25,8 @@ from journeyman.experiments import wiring
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.playbook.config import TrainingConfig as PlaybookConfig
 from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import AdapterEvaluation, RLTrainer, WeightsResult, WeightsWatcher
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.weights.adapters import keep

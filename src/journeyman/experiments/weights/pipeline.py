@@ -20,16 +20,15 @@ from journeyman.experiments import wiring
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights import settings as tasks
 from journeyman.experiments.weights import settings as texts
+from journeyman.experiments.weights.config import PipelineConfig, RunSettings
 from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
 from journeyman.experiments.weights.run import WeightsRun
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
 from journeyman.io.atomic import write_json
 from journeyman.models.base import Dialect, ModelRequest
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.weights import model_shape
-from journeyman.optimizers.weights.adapters import read_object
-from journeyman.optimizers.weights.artifacts import Artifact, Form
+from journeyman.optimizers.weights.adapters import Artifact, Form, read_object
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
 from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
@@ -52,23 +51,6 @@ class Answered:
     reply: str
     url: str
     model: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineConfig:
-    """What a pipeline does with what was learned."""
-
-    agent: str = ""
-    dataset: str = ""
-    """The file of rows; empty when it learns from tasks."""
-    deploy_ollama: bool = False
-    deploy_llamacpp: bool = False
-    quantization: str = "Q4_K_M"
-    name: str = ""
-
-    @property
-    def deploys(self) -> bool:
-        return self.deploy_ollama or self.deploy_llamacpp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +167,7 @@ class TrainingPipeline:
         folder = find(run_id, self.settings)
         run = runs.opened(folder, self.settings)
         self.config, self.settings = run.config, run.settings
-        asked = PipelineConfig(**read_object(folder / FILE)["asked"])
+        asked = PipelineConfig.of(read_object(folder / FILE)["asked"])
         self.agent = asked.agent
         self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}, gone on with")
         return self._carried_out(run, asked)

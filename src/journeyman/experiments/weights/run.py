@@ -17,11 +17,10 @@ import yaml
 
 from journeyman import rewards
 from journeyman.core.errors import InputError, MissingExtra, SettingError
-from journeyman.core.release import Stage
 from journeyman.core.task import Split, fingerprints
 from journeyman.experiments.evaluator import untrained
 from journeyman.experiments.weights import settings as tasks
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedded_weights
@@ -31,9 +30,8 @@ from journeyman.optimizers.weights import hardware, model_shape, sizing
 from journeyman.optimizers.weights.adapters import read_object, read_trained_on, write_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
+from journeyman.optimizers.weights.job import MODULE, PARENT, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.job import task_lines
-from journeyman.optimizers.weights.program import MODULE, PARENT
 from journeyman.optimizers.weights.resolve import quick, reasons, resolve
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
@@ -434,7 +432,7 @@ def opened(folder: Path, settings: RunSettings) -> WeightsRun:
     """
     config = Job(folder).config
     saved = read_object(folder / "run.json")
-    kept = RunSettings(**{**_settings(saved["settings"]), "store": settings.store})
+    kept = RunSettings.of({**saved["settings"], "store": settings.store})
     dataset = tasks.load(config, kept.held_out) if config.dataset_name else None
     if saved["tasks"] != _digest(dataset):
         raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
@@ -531,7 +529,3 @@ def _learned_from(material: Material) -> frozenset[str]:
 
 def _digest(dataset: Dataset | None) -> str:
     return digest(dataset.tasks if dataset else ())
-
-
-def _settings(saved: dict[str, Any]) -> dict[str, Any]:
-    return {**saved, "target_stage": Stage(saved["target_stage"]), "earlier": tuple(saved["earlier"])}

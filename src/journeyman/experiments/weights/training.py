@@ -31,8 +31,8 @@ from journeyman.experiments.run import blocking
 from journeyman.experiments.weights import run as launching
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights import settings as tasks
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.run import WeightsRun, prepare
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders.cache import Cached
@@ -40,11 +40,9 @@ from journeyman.optimizers.playbook import files
 from journeyman.optimizers.weights.adapters import keep, read_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
-from journeyman.optimizers.weights.data.forms import row_of
-from journeyman.optimizers.weights.job import Ended
+from journeyman.optimizers.weights.job import Ended, launch
 from journeyman.optimizers.weights.job import TrainingReport as Report
-from journeyman.optimizers.weights.program import launch
-from journeyman.optimizers.weights.rows import Row
+from journeyman.optimizers.weights.rows import Row, row_of
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.tasks.base import Dataset
@@ -96,7 +94,7 @@ class AdapterEvaluation:
             dataset=dataset,
             embedder=Cached(embedders.load("hashing")),
             gate=self.settings.gate,
-            trials=self.settings.trials,
+            attempts_per_task=self.settings.attempts_per_task,
             # As its folder says, so that whoever examines it cannot forget to.
             trained_on=read_trained_on(Path(self.adapter)),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from journeyman.core.errors import InputError, SettingError
-from journeyman.optimizers.weights.gguf.header import Header
+from journeyman.optimizers.weights.gguf.contents import Header
 from journeyman.optimizers.weights.sizing import HardwareConfig, Reason
 
 CONTEXT = 4096

@@ -24,7 +24,8 @@ from typing import Any
 from journeyman.core.errors import InputError, MissingExtra, ModelError
 from journeyman.io.atomic import write_text
 from journeyman.io.http_server import listen
-from journeyman.optimizers.weights.gguf.header import read_header
+from journeyman.io.processes import start_time
+from journeyman.optimizers.weights.gguf.contents import read_header
 from journeyman.optimizers.weights.hosting import OllamaHostingProfile
 from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
 from journeyman.optimizers.weights.sizing import detect_hardware
@@ -275,7 +276,7 @@ class RunningServer:
 
     @property
     def runs(self) -> bool:
-        began = _start_time(self.pid)
+        began = start_time(self.pid)
         return began is not None and self.started in (None, began)
 
 
@@ -289,7 +290,7 @@ def keep(served: Served, gguf: Path, folder: Path) -> RunningServer:
         model=served.model,
         url=served.url,
         pid=served.pid,
-        started=_start_time(served.pid),
+        started=start_time(served.pid),
         gguf=str(gguf.resolve()),
         log=str(served.log),
     )
@@ -325,18 +326,4 @@ def _read(path: Path) -> RunningServer | None:
         server = RunningServer(**json.loads(path.read_text(encoding="utf-8")))
         # 0 and below mean groups of processes, ours among them.
         return server if isinstance(server.pid, int) and server.pid > 1 else None
-    return None
-
-
-def _start_time(pid: int) -> str | None:
-    """When a process began; `None` when there is none of that number, or only what its parent has yet to bury."""
-    with contextlib.suppress(OSError):
-        # The name stands in brackets and may hold anything: what follows it is counted from the last one.
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return None if fields[0] == "Z" else fields[19]
-    if Path("/proc/self/stat").exists():
-        return None
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, 0)
-        return "unknown"
     return None

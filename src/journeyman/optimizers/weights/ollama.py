@@ -16,7 +16,7 @@ from journeyman.core.errors import InputError, MissingExtra, ModelBusy, ModelErr
 from journeyman.io.atomic import write_text
 from journeyman.io.files import sha256
 from journeyman.io.http_server import is_loopback
-from journeyman.optimizers.weights.gguf.header import Header, read_header
+from journeyman.optimizers.weights.gguf.contents import Header, read_header
 from journeyman.optimizers.weights.hosting import CONTEXT, OllamaHostingProfile
 from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
 from journeyman.optimizers.weights.sizing import detect_hardware

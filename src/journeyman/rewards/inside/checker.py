@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .handle import Handle, may_speak
-from .peer import CannotCross, Peer, PeerGone
+from .peer import CannotCross, Handle, Peer, PeerGone, may_speak
 
 _PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}

@@ -9,31 +9,69 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from journeyman.sandbox.audit.attacks import ATTACKS
-from journeyman.sandbox.audit.base import Attack, AttackEvidence, AttackVerdict, AuditReport, State, Untried
-from journeyman.sandbox.audit.traps import token
+from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Untried, token
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox
 
-__all__ = [
-    "ATTACKS",
-    "AT_ONCE",
-    "LATE_SECONDS",
-    "MEETINGS",
-    "NONE",
-    "PLANTED",
-    "READ_SECONDS",
-    "Attack",
-    "AttackVerdict",
-    "AuditReport",
-    "check",
-    "judge",
-    "program_of",
-    "run_bare",
-]
+__all__ = ["ATTACKS", "Attack", "AttackVerdict", "AuditReport", "check", "judge", "program_of", "run_bare"]
+
+# What came of the attacks.
+
+State = Literal["stopped", "through", "unproven", "untried"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackVerdict:
+    """What came of one attack."""
+
+    attack: Attack
+    state: State
+    """`unproven`: the probe gets through nowhere, so that it did not here proves nothing. `untried`: this machine has no such
+    thing, or not even root's own process may do it."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What came of them all."""
+
+    level: Level
+    verdicts: tuple[AttackVerdict, ...] = field(default=())
+
+    @property
+    def stopped(self) -> int:
+        return sum(verdict.state == "stopped" for verdict in self.verdicts)
+
+    @property
+    def total(self) -> int:
+        """Of those that could be tried here."""
+        return sum(verdict.state != "untried" for verdict in self.verdicts)
+
+    @property
+    def not_stopped(self) -> tuple[AttackVerdict, ...]:
+        """Those that got through, and those that prove nothing."""
+        return tuple(verdict for verdict in self.verdicts if verdict.state in ("through", "unproven"))
+
+    @property
+    def untried(self) -> tuple[AttackVerdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.state == "untried")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stopped": self.stopped,
+            "total": self.total,
+            "not_stopped": [
+                {"name": verdict.attack.name, "tried": verdict.attack.tried, "why": verdict.why} for verdict in self.not_stopped
+            ],
+            "untried": [{"name": verdict.attack.name, "why": verdict.why} for verdict in self.untried],
+            "level": {"name": self.level.name, "holds": list(self.level.holds), "lacks": list(self.level.lacks)},
+        }
+
 
 # No walls at all: a plain subprocess that shows whether a probe gets through where nothing stops it.
 
@@ -108,7 +146,7 @@ LATE_SECONDS = 30.0
 MEETINGS = 4
 """Tries of two runs to be there at the same time."""
 PLANTED = "JOURNEYMAN_SECRET_OF_THE_HOST"
-_MAIN = "from probes.common import main\nmain()\n"
+_MAIN = "from probes import main\nmain()\n"
 
 
 async def check(

@@ -20,10 +20,8 @@ from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 
 from journeyman.core.errors import InputError, SettingError
 from journeyman.models.local import peft_as_it_is
-from journeyman.optimizers.weights import rows as balance
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
-from journeyman.optimizers.weights.train import arguments
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages, kto_weights
+from journeyman.optimizers.weights.train import TrainingSetup, trainer_arguments
 from journeyman.optimizers.weights.train.distributed import world_size
 from journeyman.optimizers.weights.train.masks import RowEncoder, Tokens
 from journeyman.optimizers.weights.train.sampling import labelled
@@ -209,7 +207,7 @@ def kto(work: TrainingSetup) -> KTOTrainer:
         raise SettingError("per_device_batch_size", "{} is 1, and KTO compares within a batch: it must be at least 2")
     rows = with_kl_completions(columns(work, _labels(work.rows), kto_columns), size)
     good = sum(row["label"] for row in rows)
-    desirable, undesirable = balance.weights(
+    desirable, undesirable = kto_weights(
         good, len(rows) - good, desirable=config.desirable_weight, undesirable=config.undesirable_weight
     )
     settings = KTOConfig(
@@ -256,7 +254,7 @@ def _common(work: TrainingSetup) -> dict[str, Any]:
     """What the three trainers are told alike."""
     config = work.config
     return {
-        **arguments.every(config, work.job),
+        **trainer_arguments(work),
         "per_device_train_batch_size": config.per_device_batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
         "warmup_steps": WARM_UP,

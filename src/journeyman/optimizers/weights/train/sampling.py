@@ -14,9 +14,8 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from journeyman.core.errors import InputError
 from journeyman.core.task import Task
 from journeyman.core.trace import Message, ModelCall, Step, ToolCall, Trace, spoken
-from journeyman.optimizers.weights.data.forms import normalised
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, TextOrMessages
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, TextOrMessages, normalised
+from journeyman.optimizers.weights.train import TrainingSetup
 from journeyman.optimizers.weights.train.masks import RowEncoder
 
 # Batched decoding: many prompts at once, and the completion of each.
