@@ -1,12 +1,39 @@
 """From what was said to the steps of a trace."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn, Usage
-from journeyman.core.trace import Message, ModelCall, Reasoning, Step, ToolCall, spoken
+from journeyman.core.trace import Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.fields import seconds
 
 UNANSWERED = "there is no answer to this call"
+
+
+def recorded(
+    id: str,
+    *,
+    task_id: str = "",
+    started_at: datetime | None = None,
+    ended_at: datetime | None = None,
+    reward: float | None = None,
+    **about: Any,
+) -> RecordedTrace:
+    """A record as a trace, made by nobody's candidate. An end before the start, or without one, is not known.
+
+    Args:
+        id: Empty where the record has none: then one is made of its content.
+        task_id: The id where it is empty.
+        reward: What the recorder says it was worth.
+        about: Other fields of `Trace`.
+    """
+    known_end = ended_at if seconds(started_at, ended_at) is not None else None
+    trace = Trace(
+        id=id, task_id=task_id or id, candidate_id="base", started_at=started_at or NO_TIME, ended_at=known_end, **about
+    )
+    return RecordedTrace(trace=trace, reward=reward)
 
 
 def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) -> tuple[Step, ...]:

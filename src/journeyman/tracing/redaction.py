@@ -3,7 +3,7 @@
     redactor = Redactor(("ACME-[0-9]{6}",))
     redactor.text("Authorization: Bearer sk-proj-4f…")   # Authorization: Bearer [redacted openai key]
 
-What is found, and how: `capture.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
+What is found, and how: `tracing.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
 as it is. Redacting twice is redacting once.
 """
 

@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
 from journeyman.io.http_server import BodyRejected, ClientDisconnected, read_body
-from journeyman.serving.dashboard import layout as words
+from journeyman.serving.dashboard import layout
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -78,9 +78,9 @@ def by_day(groups: Sequence[StatisticsGroup]) -> list[Chart]:
     if not days:
         return []
     return [
-        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, words.count, "with errors"),
-        _chart("Cost", days, lambda g: g.cost, None, lambda v: words.money(v or 0.0), ""),
-        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, words.seconds, "median"),
+        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, layout.count, "with errors"),
+        _chart("Cost", days, lambda g: g.cost, None, lambda v: layout.money(v or 0.0), ""),
+        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, layout.seconds, "median"),
     ]
 
 

@@ -343,7 +343,7 @@ def read_executions(path: Path | str) -> Iterator[LoggedExecution | Problem]:
                     yield Problem(record.where, str(error))
 
 
-# Execution logs of a planner as traces. `capture.executions` reads the lines.
+# The same lines as traces.
 
 
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:

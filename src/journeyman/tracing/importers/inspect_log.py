@@ -11,9 +11,9 @@ from typing import Any
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import Turn
 from journeyman.core.reward import Reward
-from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
+from journeyman.core.trace import ModelCall, Step, ToolCall
 from journeyman.tracing import builder, conversation, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.source import Format, Problem, WholeFile
 
 _LARGEST = 128 * 2**20
@@ -110,12 +110,11 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
     rewards = tuple(_rewards(fields.mapping(sample.get("scores")), held))
     task = str(about.get("task") or "inspect")
     output = fields.mapping(sample.get("output"))
-    trace = Trace(
-        id=str(sample.get("uuid") or f"{run}/{about.get('task_id', '')}/{id}/{epoch}"),
+    return builder.recorded(
+        str(sample.get("uuid") or f"{run}/{about.get('task_id', '')}/{id}/{epoch}"),
         task_id=f"{task}/{id}",
-        candidate_id="base",
-        started_at=started or NO_TIME,
-        ended_at=max(times) if times else None,
+        started_at=started,
+        ended_at=max(times, default=None),
         steps=_enriched(builder.steps(held.turns(), model=str(about.get("model") or "")), events),
         error=_error(sample),
         domain=task,
@@ -124,6 +123,7 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
         input=conversation.content_text(sample["input"]) if isinstance(sample.get("input"), str) else None,
         output=_completion(output),
         rewards=rewards,
+        reward=rewards[0].value if len(rewards) == 1 else None,
         raw=fields.without_empty(
             status=log.get("status"),
             epoch=epoch,
@@ -134,7 +134,6 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
             working_time=sample.get("working_time"),
         ),
     )
-    return RecordedTrace(trace=trace, reward=rewards[0].value if len(rewards) == 1 else None)
 
 
 def _completion(output: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from journeyman.core.messages import Usage
 from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Step, ToolCall, Trace
+from journeyman.core.trace import AgentCall, Step, ToolCall
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers.source import Format
@@ -41,29 +41,26 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
     metadata = fields.mapping(fields.parsed_if_json(whole.get("metadata")))
     started = fields.time(whole.get("timestamp")) or next((each.started_at for each in seen if each.started_at), None)
     ends = [each.ended_at for each in seen if each.ended_at is not None]
-    yield RecordedTrace(
-        trace=Trace(
-            id=str(whole.get("id") or ""),
-            task_id=str(whole.get("name") or whole.get("id") or "langfuse"),
-            candidate_id="base",
-            started_at=started or NO_TIME,
-            ended_at=max(ends) if started and ends and max(ends) >= started else None,
-            steps=tuple(_steps(seen)),
-            error=next((each.error for each in seen if each.error and not each.parent), None),
-            session=_string(whole.get("sessionId")),
-            agent=_string(whole.get("name")),
-            input=_once(whole.get("input")),
-            output=_once(whole.get("output")),
-            rewards=tuple(_reward(each) for each in fields.objects(whole.get("scores"))),
-            raw=fields.without_empty(
-                user=whole.get("userId"),
-                tags=whole.get("tags"),
-                environment=whole.get("environment"),
-                release=whole.get("release"),
-                version=whole.get("version"),
-                metadata=metadata,
-            ),
-        )
+    yield builder.recorded(
+        str(whole.get("id") or ""),
+        task_id=str(whole.get("name") or whole.get("id") or "langfuse"),
+        started_at=started,
+        ended_at=max(ends, default=None),
+        steps=tuple(_steps(seen)),
+        error=next((each.error for each in seen if each.error and not each.parent), None),
+        session=_string(whole.get("sessionId")),
+        agent=_string(whole.get("name")),
+        input=_once(whole.get("input")),
+        output=_once(whole.get("output")),
+        rewards=tuple(_reward(each) for each in fields.objects(whole.get("scores"))),
+        raw=fields.without_empty(
+            user=whole.get("userId"),
+            tags=whole.get("tags"),
+            environment=whole.get("environment"),
+            release=whole.get("release"),
+            version=whole.get("version"),
+            metadata=metadata,
+        ),
     )
 
 

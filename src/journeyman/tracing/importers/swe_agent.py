@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn
-from journeyman.core.trace import Step, Trace
+from journeyman.core.trace import Step
 from journeyman.tracing import builder, conversation, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.source import Format, SeveralRecords
 
 _SHELL = "bash"
@@ -87,11 +87,9 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
     problem = fields.mapping(fields.mapping(_settings(record)).get("env")).get("problem_statement")
     problem = problem or fields.mapping(_settings(record)).get("problem_statement")
     task = fields.mapping(problem).get("id") or record.get("instance_id") or "swe-agent"
-    trace = Trace(
-        id=str(record.get("instance_id") or ""),
+    return builder.recorded(
+        str(record.get("instance_id") or ""),
         task_id=str(task),
-        candidate_id="base",
-        started_at=NO_TIME,
         steps=steps,
         error=f"Exit: {done}" if done else None,
         domain="code",
@@ -105,7 +103,6 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
             trajectory_format=record.get("trajectory_format"),
         ),
     )
-    return RecordedTrace(trace=trace)
 
 
 def _settings(record: Mapping[str, Any]) -> Any:

@@ -23,39 +23,6 @@ from typing import Any, Literal
 
 from journeyman.core.errors import InputError, MissingExtra
 
-__all__ = [
-    "JSON",
-    "LIMIT",
-    "LOG",
-    "PROTOBUF",
-    "AnyValue",
-    "DecodeError",
-    "ExportLogsServiceRequest",
-    "ExportLogsServiceResponse",
-    "ExportTraceServiceRequest",
-    "ExportTraceServiceResponse",
-    "KeyValue",
-    "LogRecord",
-    "RawSpan",
-    "ResourceSpans",
-    "Signal",
-    "Span",
-    "SpanBatch",
-    "TooLarge",
-    "Unsupported",
-    "answer",
-    "attributes",
-    "fill_logs",
-    "fill_spans",
-    "logs",
-    "moment",
-    "of_object",
-    "of_request",
-    "refusal",
-    "spans",
-    "unpacked",
-]
-
 # OTLP's JSON as its protobuf messages.
 #
 # Not protobuf's own mapping: ids are hexadecimal, and exporters are read as they are: names in lowerCamelCase or snake_case,
@@ -278,12 +245,18 @@ def _enum(found: object, prefix: str, names: Sequence[str]) -> int:
 # OpenTelemetry's messages, from the one place that says what to install where they are missing.
 
 try:
-    from google.protobuf.message import DecodeError
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+    from google.protobuf.message import DecodeError as DecodeError
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest as ExportLogsServiceRequest
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse as ExportLogsServiceResponse
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest as ExportTraceServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceResponse as ExportTraceServiceResponse,
+    )
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue as AnyValue
+    from opentelemetry.proto.common.v1.common_pb2 import KeyValue as KeyValue
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as LogRecord
+    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans as ResourceSpans
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span as Span
 except ImportError as error:  # pragma: no cover - the development environment has it
     raise MissingExtra(f"reading OpenTelemetry needs {error.name}: pip install 'journeyman[serve]'") from error
 
