@@ -203,7 +203,7 @@ class ListPages:
 
     def traces(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The list. Asked with `have`, what the asker shows already, it answers 204 while there is nothing new."""
-        typed, problem, query = self._asked(fields)
+        typed, problem, query = self._filters(fields)
         page = Page(lines=(), next=None)
         if query is not None:
             page = self._store.page(query, limit=LINES, after=fields.get("after"))
@@ -222,7 +222,7 @@ class ListPages:
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The traces of the list, oldest first, a line of JSON each."""
-        _, problem, query = self._asked(fields)
+        _, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         return StreamingResponse(
@@ -259,7 +259,7 @@ class ListPages:
 
     def statistics(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Success, cost and time, and the tools: of all traces, or of those that the filters leave."""
-        typed, problem, query = self._asked(fields)
+        typed, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         counted = self._statistics.get(encoded(typed), lambda: self._store.statistics(query))
@@ -279,7 +279,7 @@ class ListPages:
 
         return agreed(self._store.labels())
 
-    def _asked(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
+    def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
         typed = filters_of(fields)
         try:

@@ -80,11 +80,11 @@ class RequestGuard(TokenGuard):
         return True
 
     def _without_token(self, headers: Sequence[Header]) -> Sequence[Header]:
-        kept = [pair for pair in headers if not self._is_ours(*pair)]
-        if len(kept) == len(headers):
+        others = [pair for pair in headers if not self._is_ours(*pair)]
+        if len(others) == len(headers):
             said = "this server needs a token that it knows: as X-Journeyman-Token, or in place of the API key"
             raise HTTPRejection(401, said, "unauthorised")
-        return kept
+        return others
 
     def _is_ours(self, name: bytes, value: bytes) -> bool:
         if name == b"authorization":
@@ -166,7 +166,7 @@ class Telemetry:
             return
         self._under_way += 1
         try:
-            text = await self._kept(signal, body, kind, said.get(b"content-encoding", ""))
+            text = await self._store(signal, body, kind, said.get(b"content-encoding", ""))
         except InputError as error:
             statuses = {wire.Unsupported: 415, wire.TooLarge: 413}
             await self._refuse(send, statuses.get(type(error), 400), str(error), kind, _CANNOT)
@@ -177,7 +177,7 @@ class Telemetry:
         finally:
             self._under_way -= 1
 
-    async def _kept(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
+    async def _store(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
         read = wire.spans if signal == "traces" else wire.logs
         # Not on the event loop: a large batch takes long to read, and answers of models flow meanwhile.
         async with self._reading:
@@ -289,10 +289,10 @@ class Gateway:
 
     async def _health(self, headers: Sequence[Header], send: Send) -> None:
         """Ready while answers flow, also when the store is ill: then the rest says so."""
-        said: dict[str, Any] = {"ready": not self.draining}
+        payload: dict[str, Any] = {"ready": not self.draining}
         if self._door.admits(headers):
-            said |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
-        await answer_json(send, said, 503 if self.draining else 200)
+            payload |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
+        await answer_json(send, payload, 503 if self.draining else 200)
 
     def _state(self) -> dict[str, Any]:
         resting = {each.name: each.breaker.state for each in self._routes.all}
@@ -469,17 +469,17 @@ def application(routes: "Sequence[BaseRoute]") -> App:
 
 def when_asked(make: Callable[[], App]) -> App:
     """An application that is made, in a thread, when it is first asked for something: what nobody looks at takes no memory."""
-    made: asyncio.Task[App] | None = None
+    app_made: asyncio.Task[App] | None = None
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal made
-        if made is None:
-            made = asyncio.create_task(asyncio.to_thread(make))
+        nonlocal app_made
+        if app_made is None:
+            app_made = asyncio.create_task(asyncio.to_thread(make))
         try:
             # One who goes away must not keep the others from it.
-            app = await asyncio.shield(made)
+            app = await asyncio.shield(app_made)
         except JourneymanError as error:
-            made = None
+            app_made = None
             await answer_refusal(send, HTTPRejection(503, str(error), "no_pages"))
             return
         await app(scope, receive, send)

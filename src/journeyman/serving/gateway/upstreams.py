@@ -180,7 +180,7 @@ def resolve(
     if not known:
         known = {api: UpstreamSettings(base_url=url) for api, url in OFFICIAL.items()}
     names = [*typed, *order, *known]
-    return tuple(_made(name, known[name], env, typed=name in typed) for name in dict.fromkeys(names))
+    return tuple(_resolved(name, known[name], env, typed=name in typed) for name in dict.fromkeys(names))
 
 
 def _typed(text: str) -> tuple[str, str]:
@@ -199,7 +199,7 @@ def _with_address(settings: UpstreamSettings | None, url: str) -> UpstreamSettin
     return UpstreamSettings(base_url=checked) if settings is None else replace(settings, base_url=checked)
 
 
-def _made(name: str, settings: UpstreamSettings, env: Mapping[str, str], *, typed: bool) -> Upstream:
+def _resolved(name: str, settings: UpstreamSettings, env: Mapping[str, str], *, typed: bool) -> Upstream:
     host = urlsplit(settings.base_url).hostname
     home = _HOMES.get(host)
     key = env.get(settings.key_env, "").strip() if settings.key_env else ""

@@ -206,18 +206,18 @@ def _enriched(steps: Sequence[Step], events: Sequence[Mapping[str, Any]]) -> tup
     made = [step for step in steps if isinstance(step, ModelCall)]
     by_place = dict(zip((step.id for step in made), calls, strict=False)) if len(made) == len(calls) else {}
     tools = {str(event.get("id")): event for event in events if event.get("event") == "tool"}
-    found: list[Step] = []
+    enriched: list[Step] = []
     for step in steps:
         if isinstance(step, ModelCall):
             event = by_id.get(step.id) or by_place.get(step.id)
-            found.append(_call(step, event) if event else step)
+            enriched.append(_call(step, event) if event else step)
         elif isinstance(step, ToolCall) and step.id in tools:
             event = tools[step.id]
             start, end = fields.time(event.get("timestamp")), fields.time(event.get("completed"))
-            found.append(replace(step, started_at=start, seconds=fields.seconds(start, end)))
+            enriched.append(replace(step, started_at=start, seconds=fields.seconds(start, end)))
         else:
-            found.append(step)
-    return tuple(found)
+            enriched.append(step)
+    return tuple(enriched)
 
 
 def _model_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -225,15 +225,15 @@ def _model_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     scoring = {
         str(event.get("id")) for event in events if event.get("event") == "span_begin" and "scorer" in str(event.get("type"))
     }
-    found: list[Mapping[str, Any]] = []
+    agents_events: list[Mapping[str, Any]] = []
     inside = 0
     for event in events:
         kind = event.get("event")
         if kind == "step" and event.get("type") == "scorer":
             inside += 1 if event.get("action") == "begin" else -1
         elif kind == "model" and inside <= 0 and str(event.get("span_id")) not in scoring:
-            found.append(event)
-    return found
+            agents_events.append(event)
+    return agents_events
 
 
 def _message_id(event: Mapping[str, Any]) -> str:

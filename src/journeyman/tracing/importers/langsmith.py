@@ -40,10 +40,10 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
 
 def traces(runs: Sequence[Mapping[str, Any]]) -> Iterator[RecordedTrace]:
     """The runs, each with those of its trace, in the order in which the traces come first."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_trace: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
-        found.setdefault(str(run.get("trace_id") or _id(run)), []).append(run)
-    for id, members in found.items():
+        by_trace.setdefault(str(run.get("trace_id") or _id(run)), []).append(run)
+    for id, members in by_trace.items():
         yield _trace(id, members)
 
 

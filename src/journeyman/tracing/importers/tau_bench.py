@@ -233,14 +233,14 @@ def _simulation(record: Mapping[str, Any], run: _Run) -> RecordedTrace:
 def _evidence(verdict: Mapping[str, Any]) -> str:
     """What of the task's checks held, and what not."""
     parts = fields.mapping(verdict.get("reward_breakdown"))
-    told = [f"{name}: {value}" for name, value in parts.items()]
+    parts_said = [f"{name}: {value}" for name, value in parts.items()]
     missed = [
         f"{_checked(check)}: not met"
         for name in ("action_checks", "nl_assertions", "communicate_checks")
         for check in fields.objects(verdict.get(name))
         if check.get("met") is False or check.get("action_match") is False
     ]
-    return "; ".join(told + missed)
+    return "; ".join(parts_said + missed)
 
 
 def _checked(check: Mapping[str, Any]) -> str:
