@@ -14,8 +14,16 @@ from journeyman.core.errors import InputError
 from journeyman.optimizers.weights import model_shape, sizing
 from journeyman.optimizers.weights.config import METHODS, TrainingConfig
 from journeyman.optimizers.weights.model_shape import Shape
-from journeyman.optimizers.weights.resolve import reasons, resolve
-from journeyman.optimizers.weights.sizing import HardwareConfig, HardwareProfile, Reason, TrainingEstimate, detect_hardware, gib
+from journeyman.optimizers.weights.sizing import (
+    HardwareConfig,
+    HardwareProfile,
+    Reason,
+    TrainingEstimate,
+    detect_hardware,
+    gib,
+    reasons,
+    resolve,
+)
 
 _PARTS = {
     "weights": "the frozen model",
