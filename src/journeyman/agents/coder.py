@@ -181,7 +181,7 @@ class Workshop(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coder:
-    """Writes, runs, reads the failure, repairs. Implements `rollout.Agent`."""
+    """Writes, runs, reads the failure, repairs. Implements `attempt.Agent`."""
 
     model: Model
     workshop: Workshop
@@ -311,13 +311,13 @@ ANSWER = "answer.md"
 """The file that holds a reply in words, for the checks of a scenario that is not code."""
 CHECKS, READING = "checks", "reading"
 """Names of the two rewards: only the first one is a proof."""
-_TOLD = re.compile(r"(E\s.*|FAILED .*|ERROR .*)")
+_REPORT_LINE = re.compile(r"(E\s.*|FAILED .*|ERROR .*)")
 """The lines of pytest's report that say what went wrong, without those that quote the tests."""
 _LONGEST = 3000
 
 
 class ScenarioWorkshop:
-    """Tries out and judges the work on scenarios. Implements `coder.Workshop` and `tasks.base.Verifier`."""
+    """Tries out and judges the work on scenarios. Implements `Workshop` and `tasks.base.Verifier`."""
 
     def __init__(self, scenarios: Sequence[Scenario], open_sandbox: Callable[[], Sandbox]) -> None:
         self._scenarios = {scenario.name: scenario for scenario in scenarios}
@@ -362,7 +362,7 @@ class ScenarioWorkshop:
             raise SandboxError(broken[0].evidence)
         return Findings(
             passed=all(result.passed for result in results),
-            text="\n\n".join(_told(result) for result in results),
+            text="\n\n".join(_describe(result) for result in results),
             level=str(self.sandbox.level),
             seconds=_seconds([result.outcome for result in results]),
         )
@@ -384,7 +384,8 @@ class ScenarioWorkshop:
         hidden = {check.name for check in scenario.checks if check.hidden}
         passed = sum(result.passed is True for result in results)
         said = [f"{passed} of {len(results)} checks passed ({self.sandbox.level})", *_rounds(trace)]
-        said += [_counted(result) if result.check.name in hidden else _told(result) for result in results if not result.passed]
+        failed = [result for result in results if not result.passed]
+        said += [_counted(result) if result.check.name in hidden else _describe(result) for result in failed]
         return Reward(name=CHECKS, value=value, evidence="\n".join(said))
 
     async def _checked(
@@ -445,13 +446,13 @@ def _of(result: CheckResult) -> str:
     return f" ({good} of {result.tests} tests passed)" if result.tests and good is not None and good >= 0 else ""
 
 
-def _told(result: CheckResult) -> str:
+def _describe(result: CheckResult) -> str:
     """What a check found, without a line of its text."""
     if result.passed:
         return f"{result.check.name}: passed"
     found = result.evidence.removeprefix(f"{result.check.name}: failed: ")
     if result.check.kind == "pytest":
-        found = "\n".join(line for line in found.splitlines() if _TOLD.match(line)) or found
+        found = "\n".join(line for line in found.splitlines() if _REPORT_LINE.match(line)) or found
     return f"{result.check.name}: failed{_of(result)}: {_tail(found)}"
 
 

@@ -99,7 +99,7 @@ def look(profile: str, model: str, method: str) -> HardwareFindings:
     """Look at the machine, and at what training `model` would take, when one is named."""
     from journeyman.optimizers.weights import model_shape, sizing
     from journeyman.optimizers.weights.config import TrainingConfig
-    from journeyman.optimizers.weights.resolve import reasons, resolve
+    from journeyman.optimizers.weights.sizing import reasons, resolve
 
     hardware = sizing.detect_hardware(profile)
     if not model:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,21 @@ def read_json(path: Path | str) -> Any:
         return json.loads(read_text(path).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
+
+
+def read_object(path: Path) -> Mapping[str, Any]:
+    """The object in a file of JSON that is there.
+
+    Raises:
+        InputError: It holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return value
 
 
 def check_writable(path: Path) -> None:

@@ -1,8 +1,8 @@
 """The learned reward: how likely is an attempt a success, judged by labelled ones that looked like it?
 
-A logistic regression on what `features` counts, calibrated. Its file is JSON with plain arrays: reading one runs nothing, and
+A logistic regression on what `numbers` counts, calibrated. Its file is JSON with plain arrays: reading one runs nothing, and
 using one takes numpy alone. It refuses to speak where it was taught too little, or could not tell successes from failures when
-it was examined (`teaching.teach`).
+it was examined (`train_learned.train`).
 """
 
 import hashlib
@@ -77,10 +77,10 @@ def columns(traces: Sequence[Trace], embedder: Embedder | None) -> NDArray[np.fl
     table = numbers(traces)
     if embedder is None:
         return table
-    return np.hstack([table, embedder.embed([told(trace) for trace in traces]).astype(np.float64)])
+    return np.hstack([table, embedder.embed([activity(trace) for trace in traces]).astype(np.float64)])
 
 
-def told(trace: Trace) -> str:
+def activity(trace: Trace) -> str:
     """The tools in the order of their use, failures marked, and the last reply."""
     used = " ".join(step.tool if step.ok else f"{step.tool} failed" for step in trace.steps if isinstance(step, ToolCall))
     return f"{used}\n{trace.reply}"
@@ -161,7 +161,7 @@ class LearnedModel:
     """What was learned: calibration(coefficients · (x - mean) / scale + intercept), where the unknown is at its mean."""
 
     embedder: str
-    """By the name that `embed.load` knows; empty for none."""
+    """By the name that `embedders.load` knows; empty for none."""
     mean: tuple[float, ...]
     scale: tuple[float, ...]
     coefficients: tuple[float, ...]
@@ -217,8 +217,8 @@ class LearnedReward:
         if why := self.model.report.silence:
             return RewardResult(score=None, details={"evidence": f"the learned reward does not speak: {why}"})
         probability = self.model.probability(trace, self.embedder)
-        told = f"attempts that look like this succeed in {probability:.0%}; AUC of such guesses {self.model.report.auc}"
-        return RewardResult(score=probability, details={"evidence": told, "verifiable": False})
+        evidence = f"attempts that look like this succeed in {probability:.0%}; AUC of such guesses {self.model.report.auc}"
+        return RewardResult(score=probability, details={"evidence": evidence, "verifiable": False})
 
 
 def load(path: Path) -> LearnedModel:
@@ -481,9 +481,10 @@ class JudgeReward:
             return _nothing("the judge has no opinion of this attempt" + (f": {opinion.reason}" if opinion else ""))
         score = float(calibration(np.array([opinion.value]))[0])
         warning = "; the judged text speaks to the judge" if opinion.addressed else ""
-        told = f"opinion of a model, AUC {self.standing.auc}: {opinion.reason}{warning}"
+        evidence = f"opinion of a model, AUC {self.standing.auc}: {opinion.reason}{warning}"
         return RewardResult(
-            score=score, details={"evidence": told, "said": opinion.value, "verifiable": False, "addressed": opinion.addressed}
+            score=score,
+            details={"evidence": evidence, "said": opinion.value, "verifiable": False, "addressed": opinion.addressed},
         )
 
 

@@ -83,7 +83,7 @@ def json_fault(text: str) -> str:
 
 def shell_fault(code: str) -> str:
     """What is wrong with it as a program for bash, or nothing."""
-    return _asked("bash", ["--norc", "--noprofile", "-n"], code, given=True)
+    return _run_parser("bash", ["--norc", "--noprofile", "-n"], code, given=True)
 
 
 def javascript_fault(code: str) -> str:
@@ -92,7 +92,7 @@ def javascript_fault(code: str) -> str:
         # Only a module may import and export.
         file = Path(folder) / ("code.mjs" if _MODULE.search(code) else "code.cjs")
         file.write_text(code, encoding="utf-8", errors="replace")
-        return _asked("node", ["--check", str(file)], "", given=False)
+        return _run_parser("node", ["--check", str(file)], "", given=False)
 
 
 PARSERS: Mapping[str, Callable[[str], str]] = {
@@ -103,7 +103,7 @@ PARSERS: Mapping[str, Callable[[str], str]] = {
 }
 
 
-def _asked(program: str, arguments: list[str], code: str, *, given: bool) -> str:
+def _run_parser(program: str, arguments: list[str], code: str, *, given: bool) -> str:
     path = shutil.which(program)
     if path is None:
         raise _CannotTell(f"{program} is not installed")

@@ -90,7 +90,7 @@ class Bubblewrap(Tested):
         return Level(NAME, tuple(held), tuple(not_held))
 
     async def _run(self, message: dict[str, object], blobs: tuple[bytes, ...], tools: Mapping[str, Tool]) -> RunOutcome:
-        channel = await self._open_channel(pytest=message["kind"] == "pytest")
+        channel = await self._open_channel(pytest=message["warm"] == "pytest")
         try:
             await channel.send(message, blobs)
             outcome, _ = await channel.outcome(tools)

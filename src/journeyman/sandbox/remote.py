@@ -278,11 +278,14 @@ def limits_json(limits: Limits) -> dict[str, Any]:
 
 def program_json(program: Program) -> dict[str, Any]:
     """The body of POST /execute."""
-    return asdict(replace(program, files={})) | {
+    body = asdict(replace(program, files={})) | {
         "files": {path: packed(content) for path, content in program.files.items()},
         "stdin": packed(program.stdin),
         "limits": limits_json(program.limits),
     }
+    # The service has its own ways to be quick.
+    del body["warm"]
+    return body
 
 
 class HttpSandbox:
@@ -323,7 +326,7 @@ class HttpSandbox:
 
     async def start(self) -> None:
         """Ask the service for its level."""
-        answer = await self._ask("GET", "/health")
+        answer = await self._send("GET", "/health")
         with self._understood():
             self._level = level_of(answer["level"])
 
@@ -333,12 +336,12 @@ class HttpSandbox:
     async def session(
         self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
     ) -> "HttpSession":
-        asked = {
+        body = {
             "limits": limits_json(limits or Limits()),
             "files": {path: packed(content) for path, content in (files or {}).items()},
             "idle_seconds": idle_seconds,
         }
-        answer = await self._ask("POST", "/sessions", asked)
+        answer = await self._send("POST", "/sessions", body)
         with self._understood():
             self._level = level_of(answer["level"])
             return HttpSession(self, str(answer["id"]), (limits or Limits()).wall_seconds)
@@ -353,7 +356,7 @@ class HttpSandbox:
         if tools:
             outcome = await self._exchange(path, {**body, "tools": [{"name": name} for name in tools]}, tools, seconds)
         else:
-            answer = await self._ask("POST", path, body, seconds)
+            answer = await self._send("POST", path, body, seconds)
             with self._understood():
                 outcome = outcome_of(answer)
         self._level = outcome.level
@@ -364,7 +367,7 @@ class HttpSandbox:
         settling: set[asyncio.Task[None]] = set()
         answers = outcome = None
         try:
-            async with self._answered("POST", path, body, seconds) as answer:
+            async with self._response("POST", path, body, seconds) as answer:
                 with self._understood():
                     async for event in _events(answer):
                         match event:
@@ -391,21 +394,21 @@ class HttpSandbox:
         except Exception as error:  # noqa: BLE001 - a tool is a plug-in, and its failure is the code's to handle
             answer = {"error": str(error) or type(error).__name__}
         try:
-            await self._ask("POST", path, answer)
+            await self._send("POST", path, answer)
         except JourneymanError as error:
             # Where nobody waits any more (404) this changes nothing; a value that is too large is told the code.
             with suppress(JourneymanError):
-                await self._ask("POST", path, {"error": str(error)})
+                await self._send("POST", path, {"error": str(error)})
 
-    async def _ask(self, method: str, path: str, body: Any = None, seconds: float | None = None) -> Any:
+    async def _send(self, method: str, path: str, body: Any = None, seconds: float | None = None) -> Any:
         """The JSON of a good answer, and `None` of an empty one."""
-        async with self._answered(method, path, body, seconds or self._slack) as answer:
+        async with self._response(method, path, body, seconds or self._slack) as answer:
             with self._understood():
                 content = await answer.read()
                 return json.loads(content) if content else None
 
     @asynccontextmanager
-    async def _answered(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[HttpAnswer]:
+    async def _response(self, method: str, path: str, body: Any, seconds: float) -> AsyncIterator[HttpAnswer]:
         """A good answer, still to be read.
 
         Raises:
@@ -475,7 +478,7 @@ class HttpSession:
             self._over = True
             # A session that is over already is as it should be; one that cannot be reached ends by itself when it idles.
             with suppress(SandboxError):
-                await self._sandbox._ask("DELETE", self._path)
+                await self._sandbox._send("DELETE", self._path)
 
 
 async def _events(answer: HttpAnswer) -> AsyncIterator[Any]:
@@ -487,8 +490,8 @@ def _wait(answer: HttpAnswer) -> float | None:
     """Seconds after which to ask again; `None` when that would not help. Varied, so that not all come at once."""
     if answer.status not in (429, 503):
         return None
-    asked = retry_after(answer.headers)
-    return (1.0 if asked is None else asked) * random.uniform(0.75, 1.25)
+    wanted = retry_after(answer.headers)
+    return (1.0 if wanted is None else wanted) * random.uniform(0.75, 1.25)
 
 
 def _checked(url: str) -> str:

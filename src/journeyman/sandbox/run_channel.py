@@ -109,6 +109,7 @@ def request(program: Program, tools: Tools) -> tuple[wire.Message, tuple[bytes, 
         "arguments": program.arguments,
         "collect": program.collect,
         "tools": sorted(tools),
+        "warm": "pytest" if how.kind == "pytest" else program.warm,
     } | common(program.limits, files, processes=how.processes)
     return message, (program.stdin, *files.values())
 

@@ -231,6 +231,7 @@ def _letters(tree: _Tree) -> Iterator[str]:
 DEEPEST = 100
 """Levels of a mapping that are looked through; what lies deeper is taken out whole."""
 _Record = TypeVar("_Record", bound=Step | Trace | Reward | Message)
+_Shaped = TypeVar("_Shaped", bound=Trace | Step)
 OWN = "pattern"
 """What a marker calls that which a pattern of the user found."""
 
@@ -531,7 +532,7 @@ def _step_shape(step: Step) -> Step:
     return _shape(step)
 
 
-def _shape(record: _Record, **shorter: Any) -> _Record:
+def _shape(record: _Shaped, **shorter: Any) -> _Shaped:
     """The record with lengths in place of texts, and with other fields that are shorter already."""
     lengths = {name: _length(getattr(record, name)) for name in _CONTENT[type(record)]}
     error = {} if isinstance(record, Reasoning) else {"error": _error(record.error)}

@@ -24,7 +24,7 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
 from journeyman.optimizers.weights.job import Ended
 from journeyman.optimizers.weights.job import TrainingReport as Report
-from journeyman.optimizers.weights.resolve import quick
+from journeyman.optimizers.weights.sizing import quick
 
 # What a training of weights shows while it runs: a bar on a terminal, a few lines elsewhere. All of it on stderr.
 

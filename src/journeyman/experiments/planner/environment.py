@@ -49,7 +49,7 @@ class PracticeTask:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEnvironment:
-    """An `Environment` of real executions.
+    """A `PlanEnvironment` of real executions.
 
     All workers of a plan are chosen before it begins, as features do not depend on what comes out. Each choice is paid its own
     subtask's cost, an equal share of the whole's success, and what is lost of it where the failure begins with this very

@@ -36,7 +36,7 @@ from journeyman.tasks.base import Grader, Verifier
 
 
 class TaskJudge:
-    """Implements `learn.weights.train.base.Judge`.
+    """Implements `optimizers.weights.train.CompletionJudge`.
 
     A score holds the verifier's verdict, how near the attempt came where the verifier can tell, and the rewards of an engine
     where one is given. It is 1 only for what is right in all of them.

@@ -25,10 +25,11 @@ from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
 from journeyman.experiments.weights.run import WeightsRun
 from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
 from journeyman.io.atomic import write_json
+from journeyman.io.files import read_object
 from journeyman.models.base import Dialect, ModelRequest
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.weights import model_shape
-from journeyman.optimizers.weights.adapters import Artifact, Form, read_object
+from journeyman.optimizers.weights.adapters import Artifact, Form
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
 from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter

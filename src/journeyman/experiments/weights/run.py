@@ -6,7 +6,6 @@ import logging
 import math
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -22,21 +21,20 @@ from journeyman.experiments.evaluator import untrained
 from journeyman.experiments.weights import settings as tasks
 from journeyman.experiments.weights.config import RunSettings
 from journeyman.io.atomic import write_json
-from journeyman.io.files import check_writable
+from journeyman.io.files import check_writable, read_object
 from journeyman.models import embedded_weights
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.run import fresh, reopened, spoken
 from journeyman.optimizers.weights import hardware, model_shape, sizing
-from journeyman.optimizers.weights.adapters import read_object, read_trained_on, write_trained_on
+from journeyman.optimizers.weights.adapters import read_trained_on, whole_folder, write_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import MODULE, PARENT, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.resolve import quick, reasons, resolve
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from journeyman.optimizers.weights.rows import Row
-from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib
+from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib, quick, reasons, resolve
 from journeyman.optimizers.weights.sizing import TrainingEstimate as Estimate
 from journeyman.tasks.base import Dataset, digest
 
@@ -503,21 +501,18 @@ def _named(config: TrainingConfig, rows: Sequence[Row], dataset: Dataset | None)
 
 def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material: Material) -> None:
     """The folder as a whole, or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    new.chmod(0o755)
-    if material.rows:
-        write(new / "rows.jsonl", material.rows)
-    if material.dataset is not None:
-        learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
-        (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
-    before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
-    write_trained_on(new, before | _learned_from(material))
-    settings = replace(settings, earlier=earlier_domains(config, settings))
-    keep(settings, new)
-    write_json(new / "config.json", config.json())
-    write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
-    new.rename(folder)
+    with whole_folder(folder) as new:
+        if material.rows:
+            write(new / "rows.jsonl", material.rows)
+        if material.dataset is not None:
+            learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
+            (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
+        before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
+        write_trained_on(new, before | _learned_from(material))
+        settings = replace(settings, earlier=earlier_domains(config, settings))
+        keep(settings, new)
+        write_json(new / "config.json", config.json())
+        write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
 
 
 def _learned_from(material: Material) -> frozenset[str]:

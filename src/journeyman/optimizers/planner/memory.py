@@ -1,4 +1,8 @@
-"""Cards as vectors, and what was done before for requests like this one: the nearest past plans that succeeded vote."""
+"""Cards as vectors, and what was done before for requests like this one: the nearest past plans that succeeded vote.
+
+A new tool, model or kind of work is used by its card, without retraining. With few examples the memory alone is hard to beat;
+the trained heads see its votes among their inputs, and learn when to trust them.
+"""
 
 import re
 from collections.abc import Iterable, Sequence

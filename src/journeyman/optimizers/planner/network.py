@@ -1,4 +1,7 @@
-"""The trained part of the planner: which cards, how many, in which order, of which type, by whom, and what it will be worth."""
+"""The trained part of the planner: which cards, how many, in which order, of which type, by whom, and what it will be worth.
+
+Cards enter as vectors, never as rows of a table, so a card that was not there in training has logits like any other.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +36,8 @@ from journeyman.optimizers.planner.features import (
     totals,
 )
 from journeyman.optimizers.planner.memory import CardEmbeddings, Floats, step_of
+
+# What the planner is trained on: to do as those plans that succeeded, and how far a soft graph is from having no cycle.
 
 PADDING = -100
 """The target of what is no step, or not known."""

@@ -1,4 +1,7 @@
-"""Reinforcement of the choice of workers: PPO from the supervised policy, on what was really chosen and what came of it."""
+"""Reinforcement of the choice of workers: PPO from the supervised policy, on what was really chosen and what came of it.
+
+A policy tries itself with live workers or on recorded outcomes. What nobody recorded is never made up.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass

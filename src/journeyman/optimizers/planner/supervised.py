@@ -1,4 +1,8 @@
-"""Phase 1: learn to plan as those plans did that succeeded."""
+"""Phase 1: learn to plan as those plans did that succeeded.
+
+Deterministic by its seed, on one machine with as many threads. Each epoch ends with a checkpoint, and begins from nothing but
+the last one: a training that was killed goes on to the same weights, to the byte.
+"""
 
 import hashlib
 import logging
@@ -35,6 +39,8 @@ from journeyman.optimizers.planner.network import (
     outcome_weights,
 )
 from journeyman.optimizers.planner.policy import assemble
+
+# How much a plan is like another one: by its steps, by who follows whom, and whether all is the same.
 
 Thing = TypeVar("Thing", bound=Hashable)
 
@@ -76,6 +82,9 @@ def f1(made: Counter[Thing], right: Counter[Thing]) -> float:
 def _edges(plan: Plan) -> list[tuple[Step, Step]]:
     steps = {subtask.id: step_of(subtask) for subtask in plan.subtasks}
     return [(steps[before], steps[after]) for before, after in plan.edges]
+
+
+# Expert workflows as a torch data set, with items of one shape so that any DataLoader takes them.
 
 
 class WorkflowDataset(Dataset):  # type: ignore[misc]

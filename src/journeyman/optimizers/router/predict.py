@@ -109,11 +109,6 @@ TRANSFER = ("linear", "network")
 """Those that say something of requests unlike past ones: means of what is near do not."""
 
 
-class Member(Protocol):
-    def __call__(self, full: Singles, near: Singles) -> Singles:
-        """Of n points, (n, D) and along the axes alone (n, q): shape (n, m + 1)."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Linear:
     weights: Singles

@@ -24,6 +24,7 @@ from typing import Any
 
 from journeyman.core.candidate import Adapter, Candidate, Kind
 from journeyman.core.errors import InputError
+from journeyman.io.files import read_object
 from journeyman.stores.artifacts import Artifacts
 
 CONTENT = ("adapter_config.json", "adapter_model.safetensors")
@@ -130,21 +131,6 @@ def _peft(folder: Path) -> dict[str, Any]:
         }
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not an adapter's configuration: {type(error).__name__} {error}") from None
-
-
-def read_object(path: Path) -> Mapping[str, Any]:
-    """The object in a file of JSON that is there.
-
-    Raises:
-        InputError: It holds something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path} is not a JSON object")
-    return value
 
 
 # Adapters as artifacts, and back.

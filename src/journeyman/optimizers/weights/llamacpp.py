@@ -26,16 +26,20 @@ from journeyman.io.atomic import write_text
 from journeyman.io.http_server import listen
 from journeyman.io.processes import start_time
 from journeyman.optimizers.weights.gguf.contents import read_header
-from journeyman.optimizers.weights.hosting import OllamaHostingProfile
-from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
+from journeyman.optimizers.weights.hosting import (
+    SMOKE,
+    SMOKE_TOKENS,
+    ModelServerUnreachable,
+    OllamaHostingProfile,
+    RequestRefused,
+    Wire,
+)
 from journeyman.optimizers.weights.sizing import detect_hardware
 
 WAIT = 300.0
 """Seconds until the model is loaded."""
 GRACE = 10.0
 """Seconds a server has to end by itself."""
-SMOKE = "Say hello."
-SMOKE_TOKENS = 16
 _PULSE = 0.1
 _SERVERS_OWN = frozenset((
     "HOST", "PORT", "ROOT_PATH", "API_KEY", "CONFIG_FILE", "SSL_KEYFILE", "SSL_CERTFILE", "MODEL", "MODEL_ALIAS",
@@ -161,8 +165,6 @@ def launch(
 ) -> Launched:
     """Start a server, and do not wait for it. `detached` outlives this process. Raises like `serve`."""
     path = Path(gguf)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: export one with journeyman export gguf")
     header = read_header(path)
     profile = profile or OllamaHostingProfile.derive(detect_hardware(), header)
     program, command = _command()

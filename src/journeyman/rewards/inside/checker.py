@@ -109,7 +109,7 @@ def run_module(checker: Checker, name: str) -> str:
     except PeerGone as gone:
         report["failures"] = [f"the code ended: {gone}"]
     except BaseException as error:  # noqa: BLE001 - the boundary: a test may raise anything
-        report["failures"] = [_told(error)]
+        report["failures"] = [_failing_line(error)]
     return json.dumps(report | {"could_not_cross": checker.could_not_cross})
 
 
@@ -149,7 +149,7 @@ def _crash(report: Any) -> str:
     return str(crash.message if crash else report.longrepr)[:500]
 
 
-def _told(error: BaseException) -> str:
+def _failing_line(error: BaseException) -> str:
     """The line of the tests that failed, and why."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "_journeyman" not in frame.filename]
     line = frames[-1].line if frames else ""

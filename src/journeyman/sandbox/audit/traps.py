@@ -55,14 +55,14 @@ class AttackEvidence:
         lines = [line for line in self.outcome.stdout.splitlines() if line.startswith("{")]
         return [word for line in lines if isinstance(word := _parsed(line), dict)]
 
-    def said(self, key: str) -> list[Any]:
+    def reported(self, key: str) -> list[Any]:
         """Every value that the probe gave to a key."""
         return [word[key] for word in self.words if key in word]
 
     @property
     def reached(self) -> float:
         """How far a greedy probe came, in the unit of its limit."""
-        return float(max(self.said("reached"), default=0) + sum(self.said("more")))
+        return float(max(self.reported("reached"), default=0) + sum(self.reported("more")))
 
 
 def _parsed(line: str) -> object:
@@ -144,7 +144,7 @@ def existing(*paths: str) -> Callable[[], Trapping]:
 
 
 def _through(seen: AttackEvidence) -> str | None:
-    return next(iter(seen.said("through")), None)
+    return next(iter(seen.reported("through")), None)
 
 
 def secret_file(folder: Callable[[], Path], **bait: Any) -> Callable[[], Trapping]:
@@ -163,7 +163,7 @@ def secret_file(folder: Callable[[], Path], **bait: Any) -> Callable[[], Trappin
 
 def shows(secret: str) -> Callable[[AttackEvidence], str | None]:
     def sprung(seen: AttackEvidence) -> str | None:
-        if secret in "".join(str(value) for value in seen.said("read")):
+        if secret in "".join(str(value) for value in seen.reported("read")):
             return "read what was hidden"
         if any(secret.encode() in content for content in seen.outcome.files.values()):
             return "what was hidden came back as a file of its own"
@@ -394,7 +394,7 @@ def victim() -> Iterator[Trap]:
             if Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == adjust:
                 return "a setting of a process of the host was changed"
             digest = sha256(f"JOURNEYMAN_SECRET={secret}".encode()).hexdigest()
-            return "read its environment" if digest in seen.said("digest") else shows(secret)(seen)
+            return "read its environment" if digest in seen.reported("digest") else shows(secret)(seen)
 
         try:
             yield Trap(bait, sprung)
@@ -407,7 +407,7 @@ def host_environment() -> Iterator[Trap]:
     """The variables of this very process: none that says anything may be seen."""
 
     def sprung(seen: AttackEvidence) -> str | None:
-        digests = set(seen.said("digest"))
+        digests = set(seen.reported("digest"))
         telling = {name: f"{name}={value}" for name, value in os.environ.items() if name not in HARMLESS and value}
         found = [name for name, entry in telling.items() if sha256(entry.encode()).hexdigest() in digests]
         return f"read {', '.join(sorted(found)[:5])} of the host's environment" if found else None
@@ -459,7 +459,7 @@ def neighbour() -> Iterator[Trap]:
 
     def sprung(seen: AttackEvidence) -> str | None:
         beside = AttackEvidence(outcome=seen.beside) if seen.beside else None
-        if beside and not beside.said("unharmed"):
+        if beside and not beside.reported("unharmed"):
             return "the run beside it was ended"
         return shows(secret)(seen)
 

@@ -136,7 +136,7 @@ def client_of(request: Request, config: ServiceConfig) -> str:
     """A name for whoever asks: made of the token where there are tokens, else of the address.
 
     Raises:
-        Refused: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
+        RunRejected: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
     """
     if config.tokens:
         known = bearer_token(request.headers.get("authorization", "").encode(), config.tokens)
@@ -152,7 +152,7 @@ async def body_of(request: Request, config: ServiceConfig, hold: Callable[[int],
     """The whole body, measured while it is read.
 
     Raises:
-        Refused: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
+        RunRejected: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
             does not arrive; (503) with the other bodies in memory it is too much.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
@@ -266,24 +266,24 @@ class Service:
 
     async def execute(self, request: Request, send: Send) -> Response | None:
         async with self._entered(request) as (client, body):
-            asked = read(Execute, body, self.config.most)
-            program = asked.program(self.config.most)
+            call = read(Execute, body, self.config.most)
+            program = call.program(self.config.most)
 
             async def run(tools: Mapping[str, Tool] | None) -> RunOutcome:
-                return await self._measured(asked.language, self._sandbox.run(program, tools=tools))
+                return await self._measured(call.language, self._sandbox.run(program, tools=tools))
 
-            return await self._answered(request, send, client, asked, run)
+            return await self._answered(request, send, client, call, run)
 
     async def open_session(self, request: Request, send: Send) -> Response:
         async with self._entered(request) as (client, body):
-            asked = read(OpenSession, body, self.config.most)
-            idle = min(asked.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
-            limits = asked.limits.within(self.config.most)
+            call = read(OpenSession, body, self.config.most)
+            idle = min(call.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
+            limits = call.limits.within(self.config.most)
 
             async def opened() -> HeldSession:
                 async with self.gate.turn():
                     return await self.sessions.open(
-                        client, idle, lambda: self._sandbox.session(limits=limits, files=asked.files, idle_seconds=idle)
+                        client, idle, lambda: self._sandbox.session(limits=limits, files=call.files, idle_seconds=idle)
                     )
 
             kept = await while_connected(request, opened())
@@ -293,14 +293,14 @@ class Service:
     async def execute_in_session(self, request: Request, send: Send) -> Response | None:
         async with self._entered(request) as (client, body):
             kept = self.sessions.find(client, request.path_params["id"])
-            asked = read(SessionExecute, body, self.config.most)
+            call = read(SessionExecute, body, self.config.most)
 
             async def run(tools: Mapping[str, Tool] | None) -> RunOutcome:
-                ran = kept.session.run(asked.code, tools=tools, wall_seconds=asked.wall_seconds)
+                ran = kept.session.run(call.code, tools=tools, wall_seconds=call.wall_seconds)
                 return await self.sessions.run(kept, self._measured("session", ran))
 
             with self.sessions.taken(kept):
-                return await self._answered(request, send, client, asked, run)
+                return await self._answered(request, send, client, call, run)
 
     async def close_session(self, request: Request, send: Send) -> Response:
         kept = self.sessions.find(client_of(request, self.config), request.path_params["id"])
@@ -352,35 +352,35 @@ class Service:
             raise RunRejected(413, sentence, "too_large")
         return outcome
 
-    async def _answered(self, request: Request, send: Send, client: str, asked: Calling, run: Run) -> Response | None:
+    async def _answered(self, request: Request, send: Send, client: str, call: Calling, run: Run) -> Response | None:
         """Run when it is its turn, for as long as the caller is there."""
-        url = asked.callback_url
+        url = call.callback_url
         if url is not None:
             check_callback(url, self.config)
 
         async def plainly() -> RunOutcome:
             async with self.gate.turn():
                 return await run(
-                    self._relay.tools(asked.tools, partial(self._callback.ask, url)) if url and asked.tools else None
+                    self._relay.tools(call.tools, partial(self._callback.ask, url)) if url and call.tools else None
                 )
 
         async def streamed() -> Lines:
             async with self.gate.turn():
-                return await self._exchanged(send, client, asked, run)
+                return await self._exchanged(send, client, call, run)
 
-        if asked.tools and url is None:
+        if call.tools and url is None:
             await (await while_connected(request, streamed())).end()
             return None
         return answer(outcome_json(await while_connected(request, plainly())))
 
-    async def _exchanged(self, send: Send, client: str, asked: Calling, run: Run) -> Lines:
+    async def _exchanged(self, send: Send, client: str, call: Calling, run: Run) -> Lines:
         """The answer as it grows: the execution's id, its tool calls, and at last its outcome or why there is none."""
         lines = Lines(send)
         with self._relay.opened(client, lines.say) as exchange:
             await lines.start()
             await lines.say({"execution": {"id": exchange.id}})
             try:
-                await lines.say({"outcome": outcome_json(await run(self._relay.tools(asked.tools, exchange.ask)))})
+                await lines.say({"outcome": outcome_json(await run(self._relay.tools(call.tools, exchange.ask)))})
             except (JourneymanError, RunRejected) as error:
                 await lines.say({"error": str(error)})
         return lines

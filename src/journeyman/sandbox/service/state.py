@@ -125,7 +125,7 @@ class AdmissionQueue:
         """Hold one of the places.
 
         Raises:
-            Refused: There is none (503), or this client has its share (429).
+            RunRejected: There is none (503), or this client has its share (429).
         """
         if self.draining:
             raise STOPPING
@@ -150,7 +150,7 @@ class AdmissionQueue:
         """Gives a function that counts bytes read into memory, until the end of the block.
 
         Raises:
-            Refused: (503, by that function) The bodies in memory are too large, all together.
+            RunRejected: (503, by that function) The bodies in memory are too large, all together.
         """
         mine = 0
 
@@ -171,7 +171,7 @@ class AdmissionQueue:
         """Wait for one's turn to run.
 
         Raises:
-            Refused: (503) It did not come in time, or the service stops.
+            RunRejected: (503) It did not come in time, or the service stops.
         """
         if self.running < self._config.concurrency:
             self.running += 1
@@ -253,7 +253,7 @@ class Sessions:
         return len(self._kept)
 
     async def open(self, client: str, idle_seconds: float, make: Callable[[], Awaitable[Session]]) -> HeldSession:
-        """Raises `Refused` when there are too many (503), or too many of this client (429)."""
+        """Raises `RunRejected` when there are too many (503), or too many of this client (429)."""
         self._room(client)
         self._opening.append(client)
         try:
@@ -280,7 +280,7 @@ class Sessions:
             )
 
     def find(self, client: str, id: str) -> HeldSession:
-        """Raises `Refused`: (410) with why it is over; (404) for those of others, too: nobody learns that they exist."""
+        """Raises `RunRejected`: (410) with why it is over; (404) for those of others, too: nobody learns that they exist."""
         kept = self._kept.get(id)
         if kept is not None and kept.client == client:
             return kept
@@ -291,7 +291,7 @@ class Sessions:
 
     @contextmanager
     def taken(self, kept: HeldSession) -> Iterator[None]:
-        """Nobody else may use it in this block. Raises `Refused` (409) where somebody does."""
+        """Nobody else may use it in this block. Raises `RunRejected` (409) where somebody does."""
         if kept.busy:
             raise RunRejected(409, "the session is busy with another call: it does one at a time", "busy")
         kept.busy = True
@@ -305,7 +305,7 @@ class Sessions:
         """Run in it. When whoever asked is gone, it is over: its state is then anybody's guess.
 
         Raises:
-            Refused: (410) It is over.
+            RunRejected: (410) It is over.
         """
         kept.runs += 1
         try:
@@ -429,7 +429,7 @@ class Relay:
             del self._exchanges[exchange.id]
 
     def answer(self, client: str, id: str, call_id: str, result: ToolResult) -> None:
-        """Raises `Refused` (404) where nobody waits for it."""
+        """Raises `RunRejected` (404) where nobody waits for it."""
         exchange = self._exchanges.get(id)
         if exchange is None or not exchange.answer(client, call_id, result):
             raise RunRejected(
@@ -487,8 +487,8 @@ def address_of(url: str) -> str:
 
 
 def check_callback(url: str, config: ServiceConfig) -> None:
-    """Raises `Refused` (403) unless the operator named the place: a service that goes wherever it is told is a door into the
-    operator's network."""
+    """Raises `RunRejected` (403) unless the operator named the place: a service that goes wherever it is told is a door into
+    the operator's network."""
     if address_of(url) not in config.callback_hosts:
         allowed = ", ".join(sorted(config.callback_hosts)) or "nothing (--callback-host)"
         raise RunRejected(403, f"callback_url goes to {address_of(url)}; this service may call {allowed}", "callback")

@@ -97,8 +97,10 @@ def read_header(path: Path) -> Header:
     """The metadata of a GGUF file.
 
     Raises:
-        InputError: It is none, or it ends too early.
+        InputError: It is not there, it is none, or it ends too early.
     """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: export one with journeyman export gguf")
     size = path.stat().st_size
     with path.open("rb") as file:
         reader = _Reader(path, file, size)

@@ -26,20 +26,22 @@ from gguf import (
 )
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.gguf.architectures import (
+from journeyman.optimizers.weights.gguf.contents import WRITTEN, Contents, Export, ExportedFile, Replaced, Text
+from journeyman.optimizers.weights.gguf.source import (
     ARCHITECTURES,
     CausalLMConfig,
     Tensors,
+    Vocabulary,
     add_settings,
     architecture,
     check_supported,
     context_length,
     extra_tensors,
     open_tensors,
+    open_tokenizer,
     read_settings,
+    read_vocabulary,
 )
-from journeyman.optimizers.weights.gguf.contents import WRITTEN, Contents, Export, ExportedFile, Replaced, Text
-from journeyman.optimizers.weights.gguf.vocabulary import Vocabulary, open_tokenizer, read_vocabulary
 
 if TYPE_CHECKING:
     from journeyman.optimizers.weights.gguf.engine import TextSample

@@ -4,7 +4,7 @@ It runs in a process of its own (`python -m journeyman.experiments.weights RUN`)
 job and not a dead platform, and so that `accelerate launch`, Ray and a shell script are the same to it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,3 +82,66 @@ def trainer_arguments(work: TrainingSetup) -> dict[str, Any]:
         "save_strategy": "no",
         "disable_tqdm": True,
     }
+
+
+# A config in the words of TRL's GRPO, on fresh and on recorded completions alike.
+
+CLIP_HIGH = 0.28
+"""How far a ratio may rise where `clip` is 0.2: what is unlikely may become likelier a little faster (DAPO, "clip-higher")."""
+
+
+def grpo_arguments(work: TrainingSetup, steps: int) -> dict[str, Any]:
+    """What GRPO is told alike for fresh and for recorded completions."""
+    config = work.config
+    return {
+        **trainer_arguments(work),
+        "per_device_train_batch_size": config.per_device_batch_size or generations_of(config),
+        "gradient_accumulation_steps": config.gradient_accumulation_steps or 1,
+        "num_generations": generations_of(config),
+        "max_completion_length": config.max_completion_tokens,
+        "temperature": config.temperature,
+        "beta": config.beta or 0.0,
+        "epsilon": config.clip,
+        "epsilon_high": config.clip * CLIP_HIGH / 0.2,
+        "loss_type": "dapo",
+        "max_steps": steps,
+    }
+
+
+def generations_of(config: TrainingConfig) -> int:
+    """Completions of one prompt that are compared."""
+    return config.num_generations or 8
+
+
+# Batches of GRPO, without the rows and columns that change neither loss nor gradient.
+
+
+def drop_zero_advantages(inputs: Mapping[str, Any], *, alone: bool = True) -> dict[str, Any]:
+    """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
+
+    Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
+    one completion stays.
+
+    Args:
+        inputs: TRL's: `prompt_ids` and `prompt_mask` (rows × prompt tokens, padded on the left), `advantages` (rows), and
+            `completion_ids`, `completion_mask` and others (rows × completion tokens, padded on the right).
+        alone: Not with other processes: of those TRL gathers a number for each completion, so that all must stay.
+    """
+    import torch
+
+    useful = (inputs["advantages"] != 0) | (not alone)
+    useful[0] |= not useful.any()
+    rows = len(useful)
+    batch = {
+        name: value[useful] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
+        for name, value in inputs.items()
+    }
+    prompt, completion = (batch[name].any(dim=0).nonzero() for name in ("prompt_mask", "completion_mask"))
+    first = int(prompt[0]) if len(prompt) else 0
+    last = int(completion[-1]) + 1 if len(completion) else 1
+    for name, value in batch.items():
+        if name in ("prompt_ids", "prompt_mask"):
+            batch[name] = value[:, first:]
+        elif isinstance(value, torch.Tensor) and value.dim() == 2 and value.size(1) == inputs["completion_ids"].size(1):
+            batch[name] = value[:, :last]
+    return batch

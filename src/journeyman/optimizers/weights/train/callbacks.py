@@ -323,7 +323,7 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._tasks = work.job.read_tasks(Split.VALIDATION) if work.judge is not None else []
         self._looked: ValidationResult | None = None
         self._interrupted = False
-        self._clock = time.monotonic(), _cpu_seconds()
+        self._clock = time.monotonic(), metrics.cpu_seconds()
         self._generation = _updates_a_generation(trainer.args)
         self._checkpoints = Checkpoints(work.job.checkpoints)
         newest = self._checkpoints.newest_step
@@ -433,7 +433,7 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             step=state.global_step,
             of=state.max_steps,
             seconds=round((before.seconds or 0.0) + time.monotonic() - wall, 3),
-            cpu_seconds=round((before.cpu_seconds or 0.0) + _cpu_seconds() - cpu, 3),
+            cpu_seconds=round((before.cpu_seconds or 0.0) + metrics.cpu_seconds() - cpu, 3),
             peak_memory=max(before.peak_memory or 0, _peak_memory()),
             peak_gpu_memory=max(before.peak_gpu_memory or 0, torch.cuda.max_memory_allocated())
             if torch.cuda.is_available()
@@ -502,11 +502,6 @@ def _advance_sampler(loader: Any, epochs: int) -> None:
     if isinstance(sampler := batches.sampler, RepeatSampler) and sampler.shuffle:
         for _ in range(epochs):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
-
-
-def _cpu_seconds() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in usages)
 
 
 def _peak_memory() -> int:

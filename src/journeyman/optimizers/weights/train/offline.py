@@ -32,9 +32,8 @@ from trl import GRPOConfig, GRPOTrainer
 from journeyman.core.errors import InputError
 from journeyman.models.local import peft_as_it_is
 from journeyman.optimizers.weights.rows import CompletionGroup, Row, normalised
-from journeyman.optimizers.weights.train import TrainingSetup, distributed
+from journeyman.optimizers.weights.train import TrainingSetup, distributed, drop_zero_advantages, grpo_arguments
 from journeyman.optimizers.weights.train.masks import RowEncoder, Tokens
-from journeyman.optimizers.weights.train.online import drop_zero_advantages, grpo_arguments
 
 log = logging.getLogger(__name__)
 

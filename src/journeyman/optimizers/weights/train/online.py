@@ -27,37 +27,21 @@ from journeyman.core.task import Task
 from journeyman.models.local import peft_as_it_is
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.rows import TextOrMessages
-from journeyman.optimizers.weights.train import CompletionJudge, TrainingSetup, distributed, trainer_arguments
+from journeyman.optimizers.weights.train import (
+    CompletionJudge,
+    TrainingSetup,
+    distributed,
+    drop_zero_advantages,
+    generations_of,
+    grpo_arguments,
+)
 from journeyman.optimizers.weights.train.masks import RowEncoder
 from journeyman.optimizers.weights.train.sampling import attempt, merged
-
-# A config in the words of TRL's GRPO, on fresh and on recorded completions alike.
-
-CLIP_HIGH = 0.28
-"""How far a ratio may rise where `clip` is 0.2: what is unlikely may become likelier a little faster (DAPO, "clip-higher")."""
-
-
-def grpo_arguments(work: TrainingSetup, steps: int) -> dict[str, Any]:
-    """What GRPO is told alike for fresh and for recorded completions."""
-    config = work.config
-    return {
-        **trainer_arguments(work),
-        "per_device_train_batch_size": config.per_device_batch_size or _generations(config),
-        "gradient_accumulation_steps": config.gradient_accumulation_steps or 1,
-        "num_generations": _generations(config),
-        "max_completion_length": config.max_completion_tokens,
-        "temperature": config.temperature,
-        "beta": config.beta or 0.0,
-        "epsilon": config.clip,
-        "epsilon_high": config.clip * CLIP_HIGH / 0.2,
-        "loss_type": "dapo",
-        "max_steps": steps,
-    }
 
 
 def _online_config(work: TrainingSetup, tasks: int) -> GRPOConfig:
     """Settings of GRPO on fresh completions of so many tasks."""
-    config, generations = work.config, _generations(work.config)
+    config, generations = work.config, generations_of(work.config)
     accumulation = config.gradient_accumulation_steps or 1
     batch = (config.per_device_batch_size or generations) * accumulation
     # Updates made on completions that were written together: as few as hold whole groups.
@@ -65,10 +49,6 @@ def _online_config(work: TrainingSetup, tasks: int) -> GRPOConfig:
     prompts = batch * passes * distributed.world_size() // generations
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * tasks / prompts)) * passes
     return GRPOConfig(**grpo_arguments(work, steps), steps_per_generation=passes * accumulation, **_generation(config))
-
-
-def _generations(config: TrainingConfig) -> int:
-    return config.num_generations or 8
 
 
 def _generation(config: TrainingConfig) -> dict[str, Any]:
@@ -87,38 +67,6 @@ def _generation(config: TrainingConfig) -> dict[str, Any]:
         return {}
     room = (config.max_prompt_tokens or 0) + (config.max_completion_tokens or 0)
     return {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": room if config.max_prompt_tokens else None}
-
-
-# Batches of GRPO, without the rows and columns that change neither loss nor gradient.
-
-
-def drop_zero_advantages(inputs: Mapping[str, Any], *, alone: bool = True) -> dict[str, Any]:
-    """A batch of GRPO without completions whose advantage is 0, and without padding that all others share.
-
-    Where the loss is a sum over tokens, divided by a number that is kept, both leave loss and gradient as they were. At least
-    one completion stays.
-
-    Args:
-        inputs: TRL's: `prompt_ids` and `prompt_mask` (rows × prompt tokens, padded on the left), `advantages` (rows), and
-            `completion_ids`, `completion_mask` and others (rows × completion tokens, padded on the right).
-        alone: Not with other processes: of those TRL gathers a number for each completion, so that all must stay.
-    """
-    useful = (inputs["advantages"] != 0) | (not alone)
-    useful[0] |= not useful.any()
-    rows = len(useful)
-    batch = {
-        name: value[useful] if isinstance(value, torch.Tensor) and value.dim() and len(value) == rows else value
-        for name, value in inputs.items()
-    }
-    prompt, completion = (batch[name].any(dim=0).nonzero() for name in ("prompt_mask", "completion_mask"))
-    first = int(prompt[0]) if len(prompt) else 0
-    last = int(completion[-1]) + 1 if len(completion) else 1
-    for name, value in batch.items():
-        if name in ("prompt_ids", "prompt_mask"):
-            batch[name] = value[:, first:]
-        elif isinstance(value, torch.Tensor) and value.dim() == 2 and value.size(1) == inputs["completion_ids"].size(1):
-            batch[name] = value[:, :last]
-    return batch
 
 
 # Which tasks to draw next: those whose completions are likely to differ in reward, since only those teach GRPO anything.

@@ -297,24 +297,27 @@ class _Pairs(DataCollatorForPreference):  # type: ignore[misc]  # TRL is untyped
         return batch
 
 
-class _Kto(KTOTrainer):  # type: ignore[misc]  # TRL is untyped here
+class _Prepared:
+    """Rows are tokens already, and what the reference says of them is asked once, before the first update."""
+
+    reference: tuple[str, str]
+    """The columns of that."""
+
     def __init__(self, **settings: Any) -> None:
         with peft_as_it_is():
             super().__init__(**settings)
-            _refer(self, ("ref_logps", "ref_KL_logps"))
+            _refer(self, self.reference)
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
 
 
-class _Dpo(DPOTrainer):  # type: ignore[misc]  # TRL is untyped here
-    def __init__(self, **settings: Any) -> None:
-        with peft_as_it_is():
-            super().__init__(**settings)
-            _refer(self, ("ref_chosen_logps", "ref_rejected_logps"))
+class _Kto(_Prepared, KTOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    reference = ("ref_logps", "ref_KL_logps")
 
-    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
-        return dataset
+
+class _Dpo(_Prepared, DPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    reference = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 def _refer(trainer: Any, names: tuple[str, str]) -> None:
