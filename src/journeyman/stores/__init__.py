@@ -5,8 +5,6 @@ sqlite:///.journeyman/journeyman.db   a file on this machine; a bare path means 
 postgresql://USER:PASSWORD@HOST/DATABASE   a server; needs the extra `postgres`
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
@@ -57,6 +55,9 @@ def make_ready(url: str) -> None:
     Raises:
         JourneymanError: As `open_traces` does.
     """
+    import subprocess
+    import sys
+
     if url == MEMORY:
         return
     # Not on the command line, which everybody can read: the URL may hold a password.
