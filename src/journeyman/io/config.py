@@ -160,7 +160,7 @@ def complaint(cls: type, name: str, error: ErrorDetails) -> str:
     if kind == "value_error":
         # A check of our own has its own words, and may be about a secret.
         said = str(error["ctx"]["error"])
-        return f" {said}" if said.startswith("must ") else f": {said}"
+        return f" {said}" if said.startswith(("must ", "is ")) else f": {said}"
     if kind == "missing":
         return " must be given"
     declared = Declared.of(cls, name)

@@ -12,7 +12,7 @@ from journeyman.io.config import HIDDEN, Config, Names, config, option
 
 def _place(workers: str) -> str:
     if not re.fullmatch("here|ray(:.*)?", workers):
-        raise ValueError("must be here, ray or ray:ADDRESS")
+        raise ValueError(f"is {workers!r}, and must be here, ray or ray:ADDRESS")
     return workers
 
 
