@@ -36,8 +36,11 @@ def count(value: Any) -> int | None:
 
 def first_count(holder: Any, *names: str) -> int | None:
     """The first of these fields that is a count."""
-    found = (count(holder.get(name)) for name in names) if isinstance(holder, Mapping) else ()
-    return next((value for value in found if value is not None), None)
+    if isinstance(holder, Mapping):
+        for name in names:
+            if (value := count(holder.get(name))) is not None:
+                return value
+    return None
 
 
 def number(value: Any) -> float | None:

@@ -1,7 +1,6 @@
 """From the bytes of an exchange to what they say."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
@@ -13,8 +12,8 @@ from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExcha
 # OpenAI's chat completions, and what the many servers that speak it make of it.
 
 
-def read_chat(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_chat(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     choices = sorted(objects(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
     said = [(choice, mapping(choice.get("message"))) for choice in choices]
     replies = [_turn(message, "assistant") for _, message in said]
@@ -28,6 +27,7 @@ def read_chat(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange
             for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
         ]
     return ParsedExchange(
+        **about,
         turns=tuple(_turn(message, "user") for message in objects(request.get("messages"))),
         reply=replies[0] if replies else NOTHING,
         others=tuple(replies[1:]),
@@ -190,12 +190,13 @@ def _blocks(pieces: list[Any]) -> list[Any]:
 # OpenAI's embeddings. The numbers are not kept; how many there were is.
 
 
-def read_embeddings(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_embeddings(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
     sent = count(usage.get("total_tokens")) if sent is None else sent
     return ParsedExchange(
+        **about,
         turns=tuple(Turn("user", text) for text in _inputs(request.get("input"))),
         reply=Turn("assistant", _shape(objects(answer.get("data")))),
         # Numbers come back instead of tokens: none is known here, not unknown.
@@ -227,14 +228,15 @@ def _shape(data: list[dict[str, Any]]) -> str:
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def read_messages(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_messages(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
     turns = [Turn("system", conversation.content_text(request.get("system")))] if request.get("system") else []
     for message in objects(request.get("messages")):
         turns += _turns(message)
     said = answer.get("content")
     return ParsedExchange(
+        **about,
         turns=tuple(turns),
         reply=_assistant_turn(said),
         reasoning=conversation.part_thoughts(said),
@@ -364,8 +366,8 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 """Fields of a server's tool call that are not its arguments."""
 
 
-def read_response(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_response(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
     output = objects(answer.get("output"))
     turns = [Turn("system", told)] if (told := conversation.content_text(request.get("instructions"))) else []
@@ -375,6 +377,7 @@ def read_response(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExch
     reply = next((turn for turn in replies if turn.role == "assistant"), NOTHING)
     talk = request.get("conversation")
     return ParsedExchange(
+        **about,
         turns=tuple(turns),
         reply=reply,
         reasoning=tuple(filter(None, (_thought(item) for item in output if item.get("type") == "reasoning"))),
@@ -514,7 +517,7 @@ def _closed_responses(known: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any]], ParsedExchange]] = {
+_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], ParsedExchange]] = {
     Dialect.CHAT: read_chat,
     Dialect.RESPONSES: read_response,
     Dialect.EMBEDDINGS: read_embeddings,
@@ -537,12 +540,12 @@ def read_exchange(exchange: Exchange) -> ParsedExchange:
     if wrong is None and not isinstance(sent, dict):
         wrong = "unreadable: the request is no JSON object"
     request = mapping(sent)
-    return replace(
-        _READ[exchange.dialect](request, answer),
-        model=word(answer.get("model")) or string(request.get("model")),
-        response_id=word(answer.get("id")),
-        error=wrong,
-    )
+    about = {
+        "model": word(answer.get("model")) or string(request.get("model")),
+        "response_id": word(answer.get("id")),
+        "error": wrong,
+    }
+    return _READ[exchange.dialect](request, answer, about)
 
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
