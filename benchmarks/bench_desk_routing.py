@@ -42,8 +42,7 @@ from journeyman.experiments.planner.collect import Instruction, at_the_desk, col
 from journeyman.experiments.planner.config import CollectConfig
 from journeyman.experiments.planner.environment import LiveEnvironment, compared, greedy, practice_tasks
 from journeyman.models import embedders
-from journeyman.models.embedders import Embedder
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Embedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import supervised
 from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig

@@ -25,8 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from journeyman.core.plan import Plan, Subtask
-from journeyman.models.embedders import Embedder, load
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Embedder, load
 from journeyman.optimizers.planner.config import SupervisedConfig
 from journeyman.optimizers.planner.data import Example, TrainingData, sealtools, tool_graph
 from journeyman.optimizers.planner.memory import CardEmbeddings

@@ -30,7 +30,7 @@ from journeyman.core.evaluation import Evaluation, Pair
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.experiments.planner.environment import compared
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.exploration import Thompson, ThompsonConfig
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner.config import PPOConfig

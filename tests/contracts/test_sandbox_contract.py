@@ -354,3 +354,10 @@ raise SystemExit(3)
 """
     outcome = await sandbox.run(Program(code=code), tools={"search": search})
     assert (outcome.exit_code, outcome.limit) == (3, None), outcome.stderr
+
+
+async def test_a_run_that_says_it_will_import_pytest_is_a_run_like_any_other(sandbox: Sandbox) -> None:
+    code = "import os, pytest, sys\nfrom beside import word\nprint(word, sys.argv, 'PYTEST_VERSION' in os.environ)\nsys.exit(3)"
+    program = Program(code=code, files={"beside.py": b"word = 'hello'\n"}, arguments=("a",), warm="pytest")
+    outcome = await sandbox.run(program)
+    assert (outcome.stdout, outcome.exit_code) == ("hello ['main.py', 'a'] False\n", 3), outcome.stderr

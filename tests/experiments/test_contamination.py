@@ -24,7 +24,7 @@ from journeyman.experiments.router.training import Places
 from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.settings import learnable
 from journeyman.experiments.weights.training import AdapterEvaluation
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.models.scripted import Scripted
 from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.router import artifact, outcomes

@@ -225,3 +225,9 @@ async def test_three_hundred_runs_leave_nothing_behind(sandbox: Bubblewrap) -> N
             break
         await asyncio.sleep(0.1)
     assert after == before
+
+
+async def test_what_will_import_pytest_starts_where_that_is_loaded_and_nothing_else_does(sandbox: Bubblewrap) -> None:
+    loaded = "import sys\nprint('pytest' in sys.modules)"
+    assert (await sandbox.run(Program(code=loaded))).stdout == "False\n"
+    assert (await sandbox.run(Program(code=loaded, warm="pytest"))).stdout == "True\n"

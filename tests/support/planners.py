@@ -7,7 +7,7 @@ import torch
 
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.config import NetworkConfig

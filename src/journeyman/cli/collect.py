@@ -20,7 +20,6 @@ from journeyman.stores.urls import redacted
 from journeyman.tracing import importers
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import Problem, reading
-from journeyman.tracing.redaction import shapes_only
 
 _BATCH = 50
 """Traces that are stored together: some are megabytes."""
@@ -200,7 +199,7 @@ def _named(format: str | None, paths: Sequence[Path]) -> tuple[str | None, Seque
 def _prepared(given: Mapping[str, Any]) -> Callable[[Trace], Trace]:
     """What happens to a trace before it is stored: secrets go, and the options have their say."""
     from journeyman.experiments import settings as config
-    from journeyman.tracing.redaction import Redactor
+    from journeyman.tracing.redaction import Redactor, shapes_only
 
     settings = config.load().settings.record
     redactor, content = Redactor(settings.redact), settings.content and not given["no_content"]

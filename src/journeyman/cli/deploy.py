@@ -7,21 +7,19 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from journeyman.cli.console import say
 from journeyman.cli.shared import console, emit, json_option, options_named
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights import llamacpp
-from journeyman.optimizers.weights.adapters import Artifact, Form, find
-from journeyman.optimizers.weights.gguf import GGUFExporter
-from journeyman.optimizers.weights.gguf.contents import read_header
-from journeyman.optimizers.weights.hosting import OllamaHostingProfile
-from journeyman.optimizers.weights.llamacpp import Launched
-from journeyman.optimizers.weights.ollama import Deployed, Deployment, DeploymentProgress, OllamaDeployer
-from journeyman.optimizers.weights.sizing import detect_hardware
+
+if TYPE_CHECKING:
+    from journeyman.optimizers.weights.adapters import Artifact
+    from journeyman.optimizers.weights.hosting import OllamaHostingProfile
+    from journeyman.optimizers.weights.llamacpp import Launched
+    from journeyman.optimizers.weights.ollama import Deployed, Deployment, DeploymentProgress, OllamaDeployer
 
 _LINES = 10
 """How often an upload is told of, where there is no terminal."""
@@ -79,11 +77,17 @@ class DeployOptions:
     force: bool
     as_json: bool
 
-    def artifact(self) -> Artifact:
+    def artifact(self) -> "Artifact":
+        from journeyman.optimizers.weights.adapters import find
+
         return find(self.run, project_folder() / "runs")
 
-    def hosting(self, gguf: Path, where: OllamaDeployer | None = None) -> OllamaHostingProfile:
+    def hosting(self, gguf: Path, where: "OllamaDeployer | None" = None) -> "OllamaHostingProfile":
         """The settings of the server, with what was asked for in place of what follows from its machine."""
+        from journeyman.optimizers.weights.gguf.contents import read_header
+        from journeyman.optimizers.weights.hosting import OllamaHostingProfile
+        from journeyman.optimizers.weights.sizing import detect_hardware
+
         if self.profile == "ryzen":
             usual = OllamaHostingProfile.ryzen()
             return OllamaHostingProfile(
@@ -137,6 +141,8 @@ def ollama(wish: DeployOptions, *, host: str | None, system: str, licence: Path 
       journeyman deploy ollama model-Q4_K_M.gguf --name toolbox-agent --dry-run
       journeyman deploy ollama RUN --name me/agent:v2 --host gpu-box:11434
     """
+    from journeyman.optimizers.weights.ollama import OllamaDeployer
+
     artifact = wish.artifact()
     if not (allowed := _allowed(wish, artifact)) and not dry_run:
         return _refused(wish, artifact)
@@ -190,6 +196,8 @@ def serve_by_llamacpp(wish: DeployOptions, *, port: int, log: Path | None, detac
       journeyman deploy llamacpp model-Q4_K_M.gguf --port 0 --detach --json
       journeyman deploy llamacpp model-Q4_K_M.gguf --stop
     """
+    from journeyman.optimizers.weights import llamacpp
+
     if stop:
         return _stop(wish)
     artifact = wish.artifact()
@@ -221,6 +229,8 @@ def serve_by_llamacpp(wish: DeployOptions, *, port: int, log: Path | None, detac
 
 def _stop(wish: DeployOptions) -> bool:
     """End a server that was left running. What it served need not be there any more."""
+    from journeyman.optimizers.weights import llamacpp
+
     model = wish.name or _name(wish)
     found = llamacpp.stop(_servers(), model)
     if found is None:
@@ -238,7 +248,7 @@ def _name(wish: DeployOptions) -> str:
         return Path(wish.run).stem if wish.run.endswith(".gguf") else wish.run
 
 
-def _allowed(wish: DeployOptions, artifact: Artifact) -> bool:
+def _allowed(wish: DeployOptions, artifact: "Artifact") -> bool:
     """Whether its gate passed, or somebody insists; weights from elsewhere never stood before one."""
     proof = artifact.proof
     if proof is None:
@@ -251,14 +261,17 @@ def _allowed(wish: DeployOptions, artifact: Artifact) -> bool:
     return proof.passed or wish.force
 
 
-def _refused(wish: DeployOptions, artifact: Artifact) -> bool:
+def _refused(wish: DeployOptions, artifact: "Artifact") -> bool:
     reason = artifact.proof.reason if artifact.proof else None
     emit({"deployed": False, "passed": False, "reason": reason}, as_json=wish.as_json)
     return False
 
 
-def _exported(wish: DeployOptions, artifact: Artifact) -> Path:
+def _exported(wish: DeployOptions, artifact: "Artifact") -> Path:
     """The GGUF file, made if it is not there, or older than the weights."""
+    from journeyman.optimizers.weights.adapters import Form
+    from journeyman.optimizers.weights.gguf import GGUFExporter
+
     gguf = artifact.gguf(wish.quantization)
     if artifact.form is Form.GGUF or _is_newer(gguf, artifact.path):
         return gguf
@@ -274,7 +287,7 @@ def _is_newer(gguf: Path, weights: Path) -> bool:
     return all(gguf.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in weights.glob("*.safetensors"))
 
 
-def _wait_until_stopped(started: Launched) -> bool:
+def _wait_until_stopped(started: "Launched") -> bool:
     """Wait for Ctrl-C or SIGTERM, which is well; or for the server to end by itself, which is not."""
 
     def interrupt(*_: object) -> None:
@@ -292,11 +305,11 @@ def _wait_until_stopped(started: Launched) -> bool:
     return False
 
 
-def _progress_lines() -> Callable[[DeploymentProgress], None]:
+def _progress_lines() -> "Callable[[DeploymentProgress], None]":
     """Something to tell of each step: a line that changes on a terminal, some lines elsewhere."""
     screen, last = console(), ""
 
-    def show(progress: DeploymentProgress) -> None:
+    def show(progress: "DeploymentProgress") -> None:
         nonlocal last
         line = progress.status
         if progress.total and progress.completed is not None:
@@ -310,7 +323,7 @@ def _progress_lines() -> Callable[[DeploymentProgress], None]:
     return show
 
 
-def _planned(deployment: Deployment) -> dict[str, Any]:
+def _planned(deployment: "Deployment") -> dict[str, Any]:
     return {
         "name": deployment.name,
         "url": deployment.url,
@@ -325,7 +338,7 @@ def _planned(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _deployed_json(made: Deployed) -> dict[str, Any]:
+def _deployed_json(made: "Deployed") -> dict[str, Any]:
     return {
         "version": made.version,
         "uploaded": made.uploaded,
@@ -337,7 +350,7 @@ def _deployed_json(made: Deployed) -> dict[str, Any]:
     }
 
 
-def _settings(profile: OllamaHostingProfile) -> dict[str, Any]:
+def _settings(profile: "OllamaHostingProfile") -> dict[str, Any]:
     return {
         "num_parallel": profile.num_parallel,
         "num_ctx": profile.num_ctx,
@@ -347,14 +360,14 @@ def _settings(profile: OllamaHostingProfile) -> dict[str, Any]:
     }
 
 
-def _show(deployment: Deployment) -> None:
+def _show(deployment: "Deployment") -> None:
     size = f"{deployment.size / 1e6:.1f} MB"
     say(f"{deployment.gguf} ({size}, sha256:{deployment.digest}) to {deployment.url} as {deployment.name}")
     say(*(f"  {reason.name} {reason.value}: {reason.why}" for reason in deployment.profile.reasons))
     say(*(f"  not carried over: {note}" for note in deployment.notes))
 
 
-def _show_deployed(made: Deployed) -> None:
+def _show_deployed(made: "Deployed") -> None:
     name = made.deployment.name
     environment = " ".join(f"{key}={value}" for key, value in made.deployment.profile.environment.items())
     say(

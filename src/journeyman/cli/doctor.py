@@ -25,7 +25,6 @@ import click
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import JourneymanError, SandboxError
 from journeyman.models import embedded_sizes
-from journeyman.optimizers.weights.sizing import HardwareProfile, detect_hardware
 from journeyman.sandbox import bubblewrap, started
 from journeyman.sandbox.base import LANGUAGES, Language, Level
 
@@ -211,6 +210,8 @@ def _keys(environment: Mapping[str, str]) -> Iterator[HealthCheck]:
 
 
 def _machine(environment: Mapping[str, str]) -> Iterator[HealthCheck]:
+    from journeyman.optimizers.weights.sizing import HardwareProfile, detect_hardware
+
     found = partial(HealthCheck, group="machine", state="ok")
     hardware = detect_hardware(HardwareProfile.CPU_ONLY)
     yield found(name="cores", detail=f"{hardware.usable_cores:g}")

@@ -13,10 +13,10 @@ from journeyman.cli.console import Column, say
 from journeyman.cli.deploy import project_folder
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.adapters import Artifact, Form, find
-from journeyman.optimizers.weights.gguf import TYPES, Export, ExportedFile, GGUFExporter
 
 if TYPE_CHECKING:
+    from journeyman.optimizers.weights.adapters import Artifact
+    from journeyman.optimizers.weights.gguf import Export, ExportedFile
     from journeyman.optimizers.weights.gguf.contents import Text
     from journeyman.optimizers.weights.merge import Merged
 
@@ -103,6 +103,9 @@ def gguf(  # noqa: PLR0913 - a parameter an option
       journeyman export gguf RUN --quantization Q4_K_M --quantization Q8_0 --out served/
       journeyman export gguf models/mine --quantization all --texts prompts.txt
     """
+    from journeyman.optimizers.weights.adapters import Form, find
+    from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
+
     artifact = find(run, project_folder() / "runs")
     if artifact.form is Form.GGUF:
         raise InputError(f"{artifact.path} is a GGUF file already: name the run, adapter or model that it was made from")
@@ -123,8 +126,10 @@ def gguf(  # noqa: PLR0913 - a parameter an option
     emit(export.json(), as_json=as_json)
 
 
-def _merged(artifact: Artifact, merged: Path | None, base_model: str) -> "Merged | None":
+def _merged(artifact: "Artifact", merged: Path | None, base_model: str) -> "Merged | None":
     """The merged model, where it is to be kept."""
+    from journeyman.optimizers.weights.adapters import Form
+
     if merged is None:
         return None
     if artifact.form is not Form.ADAPTER:
@@ -134,7 +139,7 @@ def _merged(artifact: Artifact, merged: Path | None, base_model: str) -> "Merged
     return merge(artifact.path, merged, base=base_model)
 
 
-def _texts(artifact: Artifact, given: Path | None) -> "Iterator[Text]":
+def _texts(artifact: "Artifact", given: Path | None) -> "Iterator[Text]":
     """What the model is for: texts that are given, its run's rows, or else its run's validation tasks."""
     from journeyman.experiments.weights import settings
     from journeyman.optimizers.weights.data import read
@@ -150,7 +155,7 @@ def _texts(artifact: Artifact, given: Path | None) -> "Iterator[Text]":
     return islice(found, settings.MOST)
 
 
-def show(export: Export) -> None:
+def show(export: "Export") -> None:
     """The table on stdout, and in words on stderr what a table does not tell."""
     if export.merged is not None:
         say(
@@ -168,7 +173,7 @@ def show(export: Export) -> None:
             say(replaced(file))
 
 
-def _cells(file: ExportedFile) -> tuple[str, ...]:
+def _cells(file: "ExportedFile") -> tuple[str, ...]:
     cost = file.cost
     measured = (
         (f"{cost.divergence:.2g}", f"{cost.worst:.2g}", f"{cost.perplexity:.4g}", f"{cost.agreement:.1%}")
@@ -178,7 +183,7 @@ def _cells(file: ExportedFile) -> tuple[str, ...]:
     return (file.type, _size(file.contents.size), *measured, str(file.path))
 
 
-def replaced(file: ExportedFile) -> str:
+def replaced(file: "ExportedFile") -> str:
     """One sentence on matrices that did not become what was asked for."""
     total = sum(file.contents.types.values())
     parts = ", ".join(f"{each.tensors} with rows of {each.width} became {each.became}" for each in file.contents.replaced)

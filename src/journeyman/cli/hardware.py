@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,19 +11,11 @@ from journeyman.cli.console import Column
 from journeyman.cli.shared import emit, json_option
 from journeyman.core import format
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights import model_shape, sizing
-from journeyman.optimizers.weights.config import METHODS, TrainingConfig
-from journeyman.optimizers.weights.model_shape import Shape
-from journeyman.optimizers.weights.sizing import (
-    HardwareConfig,
-    HardwareProfile,
-    Reason,
-    TrainingEstimate,
-    detect_hardware,
-    gib,
-    reasons,
-    resolve,
-)
+
+if TYPE_CHECKING:
+    from journeyman.optimizers.weights.config import TrainingConfig
+    from journeyman.optimizers.weights.model_shape import Shape
+    from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, TrainingEstimate
 
 _PARTS = {
     "weights": "the frozen model",
@@ -36,6 +28,10 @@ _PARTS = {
     "libraries": "the interpreter and its libraries, or a GPU's driver",
 }
 
+PROFILES = ("AUTO_DETECT", "RYZEN_OPTIMIZED", "GPU_ENABLED", "CPU_ONLY")
+METHODS = ("grpo", "grpo-offline", "kto", "dpo", "rft")
+"""As in `journeyman.optimizers.weights`, which loads too much for a help text; a test compares them."""
+
 
 @click.command()
 @json_option
@@ -45,7 +41,7 @@ _PARTS = {
 @click.option("--method", type=click.Choice(METHODS), default="grpo", show_default=True, help="Of that training.")
 @click.option(
     "--profile",
-    type=click.Choice([profile.value for profile in HardwareProfile], case_sensitive=False),
+    type=click.Choice(PROFILES, case_sensitive=False),
     default="AUTO_DETECT",
     show_default=True,
     help="What the settings are based on.",
@@ -72,14 +68,14 @@ def command(ctx: click.Context, as_json: bool, model: str, method: str, profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareFindings:
-    hardware: HardwareConfig
+    hardware: "HardwareConfig"
     model: str = ""
-    shape: Shape | None = None
+    shape: "Shape | None" = None
     unknown: str = ""
     """Why the shape is not known."""
-    config: TrainingConfig | None = None
-    reasons: Sequence[Reason] = ()
-    estimate: TrainingEstimate | None = None
+    config: "TrainingConfig | None" = None
+    reasons: "Sequence[Reason]" = ()
+    estimate: "TrainingEstimate | None" = None
     refusal: str = ""
     """Why the training will not fit, and what would."""
 
@@ -101,7 +97,11 @@ class HardwareFindings:
 
 def look(profile: str, model: str, method: str) -> HardwareFindings:
     """Look at the machine, and at what training `model` would take, when one is named."""
-    hardware = detect_hardware(profile)
+    from journeyman.optimizers.weights import model_shape, sizing
+    from journeyman.optimizers.weights.config import TrainingConfig
+    from journeyman.optimizers.weights.sizing import reasons, resolve
+
+    hardware = sizing.detect_hardware(profile)
     if not model:
         return HardwareFindings(hardware=hardware)
     shape, unknown = model_shape.find(model)
@@ -127,7 +127,7 @@ def look(profile: str, model: str, method: str) -> HardwareFindings:
     )
 
 
-def _derived(given: Sequence[Reason]) -> dict[str, Any]:
+def _derived(given: "Sequence[Reason]") -> dict[str, Any]:
     return {reason.name: {"value": reason.value, "why": reason.why} for reason in given}
 
 
@@ -150,7 +150,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _table(title: str, rows: Sequence[Reason]) -> None:
+def _table(title: str, rows: "Sequence[Reason]") -> None:
     columns = (
         Column(name="  name", words=True, least=24),
         Column(name="value", words=True, least=30),
@@ -165,7 +165,9 @@ def _shown(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _machine(hardware: HardwareConfig) -> Iterator[Reason]:
+def _machine(hardware: "HardwareConfig") -> "Iterator[Reason]":
+    from journeyman.optimizers.weights.sizing import Reason, gib
+
     yield Reason("processor", hardware.cpu_name, ", ".join(hardware.instruction_sets))
     quota = "" if hardware.cpu_quota is None else f", a quota of {hardware.cpu_quota:g} included"
     cores = f"{hardware.usable_cores:g} of {hardware.logical_cores} logical ones{quota}"
@@ -181,7 +183,9 @@ def _machine(hardware: HardwareConfig) -> Iterator[Reason]:
         yield Reason("GPU", "none", "")
 
 
-def _taken(estimate: TrainingEstimate) -> Iterator[Reason]:
+def _taken(estimate: "TrainingEstimate") -> "Iterator[Reason]":
+    from journeyman.optimizers.weights.sizing import Reason, gib
+
     for name, why in _PARTS.items():
         yield Reason(name, gib(getattr(estimate, name)), why)
     yield Reason("peak", gib(estimate.peak), f"at one time, within a quarter; {estimate.place} has {gib(estimate.limit)}")

@@ -36,7 +36,7 @@ from journeyman.experiments.agents import candidate_of
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.models.base import Model
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit
 from journeyman.optimizers.playbook.background import Learner, LearningStats, Lessons
 from journeyman.optimizers.playbook.curator import Curator

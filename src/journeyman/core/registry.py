@@ -31,7 +31,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "scripted": "journeyman.models.scripted:Always",
     },
     "embedders": {
-        "hashing": "journeyman.models.embedders.hashing:HashingEmbedder",
+        "hashing": "journeyman.models.embedders:HashingEmbedder",
         "sentence": "journeyman.models.embedders.sentence:SentenceEmbedder",
     },
     "rewards": {
@@ -68,7 +68,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mbpp": "journeyman.tasks.code:load",
     },
     "sandboxes": {
-        "auto": "journeyman.sandbox.bubblewrap:Strongest",
+        "auto": "journeyman.sandbox.supervised:Strongest",
         "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
         "landlock": "journeyman.sandbox.supervised:Landlock",
         "unsafe-local": "journeyman.sandbox.supervised:Unsafe",

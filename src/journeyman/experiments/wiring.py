@@ -37,7 +37,7 @@ def connect(name: str, *, concurrency: int = 10, base_url: str = "", key_env: st
     The server at `base_url` is sent the value of the variable `key_env` as its key; one that the name itself holds, or
     OPENAI_BASE_URL, was typed by the user, and is sent OPENAI_API_KEY.
     """
-    from journeyman.models.rate_limit import connect as limited
+    from journeyman.models import connect as limited
 
     parsed = models.parse(name)
     kind = parsed.kind

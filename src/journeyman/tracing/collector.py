@@ -110,12 +110,12 @@ class Collector:
     def keep(self, trace: Trace) -> None:
         """Take a trace that is ready, or one that was given before and has grown. Never raises: an agent goes on, whatever a
         store says."""
-        self._taken(lambda: trace)
+        self._store_safely(lambda: trace)
 
     def _keep(self, tree: OpenTrace) -> None:
-        self._taken(tree.trace)
+        self._store_safely(tree.trace)
 
-    def _taken(self, made: Callable[[], Trace]) -> None:
+    def _store_safely(self, made: Callable[[], Trace]) -> None:
         try:
             trace = made()
             with self._lock:

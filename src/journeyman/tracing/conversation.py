@@ -299,7 +299,7 @@ class Reader:
             elif kind_of(part) in THOUGHTS or part.get("thought") is True:
                 thoughts.append(part_thought(part))
             else:
-                words.append(part_text(part) if self.exact else _piece(part))
+                words.append(part_text(part) if self.exact else _fragment_text(part))
         calls += _calls(holder)
         own = "\n".join(each for each in words if each)
         if answers and not own and not calls:
@@ -405,7 +405,7 @@ def _calls(holder: Mapping[str, Any]) -> list[ToolUse]:
     return [call for call in found if call.tool]
 
 
-def _piece(part: Mapping[str, Any]) -> str:
+def _fragment_text(part: Mapping[str, Any]) -> str:
     """A part that is no tool call: its text, or in brackets what it is."""
     for name in ("text", "content", "refusal"):
         if isinstance(part.get(name), str) and kind_of(part) in _PLAIN:

@@ -167,12 +167,12 @@ class _Open(ABC):
 
     @property
     @abstractmethod
-    def _place(self) -> Position:
+    def _position(self) -> Position:
         """Where what happens inside belongs."""
 
     def begin(self) -> None:
         """What happens from here on in this context belongs here. `with` does it."""
-        self._token = CURRENT.set(self._place)
+        self._token = CURRENT.set(self._position)
 
     def pause(self) -> None:
         """What happens from here on belongs where it did before."""
@@ -228,7 +228,7 @@ class Span(_Open):
         return {"error": self._error, "started_at": at, "seconds": took, "id": self.id, "parent": self._parent}
 
     @property
-    def _place(self) -> Position:
+    def _position(self) -> Position:
         return Position(self._tree, self.id)
 
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
@@ -332,7 +332,7 @@ class Recording(_Open):
         return Recording(self._tree, span)
 
     @property
-    def _place(self) -> Position:
+    def _position(self) -> Position:
         return Position(self._tree, self.step_id, self.owner)
 
     def end(self, output: Any = None, error: BaseException | None = None) -> None:

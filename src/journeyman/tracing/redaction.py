@@ -3,7 +3,7 @@
     redactor = Redactor(("ACME-[0-9]{6}",))
     redactor.text("Authorization: Bearer sk-proj-4f…")   # Authorization: Bearer [redacted openai key]
 
-What is found, and how: `capture.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
+What is found, and how: `tracing.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
 as it is. Redacting twice is redacting once.
 """
 
@@ -231,7 +231,7 @@ def _letters(tree: _Tree) -> Iterator[str]:
 DEEPEST = 100
 """Levels of a mapping that are looked through; what lies deeper is taken out whole."""
 _Record = TypeVar("_Record", bound=Step | Trace | Reward | Message)
-_Shaped = TypeVar("_Shaped", bound=Trace | Step)
+_Shaped = TypeVar("_Shaped", bound=Step | Trace)
 OWN = "pattern"
 """What a marker calls that which a pattern of the user found."""
 
@@ -534,9 +534,11 @@ def _step_shape(step: Step) -> Step:
 
 def _shape(record: _Shaped, **shorter: Any) -> _Shaped:
     """The record with lengths in place of texts, and with other fields that are shorter already."""
-    lengths = {name: _length(getattr(record, name)) for name in _CONTENT[type(record)]}
-    error = {} if isinstance(record, Reasoning) else {"error": _error(record.error)}
-    return replace(record, **lengths, **error, raw=_mapping(record.raw), **shorter)
+    for name in _CONTENT[type(record)]:
+        shorter[name] = _length(getattr(record, name))
+    if not isinstance(record, Reasoning):
+        shorter["error"] = _error(record.error)
+    return replace(record, raw=_mapping(record.raw), **shorter)
 
 
 def _text(text: str) -> str:

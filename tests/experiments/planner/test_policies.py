@@ -15,7 +15,7 @@ from journeyman.optimizers.planner.artifact import save_reinforced
 from journeyman.optimizers.planner.policy import ReinforcedPlanner, selector_for
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.policies import in_production
+from journeyman.stores.registry import in_production
 from tests.support.planners import opened, shake, written
 
 ASKED = "easy letter number 4, and bread for it"

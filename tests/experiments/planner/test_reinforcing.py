@@ -21,7 +21,7 @@ from journeyman.optimizers.planner.ppo import Choose, Episode, PPOUpdate, train
 from journeyman.rewards.utility import WeightedSumReward
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.policies import in_production
+from journeyman.stores.registry import in_production
 from tests.support.planners import bakery, opened, outcomes, shake, written
 
 pytestmark = pytest.mark.training

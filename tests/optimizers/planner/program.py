@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.supervised import Epoch, train
 

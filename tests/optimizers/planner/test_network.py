@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData

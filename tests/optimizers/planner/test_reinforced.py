@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.policy import Card
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.policy import LearnedPlanner, ReinforcedPlanner, features_of_plans, selector_for

@@ -9,7 +9,7 @@ import torch
 
 from journeyman.core.errors import InputError
 from journeyman.experiments.planner.training import on_epoch, watchers
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import TrainingData

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from journeyman.serving.gateway import app
+from journeyman.serving.gateway import app, request
 from tests.serving.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Upstream
@@ -91,6 +91,15 @@ def test_a_connection_that_asks_nothing_is_closed(closed: Running, monkeypatch: 
     with connected(closed) as client:
         client.sendall(start)
         assert is_closed(client)
+
+
+@pytest.mark.parametrize("begun", [b"", b"{"], ids=["never begins", "stops"])
+def test_a_body_that_does_not_come_is_not_waited_for(closed: Running, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setattr(request, "BODY_SECONDS", 0.3)
+    with connected(closed) as client:
+        client.sendall(POST + b"X-Journeyman-Token: " + TOKEN + b"\r\nContent-Length: 100\r\n\r\n" + begun)
+        client.settimeout(5)
+        assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_body_that_goes_on_after_the_answer_is_cut_off(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:

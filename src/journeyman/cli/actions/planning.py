@@ -24,7 +24,7 @@ from journeyman.experiments.planner.workers import Make, SavedPlanner
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
 from journeyman.stores import open_store
-from journeyman.stores.policies import in_production
+from journeyman.stores.registry import in_production
 from journeyman.tracing.importers.execution_log import ExecutionLogger
 
 # The work behind `journeyman collect executions`, apart from its options.

@@ -28,7 +28,7 @@ from journeyman.experiments.settings import GateSettings
 from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table, parts
 from journeyman.optimizers.router import artifact, cold_start, outcomes
 from journeyman.optimizers.router.decide import decide_one

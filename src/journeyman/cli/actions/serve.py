@@ -21,7 +21,7 @@ try:
     from journeyman.serving.gateway.upstreams import Upstream, resolve
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.ingest.factory import open_apart
-    from journeyman.stores.migrate import make_ready
+    from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error

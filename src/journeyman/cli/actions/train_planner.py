@@ -26,7 +26,7 @@ from journeyman.experiments.planner.environment import Replay
 from journeyman.experiments.planner.workers import SavedPlanner
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig
 from journeyman.optimizers.router import outcomes
 from journeyman.rewards.utility import RewardReport, RunReward, Runs, Utility, WeightedSumReward, lint

@@ -24,8 +24,7 @@ from journeyman.core.policy import Card, Ending, Outcome
 from journeyman.core.score import Reward
 from journeyman.core.task import Split, Task
 from journeyman.experiments.wiring import connect, now
-from journeyman.models.base import Model, ModelRequest
-from journeyman.models.recorded import CachedModel
+from journeyman.models.base import CachedModel, Model, ModelRequest
 from journeyman.tasks.desk import INSTRUCTIONS, notes
 from journeyman.tasks.desk import load as load_desk
 from journeyman.tasks.desk.notes import TOOLS, Note, carry_out, decompose

@@ -16,12 +16,12 @@ from journeyman.core.task import fingerprints, unpacked
 from journeyman.experiments import settings, wiring
 from journeyman.experiments.planner import desk
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.policy import LearnedPlanner, ReinforcedPlanner
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.policies import find_policy
+from journeyman.stores.registry import find_policy
 
 FORMAT = "journeyman-planner-policy-1"
 

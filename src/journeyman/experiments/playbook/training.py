@@ -38,7 +38,7 @@ from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.models.base import Model
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.run import PlaybookRun, Progress, fresh, reopened, spoken

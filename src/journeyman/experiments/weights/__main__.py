@@ -21,7 +21,7 @@ from journeyman.core.trace import Trace
 from journeyman.experiments.weights import settings
 from journeyman.models import embedders
 from journeyman.models.base import Dialect
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.optimizers.weights.config import TrainingConfig

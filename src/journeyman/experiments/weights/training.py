@@ -34,7 +34,7 @@ from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.run import WeightsRun, prepare
 from journeyman.models import embedders
 from journeyman.models.base import Model
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.weights.adapters import keep, read_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig

@@ -25,8 +25,7 @@ from journeyman.core.errors import InputError, PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.io.atomic import atomic_write
-from journeyman.io.compression import open_maybe_compressed
-from journeyman.io.jsonl import iter_jsonl
+from journeyman.io.jsonl import iter_jsonl, open_maybe_compressed
 from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions
 from journeyman.tracing.importers.source import Problem
 

@@ -1,6 +1,5 @@
 """The addresses of the pages, and how each is answered."""
 
-import asyncio
 import hashlib
 import logging
 import threading
@@ -14,13 +13,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
-from journeyman.serving.dashboard import layout as words
+from journeyman.io.http_server import BodyRejected, ClientDisconnected, read_body
+from journeyman.serving.dashboard import layout
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -78,9 +78,9 @@ def by_day(groups: Sequence[StatisticsGroup]) -> list[Chart]:
     if not days:
         return []
     return [
-        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, words.count, "with errors"),
-        _chart("Cost", days, lambda g: g.cost, None, lambda v: words.money(v or 0.0), ""),
-        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, words.seconds, "median"),
+        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, layout.count, "with errors"),
+        _chart("Cost", days, lambda g: g.cost, None, lambda v: layout.money(v or 0.0), ""),
+        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, layout.seconds, "median"),
     ]
 
 
@@ -203,7 +203,7 @@ class ListPages:
 
     def traces(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The list. Asked with `have`, what the asker shows already, it answers 204 while there is nothing new."""
-        typed, problem, query = self._asked(fields)
+        typed, problem, query = self._filters(fields)
         page = Page(lines=(), next=None)
         if query is not None:
             page = self._store.page(query, limit=LINES, after=fields.get("after"))
@@ -222,7 +222,7 @@ class ListPages:
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The traces of the list, oldest first, a line of JSON each."""
-        _, problem, query = self._asked(fields)
+        _, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         return StreamingResponse(
@@ -259,7 +259,7 @@ class ListPages:
 
     def statistics(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Success, cost and time, and the tools: of all traces, or of those that the filters leave."""
-        typed, problem, query = self._asked(fields)
+        typed, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         counted = self._statistics.get(encoded(typed), lambda: self._store.statistics(query))
@@ -279,7 +279,7 @@ class ListPages:
 
         return agreed(self._store.labels())
 
-    def _asked(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
+    def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
         typed = filters_of(fields)
         try:
@@ -388,16 +388,13 @@ def _enter(request: Request, guard: Guard, *, closed: bool) -> None:
 
 
 async def _form(request: Request) -> bytes:
-    body = b""
     try:
-        async with asyncio.timeout(FORM_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > LARGEST_FORM:
-                    raise PageRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No form of ours is that long.")
-    except TimeoutError:
-        raise PageRefused(HTTPStatus.REQUEST_TIMEOUT, "The form did not come.") from None
-    return body
+        return await read_body(request.receive, LARGEST_FORM, FORM_SECONDS)
+    except BodyRejected as rejected:
+        sentence = "No form of ours is that long." if rejected.status == 413 else "The form did not come."
+        raise PageRefused(HTTPStatus(rejected.status), sentence) from None
+    except ClientDisconnected:
+        raise ClientDisconnect from None
 
 
 def _login_page(frame: PageRenderer, fields: dict[str, str], *, wrong: bool = False) -> Response:

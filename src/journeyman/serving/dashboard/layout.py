@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from journeyman.core.errors import InputError
 from journeyman.core.format import money as money
 from journeyman.core.format import seconds as seconds
-from journeyman.io.http_server import addressed_directly, bearer_token, is_of, known_token
+from journeyman.io.http_server import TokenGuard, is_of, known_token
 from journeyman.stores.traces.base import Query
 
 # Ids and filters as parts of addresses. Whatever an id holds, its address leads back to it.
@@ -253,22 +253,12 @@ HEADERS = {
 """On every answer. What stands in a trace was written by strangers: the browser runs and loads nothing that we did not ship."""
 
 
-class Guard:
-    """The door of one server.
-
-    With tokens, a request needs one of them: as `Authorization: Bearer …`, or as the cookie that the login page gives.
-    Without, the server must be asked for by a loopback name or by an address. A name that somebody else controls could be made
-    to point here (DNS rebinding), and would make their page and ours one origin.
-    """
+class Guard(TokenGuard):
+    """With tokens, a request needs one of them: as `Authorization: Bearer …`, or as the cookie that the login page gives."""
 
     def __init__(self, tokens: Sequence[str] = ()) -> None:
-        self._tokens = tuple(tokens)
+        super().__init__(tokens)
         self._secret = secrets.token_bytes(32)
-
-    @property
-    def demands(self) -> bool:
-        """Whether a token is needed at all."""
-        return bool(self._tokens)
 
     @property
     def form_token(self) -> str:
@@ -277,18 +267,18 @@ class Guard:
 
     def cookie(self, token: str) -> str | None:
         """The value of the cookie that stands for a token, or `None` where the token is not one of ours."""
-        known = known_token(token.encode(errors="replace"), self._tokens)
+        known = self.token(token.encode(errors="replace"))
         return None if known is None else _derived(known)
 
     def admits(self, *, authorization: str, cookie: str) -> bool:
         """Whether a request with this `Authorization` header and this value of the cookie carries a token."""
-        if bearer_token(authorization.encode(errors="replace"), self._tokens) is not None:
+        if self.bearer(authorization.encode(errors="replace")) is not None:
             return True
         return known_token(cookie.encode(errors="replace"), [_derived(known) for known in self._tokens]) is not None
 
     def knows(self, host: str) -> bool:
-        """Whether a `Host` header may name this server."""
-        return self.demands or (host != "" and addressed_directly(host))
+        """As elsewhere; and a browser always says whom it asks."""
+        return super().knows(host) and (self.demands or host != "")
 
     def wrong_form(self, headers: Mapping[str, str], token: str) -> str | None:
         """Why a form is not accepted; `None` when it is one of our pages that sent it."""

@@ -18,10 +18,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.io import asgi_server
-from journeyman.io.http_server import addressed_directly, bearer_token, is_of, known_token
+from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of
 from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.serving.gateway.request import (
-    ClientDisconnected,
     Header,
     HTTPRejection,
     ProxyRequest,
@@ -45,17 +44,10 @@ from journeyman.tracing.otel import wire
 TOKEN = b"x-journeyman-token"
 
 
-class RequestGuard:
+class RequestGuard(TokenGuard):
     """With tokens, a request needs one: as `X-Journeyman-Token`, or in place of the API key, for clients that can send nothing
     else. Without, it must name us by an address or as localhost. A page of another site is never served: no client of a model
     is one, and it could spend somebody's key."""
-
-    def __init__(self, tokens: Sequence[str] = ()) -> None:
-        self._tokens = tuple(tokens)
-
-    @property
-    def demands(self) -> bool:
-        return bool(self._tokens)
 
     def enter(self, headers: Sequence[Header]) -> Sequence[Header]:
         """The headers without our token.
@@ -73,9 +65,9 @@ class RequestGuard:
                 site = value
         if (origin and not is_of(origin.decode("latin-1"), host.decode("latin-1"))) or site in (b"cross-site", b"same-site"):
             raise HTTPRejection(403, "pages of other sites are not served", "cross_site")
-        if self._tokens:
+        if self.demands:
             return self._without_token(headers)
-        if not addressed_directly(host.decode("latin-1")):
+        if not self.knows(host.decode("latin-1")):
             said = "without tokens this server answers to its address and to localhost only"
             raise HTTPRejection(421, said, "misdirected")
         return headers
@@ -88,16 +80,16 @@ class RequestGuard:
         return True
 
     def _without_token(self, headers: Sequence[Header]) -> Sequence[Header]:
-        kept = [pair for pair in headers if not self._is_ours(*pair)]
-        if len(kept) == len(headers):
+        others = [pair for pair in headers if not self._is_ours(*pair)]
+        if len(others) == len(headers):
             said = "this server needs a token that it knows: as X-Journeyman-Token, or in place of the API key"
             raise HTTPRejection(401, said, "unauthorised")
-        return kept
+        return others
 
     def _is_ours(self, name: bytes, value: bytes) -> bool:
         if name == b"authorization":
-            return bearer_token(value, self._tokens) is not None
-        return name in (TOKEN, b"x-api-key", b"api-key") and known_token(value, self._tokens) is not None
+            return self.bearer(value) is not None
+        return name in (TOKEN, b"x-api-key", b"api-key") and self.token(value) is not None
 
 
 # `GET /v1/models`, where several upstreams have models.
@@ -174,7 +166,7 @@ class Telemetry:
             return
         self._under_way += 1
         try:
-            text = await self._kept(signal, body, kind, said.get(b"content-encoding", ""))
+            text = await self._store(signal, body, kind, said.get(b"content-encoding", ""))
         except InputError as error:
             statuses = {wire.Unsupported: 415, wire.TooLarge: 413}
             await self._refuse(send, statuses.get(type(error), 400), str(error), kind, _CANNOT)
@@ -185,7 +177,7 @@ class Telemetry:
         finally:
             self._under_way -= 1
 
-    async def _kept(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
+    async def _store(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
         read = wire.spans if signal == "traces" else wire.logs
         # Not on the event loop: a large batch takes long to read, and answers of models flow meanwhile.
         async with self._reading:
@@ -297,10 +289,10 @@ class Gateway:
 
     async def _health(self, headers: Sequence[Header], send: Send) -> None:
         """Ready while answers flow, also when the store is ill: then the rest says so."""
-        said: dict[str, Any] = {"ready": not self.draining}
+        payload: dict[str, Any] = {"ready": not self.draining}
         if self._door.admits(headers):
-            said |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
-        await answer_json(send, said, 503 if self.draining else 200)
+            payload |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
+        await answer_json(send, payload, 503 if self.draining else 200)
 
     def _state(self) -> dict[str, Any]:
         resting = {each.name: each.breaker.state for each in self._routes.all}
@@ -477,17 +469,17 @@ def application(routes: "Sequence[BaseRoute]") -> App:
 
 def when_asked(make: Callable[[], App]) -> App:
     """An application that is made, in a thread, when it is first asked for something: what nobody looks at takes no memory."""
-    made: asyncio.Task[App] | None = None
+    app_made: asyncio.Task[App] | None = None
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal made
-        if made is None:
-            made = asyncio.create_task(asyncio.to_thread(make))
+        nonlocal app_made
+        if app_made is None:
+            app_made = asyncio.create_task(asyncio.to_thread(make))
         try:
             # One who goes away must not keep the others from it.
-            app = await asyncio.shield(made)
+            app = await asyncio.shield(app_made)
         except JourneymanError as error:
-            made = None
+            app_made = None
             await answer_refusal(send, HTTPRejection(503, str(error), "no_pages"))
             return
         await app(scope, receive, send)

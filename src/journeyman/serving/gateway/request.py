@@ -1,6 +1,5 @@
 """A request as it came in, taken apart: what is passed on, what is ours, and what is secret."""
 
-import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -11,6 +10,7 @@ from math import ceil
 from typing import Any
 
 from journeyman.experiments.settings import Api
+from journeyman.io.http_server import BodyRejected, read_body
 from journeyman.tracing.wire.base import Dialect
 
 Header = tuple[bytes, bytes]
@@ -185,10 +185,6 @@ BODY_SECONDS = 120.0
 """In which a body must have come."""
 
 
-class ClientDisconnected(Exception):
-    """The client hung up."""
-
-
 async def body_of(receive: Receive, limit: int) -> bytes:
     """The whole body.
 
@@ -196,27 +192,14 @@ async def body_of(receive: Receive, limit: int) -> bytes:
         HTTPRejection: (413) It is larger than `limit` bytes; (408) it does not come.
         ClientDisconnected: The client hung up.
     """
-    message = await receive() if limit else {}
-    if message.get("type") == "http.request" and not message.get("more_body") and len(message.get("body", b"")) <= limit:
-        return bytes(message.get("body", b""))
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _parts(message, receive, limit)
-    except TimeoutError:
-        raise HTTPRejection(408, f"the body did not come within {BODY_SECONDS:g} s", "slow") from None
-
-
-async def _parts(message: Message, receive: Receive, limit: int) -> bytes:
-    body = bytearray()
-    while True:
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnected
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise HTTPRejection(413, f"the body is larger than {limit >> 20} MB (serve.max_request_mb)", "too_large")
-        if not message.get("more_body"):
-            return bytes(body)
-        message = await receive()
+        return await read_body(receive, limit, BODY_SECONDS)
+    except BodyRejected as rejected:
+        if rejected.status == 413:
+            sentence, code = f"the body is larger than {limit >> 20} MB (serve.max_request_mb)", "too_large"
+        else:
+            sentence, code = f"the body did not come within {BODY_SECONDS:g} s", "slow"
+        raise HTTPRejection(rejected.status, sentence, code) from None
 
 
 async def answer(send: Send, status: int, body: bytes, headers: Sequence[Header]) -> None:

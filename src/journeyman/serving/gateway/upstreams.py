@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import count
 from time import perf_counter
 from urllib.parse import urlsplit
 
@@ -179,7 +180,7 @@ def resolve(
     if not known:
         known = {api: UpstreamSettings(base_url=url) for api, url in OFFICIAL.items()}
     names = [*typed, *order, *known]
-    return tuple(_made(name, known[name], env, typed=name in typed) for name in dict.fromkeys(names))
+    return tuple(_resolved(name, known[name], env, typed=name in typed) for name in dict.fromkeys(names))
 
 
 def _typed(text: str) -> tuple[str, str]:
@@ -198,7 +199,7 @@ def _with_address(settings: UpstreamSettings | None, url: str) -> UpstreamSettin
     return UpstreamSettings(base_url=checked) if settings is None else replace(settings, base_url=checked)
 
 
-def _made(name: str, settings: UpstreamSettings, env: Mapping[str, str], *, typed: bool) -> Upstream:
+def _resolved(name: str, settings: UpstreamSettings, env: Mapping[str, str], *, typed: bool) -> Upstream:
     host = urlsplit(settings.base_url).hostname
     home = _HOMES.get(host)
     key = env.get(settings.key_env, "").strip() if settings.key_env else ""
@@ -362,7 +363,7 @@ class UpstreamClient:
             others = number + 1 < len(route)
             if not upstream.breaker.enter():
                 continue
-            said = await self._insist(call, upstream, route[0], others=others)
+            said = await self._send_with_retries(call, upstream, route[0], others=others)
             if isinstance(said, UpstreamFailure):
                 failure = upstream, said
                 continue
@@ -379,33 +380,30 @@ class UpstreamClient:
         """The answer of this upstream, of a route that begins with `first`. Raises as `ask`."""
         if not upstream.breaker.enter():
             raise _rejection(call, (upstream,), None)
-        said = await self._insist(call, upstream, first, others=False)
+        said = await self._send_with_retries(call, upstream, first, others=False)
         if isinstance(said, UpstreamFailure):
             raise _rejection(call, (upstream,), (upstream, said))
         return said
 
-    async def _insist(
+    async def _send_with_retries(
         self, call: ProxyRequest, upstream: Upstream, first: Upstream, *, others: bool
     ) -> ClientResponse | UpstreamFailure:
         """One upstream, again where that is safe and may help."""
-        for attempt in range(upstream.settings.retries + 1):
-            said = await self._measured(call, upstream, first)
-            last = attempt == upstream.settings.retries
-            if isinstance(said, UpstreamFailure):
-                if last or not _repeatable(call, said):
-                    return said
-                wait = _POLICY.backoff(attempt + 1, _RNG)
-            else:
-                if said.status not in BUSY or last or not _repeatable(call, None):
-                    return said
-                asked = _retry_after(said)
-                wait = _POLICY.backoff(attempt + 1, _RNG) if asked is None else asked
-                if wait > (PATIENCE_WITH_OTHERS if others else PATIENCE):
-                    return said
-            if not upstream.breaker.enter():
-                return said
-            if isinstance(said, ClientResponse):
-                said.close()
+        patience = PATIENCE_WITH_OTHERS if others else PATIENCE
+        for tries in count(1):
+            outcome = await self._measured(call, upstream, first)
+            failure = outcome if isinstance(outcome, UpstreamFailure) else None
+            asked = None
+            if isinstance(outcome, ClientResponse):
+                if outcome.status not in BUSY:
+                    return outcome
+                asked = _retry_after(outcome)
+            wait = _POLICY.backoff(tries, _RNG) if asked is None else asked
+            worth_it = tries <= upstream.settings.retries and (failure is not None or wait <= patience)
+            if not worth_it or not _repeatable(call, failure) or not upstream.breaker.enter():
+                return outcome
+            if isinstance(outcome, ClientResponse):
+                outcome.close()
             try:
                 await asyncio.sleep(wait)
             except asyncio.CancelledError:

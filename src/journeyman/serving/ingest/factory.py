@@ -30,7 +30,7 @@ from journeyman.experiments.settings import RecordSettings
 from journeyman.serving.ingest.base import Health, RecordCleaner
 from journeyman.serving.ingest.queues import QueueLimits
 from journeyman.serving.ingest.writer import StoreIntake
-from journeyman.stores.migrate import make_ready
+from journeyman.stores import make_ready
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow, TraceStore
 from journeyman.tracing.redaction import Redactor
@@ -174,7 +174,7 @@ class SubprocessIntake:
 
     def _send(self) -> None:
         while not self._over():
-            batch = self._taken()
+            batch = self._next_batch()
             try:
                 self._socket.send([what for what, _ in batch])
             except OSError:
@@ -198,7 +198,7 @@ class SubprocessIntake:
     def _over(self) -> bool:
         return self._closing and not self._waiting
 
-    def _taken(self) -> list[tuple[tuple[Any, ...], int]]:
+    def _next_batch(self) -> list[tuple[tuple[Any, ...], int]]:
         with self._changed:
             while not self._waiting:
                 self._changed.wait()
@@ -220,9 +220,9 @@ class SubprocessIntake:
         # A process that ends closes its side, whatever it dies of.
         with suppress(EOFError, OSError):
             while True:
-                self._heard(connection.recv())
+                self._handle(connection.recv())
 
-    def _heard(self, message: tuple[Any, ...]) -> None:
+    def _handle(self, message: tuple[Any, ...]) -> None:
         what, *rest = message
         if what == "health":
             with self._changed:

@@ -113,12 +113,6 @@ class BoundedQueue:
             taken, self.items = self.items, deque()
             return taken
 
-    def weigh(self, item: Waiting, weight: int) -> None:
-        """It has become lighter or heavier."""
-        with self.lock:
-            self.bytes += weight - item.weight
-        item.weight = weight
-
     def release(self, item: Waiting, *, dropped: int = 0) -> None:
         """It is not in memory any more."""
         with self.lock:

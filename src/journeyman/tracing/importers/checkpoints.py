@@ -48,15 +48,15 @@ def traces(checkpoint: Mapping[str, Any], *, agent: str) -> CheckpointTraces:
     alone; token counts and cost, which are of the agent's whole life, stand on a call only where there was but one.
     """
     problems: list[str] = []
-    made: list[Trace] = []
+    made_traces: list[Trace] = []
     tools = sorted(fields.mapping(checkpoint.get("tool_capabilities")))
     for session, data in fields.mapping(checkpoint.get("session_data")).items():
         messages = _messages(session, data, problems)
         raw = {"tools": tools} if tools else {}
-        made += [replace(trace, raw=raw) for trace in _turns(agent, session, messages)]
-    if made:
-        made[-1] = _with_state(made[-1], checkpoint, alone=len(made) == 1)
-    return CheckpointTraces(traces=tuple(made), problems=tuple(problems))
+        made_traces += [replace(trace, raw=raw) for trace in _turns(agent, session, messages)]
+    if made_traces:
+        made_traces[-1] = _with_state(made_traces[-1], checkpoint, alone=len(made_traces) == 1)
+    return CheckpointTraces(traces=tuple(made_traces), problems=tuple(problems))
 
 
 def _messages(session: str, data: Any, problems: list[str]) -> list[tuple[chat.ChatMessage, datetime | None]]:
@@ -64,13 +64,13 @@ def _messages(session: str, data: Any, problems: list[str]) -> list[tuple[chat.C
     if not isinstance(history, list):
         problems.append(f"session_data.{session} has no history")
         return []
-    found = []
+    messages = []
     for number, entry in enumerate(history):
         try:
-            found.append((chat.ChatMessage.model_validate(entry), fields.time(fields.mapping(entry).get("timestamp"))))
+            messages.append((chat.ChatMessage.model_validate(entry), fields.time(fields.mapping(entry).get("timestamp"))))
         except ValidationError as error:
             problems.append(fields.fault(error, "session_data", session, "history", number))
-    return found
+    return messages
 
 
 def _turns(agent: str, session: str, messages: Sequence[tuple[chat.ChatMessage, datetime | None]]) -> Iterator[Trace]:
@@ -254,7 +254,7 @@ class CheckpointLoader:
         }
 
     def _of(self, agent: str) -> list[Trace]:
-        found: dict[str, Trace] = {}
+        by_id: dict[str, Trace] = {}
         for path in _files(self.folder / agent):
             try:
                 read_here = read(path, agent=agent)
@@ -263,8 +263,8 @@ class CheckpointLoader:
                 continue
             self.problems += [f"{path}: {problem}" for problem in read_here.problems]
             # The latest word on a turn holds: by then its tasks may have been done.
-            found |= {trace.id: trace for trace in read_here.traces}
-        return list(found.values())
+            by_id |= {trace.id: trace for trace in read_here.traces}
+        return list(by_id.values())
 
 
 def _files(folder: Path) -> list[Path]:

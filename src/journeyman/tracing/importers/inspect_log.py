@@ -11,9 +11,9 @@ from typing import Any
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import Turn
 from journeyman.core.reward import Reward
-from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
+from journeyman.core.trace import ModelCall, Step, ToolCall
 from journeyman.tracing import builder, conversation, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.source import Format, Problem, WholeFile
 
 _LARGEST = 128 * 2**20
@@ -110,12 +110,11 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
     rewards = tuple(_rewards(fields.mapping(sample.get("scores")), held))
     task = str(about.get("task") or "inspect")
     output = fields.mapping(sample.get("output"))
-    trace = Trace(
-        id=str(sample.get("uuid") or f"{run}/{about.get('task_id', '')}/{id}/{epoch}"),
+    return builder.recorded(
+        str(sample.get("uuid") or f"{run}/{about.get('task_id', '')}/{id}/{epoch}"),
         task_id=f"{task}/{id}",
-        candidate_id="base",
-        started_at=started or NO_TIME,
-        ended_at=max(times) if times else None,
+        started_at=started,
+        ended_at=max(times, default=None),
         steps=_enriched(builder.steps(held.turns(), model=str(about.get("model") or "")), events),
         error=_error(sample),
         domain=task,
@@ -124,6 +123,7 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
         input=conversation.content_text(sample["input"]) if isinstance(sample.get("input"), str) else None,
         output=_completion(output),
         rewards=rewards,
+        reward=rewards[0].value if len(rewards) == 1 else None,
         raw=fields.without_empty(
             status=log.get("status"),
             epoch=epoch,
@@ -134,7 +134,6 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
             working_time=sample.get("working_time"),
         ),
     )
-    return RecordedTrace(trace=trace, reward=rewards[0].value if len(rewards) == 1 else None)
 
 
 def _completion(output: Mapping[str, Any]) -> str | None:
@@ -207,18 +206,18 @@ def _enriched(steps: Sequence[Step], events: Sequence[Mapping[str, Any]]) -> tup
     made = [step for step in steps if isinstance(step, ModelCall)]
     by_place = dict(zip((step.id for step in made), calls, strict=False)) if len(made) == len(calls) else {}
     tools = {str(event.get("id")): event for event in events if event.get("event") == "tool"}
-    found: list[Step] = []
+    enriched: list[Step] = []
     for step in steps:
         if isinstance(step, ModelCall):
             event = by_id.get(step.id) or by_place.get(step.id)
-            found.append(_call(step, event) if event else step)
+            enriched.append(_call(step, event) if event else step)
         elif isinstance(step, ToolCall) and step.id in tools:
             event = tools[step.id]
             start, end = fields.time(event.get("timestamp")), fields.time(event.get("completed"))
-            found.append(replace(step, started_at=start, seconds=fields.seconds(start, end)))
+            enriched.append(replace(step, started_at=start, seconds=fields.seconds(start, end)))
         else:
-            found.append(step)
-    return tuple(found)
+            enriched.append(step)
+    return tuple(enriched)
 
 
 def _model_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -226,15 +225,15 @@ def _model_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     scoring = {
         str(event.get("id")) for event in events if event.get("event") == "span_begin" and "scorer" in str(event.get("type"))
     }
-    found: list[Mapping[str, Any]] = []
+    agents_events: list[Mapping[str, Any]] = []
     inside = 0
     for event in events:
         kind = event.get("event")
         if kind == "step" and event.get("type") == "scorer":
             inside += 1 if event.get("action") == "begin" else -1
         elif kind == "model" and inside <= 0 and str(event.get("span_id")) not in scoring:
-            found.append(event)
-    return found
+            agents_events.append(event)
+    return agents_events
 
 
 def _message_id(event: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def parse(record: Mapping[str, Any], *, name: str) -> RecordedTrace:
 
 def _native(record: Mapping[str, Any]) -> Trace:
     later = _later(record.get("version", "0.0"))
-    known, strange = _told(record, _KNOWN | {"version"})
+    known, strange = _split_fields(record, _KNOWN | {"version"})
     known.pop("version", None)
     if strange and not later:
         raise TraceError(f"a trace has no field {min(strange)!r}")
@@ -102,7 +102,7 @@ def _step(step: Any, where: str, later: bool) -> Step:
             # A kind of step of a later version: what it is, a newer reader will say.
             return Reasoning(text="", id=str(step.get("id") or ""), raw={UNKNOWN: dict(step)})
         raise TraceError(f"{where}: is no step; its kind is one of {', '.join(KINDS)}")
-    known, strange = _told(step, {*made.__dataclass_fields__, "kind"})
+    known, strange = _split_fields(step, {*made.__dataclass_fields__, "kind"})
     known.pop("kind", None)
     if strange and not later:
         raise TraceError(f"{where}: a step of the kind {kind} has no field {min(strange)!r}")
@@ -118,7 +118,7 @@ def _step(step: Any, where: str, later: bool) -> Step:
 _STEPS: Mapping[type[Step], TypeAdapter[Any]] = {made: TypeAdapter(made) for made in KINDS.values()}
 
 
-def _told(record: Mapping[str, Any], known: frozenset[str] | set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_fields(record: Mapping[str, Any], known: frozenset[str] | set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields that are known, and the others."""
     return (
         {name: value for name, value in record.items() if name in known},

@@ -5,7 +5,7 @@ from typing import Any
 
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import Turn, Usage
-from journeyman.core.trace import AgentCall, Step, ToolCall, Trace
+from journeyman.core.trace import AgentCall, Step, ToolCall
 from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers.source import Format, SeveralRecords
@@ -40,11 +40,11 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
 
 def traces(runs: Sequence[Mapping[str, Any]]) -> Iterator[RecordedTrace]:
     """The runs, each with those of its trace, in the order in which the traces come first."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_trace: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
-        found.setdefault(str(run.get("trace_id") or _id(run)), []).append(run)
-    for id, members in found.items():
-        yield RecordedTrace(trace=_trace(id, members))
+        by_trace.setdefault(str(run.get("trace_id") or _id(run)), []).append(run)
+    for id, members in by_trace.items():
+        yield _trace(id, members)
 
 
 def _id(run: Mapping[str, Any]) -> str:
@@ -53,19 +53,17 @@ def _id(run: Mapping[str, Any]) -> str:
     return str(run.get("id") or order.partition("Z")[2] or run.get("trace_id") or "")
 
 
-def _trace(id: str, runs: Sequence[Mapping[str, Any]]) -> Trace:
+def _trace(id: str, runs: Sequence[Mapping[str, Any]]) -> RecordedTrace:
     known = {_id(run) for run in runs}
     ordered = sorted(runs, key=lambda run: fields.time(run.get("start_time")) or NO_TIME)
     root = next((run for run in ordered if _parent(run) not in known), ordered[0])
-    started, ended = fields.time(root.get("start_time")), fields.time(root.get("end_time"))
     about = fields.mapping(fields.mapping(root.get("extra")).get("metadata"))
     feedback = fields.mapping(root.get("feedback_stats"))
-    return Trace(
-        id=id,
+    return builder.recorded(
+        id,
         task_id=str(root.get("reference_example_id") or root.get("name") or id),
-        candidate_id="base",
-        started_at=started or NO_TIME,
-        ended_at=ended if fields.seconds(started, ended) is not None else None,
+        started_at=fields.time(root.get("start_time")),
+        ended_at=fields.time(root.get("end_time")),
         steps=tuple(step for run in ordered for step in _steps(run)),
         error=fields.text(root.get("error")) or None,
         session=next((str(about[key]) for key in ("session_id", "thread_id", "conversation_id") if about.get(key)), None),

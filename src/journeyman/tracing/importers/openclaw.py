@@ -5,9 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from journeyman.core.messages import Turn, Usage
-from journeyman.core.trace import Trace
 from journeyman.tracing import builder, conversation, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.source import Format, SeveralRecords
 
 _NOBODY = "delivery-mirror"
@@ -46,18 +45,14 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
             changes.append(line)
     id = str(head.get("id") or "")
     model = next((turn.model for turn in turns if turn.model), "")
-    yield RecordedTrace(
-        trace=Trace(
-            id=id,
-            task_id=id,
-            candidate_id="base",
-            started_at=started or NO_TIME,
-            ended_at=last if fields.seconds(started, last) is not None else None,
-            steps=builder.steps(turns, model=model),
-            session=id or None,
-            agent="openclaw",
-            raw=fields.without_empty(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
-        )
+    yield builder.recorded(
+        id,
+        started_at=started,
+        ended_at=last,
+        steps=builder.steps(turns, model=model),
+        session=id or None,
+        agent="openclaw",
+        raw=fields.without_empty(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
     )
 
 

@@ -46,7 +46,7 @@ def read_files(paths: Iterable[Path]) -> SpanFiles:
     """
     from journeyman.tracing.otel.read import traces, without_duplicates
 
-    held: dict[str, list[RawSpan]] = {}
+    by_trace: dict[str, list[RawSpan]] = {}
     problems: list[Problem] = []
     number = 0
     for path in paths:
@@ -56,8 +56,8 @@ def read_files(paths: Iterable[Path]) -> SpanFiles:
                 continue
             number += len(found.spans)
             for span in found.spans:
-                held.setdefault(span.trace_id, []).append(span)
-    return SpanFiles(traces=tuple(without_duplicates(traces(held))), problems=tuple(problems), spans=number)
+                by_trace.setdefault(span.trace_id, []).append(span)
+    return SpanFiles(traces=tuple(without_duplicates(traces(by_trace))), problems=tuple(problems), spans=number)
 
 
 def is_otlp(value: object) -> bool:
@@ -127,20 +127,20 @@ def _of_protobuf(path: Path, whole: bytes) -> Iterator["SpanBatch | Problem"]:
 def _fixed(whole: bytes) -> list[bytes]:
     """Messages behind four bytes of length, big end first, as the collector's file exporter writes them; none where the lengths
     do not fit. A last message that was cut off is left out."""
-    found: list[bytes] = []
+    messages: list[bytes] = []
     at = 0
     while at + 4 <= len(whole):
         size = int.from_bytes(whole[at : at + 4], "big")
-        if size == 0 or (at + 4 + size > len(whole) and not found):
+        if size == 0 or (at + 4 + size > len(whole) and not messages):
             return []
-        found.append(whole[at + 4 : at + 4 + size])
+        messages.append(whole[at + 4 : at + 4 + size])
         at += 4 + size
-    return found
+    return messages
 
 
 def _varints(whole: bytes) -> list[bytes]:
     """Messages behind protobuf's own varint of length."""
-    found: list[bytes] = []
+    messages: list[bytes] = []
     at = 0
     while at < len(whole):
         size = shift = 0
@@ -150,11 +150,11 @@ def _varints(whole: bytes) -> list[bytes]:
             shift, at = shift + 7, at + 1
             if byte < 0x80:
                 break
-        if size == 0 or (at + size > len(whole) and not found):
+        if size == 0 or (at + size > len(whole) and not messages):
             return []
-        found.append(whole[at : at + size])
+        messages.append(whole[at : at + size])
         at += size
-    return found
+    return messages
 
 
 def _read(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
@@ -187,7 +187,7 @@ def is_dump(value: object) -> bool:
 
 def as_otlp(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The same spans as an OTLP request in JSON."""
-    return {"resourceSpans": [_one(value) for value in values]}
+    return {"resourceSpans": [_as_resource_spans(value) for value in values]}
 
 
 def _context(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -195,7 +195,7 @@ def _context(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _one(value: Mapping[str, Any]) -> dict[str, Any]:
+def _as_resource_spans(value: Mapping[str, Any]) -> dict[str, Any]:
     context = _context(value) or {}
     parent = value.get("parentSpanId") or value.get("parentId") or value.get("parent_id")
     if isinstance(of := value.get("parentSpanContext"), Mapping):

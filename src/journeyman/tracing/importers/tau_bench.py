@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import ToolUse, Turn
 from journeyman.core.reward import Reward
-from journeyman.core.trace import Step, ToolCall, Trace
+from journeyman.core.trace import Step, ToolCall
 from journeyman.tracing import builder, conversation, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.fields import as_json
 from journeyman.tracing.importers import chat
 from journeyman.tracing.importers.source import Format
@@ -72,20 +72,16 @@ class TauBenchRow(BaseModel):
         last = self.traj[-1] if self.traj else None
         ended = last is not None and (_STOP in last.text if last.role == "user" else last.name == _TRANSFER)
         actions = self.info.task.actions if self.info else []
-        return RecordedTrace(
-            trace=Trace(
-                id=f"{self.task_id}/{self.trial}",
-                task_id=str(self.task_id),
-                candidate_id="base",
-                started_at=NO_TIME,
-                steps=builder.steps(turn for message in self.traj for turn in message.turns),
-                error=None if ended else f"StepLimit: the conversation was cut off after {len(self.traj)} messages",
-                rewards=(self._reward(),),
-                raw=self._raw(),
-            ),
+        found = builder.recorded(
+            f"{self.task_id}/{self.trial}",
+            task_id=str(self.task_id),
+            steps=builder.steps(turn for message in self.traj for turn in message.turns),
+            error=None if ended else f"StepLimit: the conversation was cut off after {len(self.traj)} messages",
+            rewards=(self._reward(),),
+            raw=self._raw(),
             reward=self.reward,
-            goal=tuple((action.name, action.kwargs) for action in actions if action.name in CHANGES),
         )
+        return replace(found, goal=tuple((action.name, action.kwargs) for action in actions if action.name in CHANGES))
 
     def _reward(self) -> Reward:
         verdict = self.info.reward_info if self.info else None
@@ -112,15 +108,9 @@ class Unscored(BaseModel):
     traj: list[chat.ChatMessage]
 
     def recorded(self) -> RecordedTrace:
-        return RecordedTrace(
-            trace=Trace(
-                id=str(self.task_id) if self.trial is None else f"{self.task_id}/{self.trial}",
-                task_id=str(self.task_id),
-                candidate_id="base",
-                started_at=NO_TIME,
-                steps=builder.steps(turn for message in self.traj for turn in message.turns),
-            )
-        )
+        id = str(self.task_id) if self.trial is None else f"{self.task_id}/{self.trial}"
+        steps = builder.steps(turn for message in self.traj for turn in message.turns)
+        return builder.recorded(id, task_id=str(self.task_id), steps=steps)
 
 
 _SPEAKER = re.compile(r"^(user|assistant|tool|system): ", re.MULTILINE)
@@ -134,15 +124,7 @@ class FewShot(BaseModel):
     messages_display: str
 
     def recorded(self) -> RecordedTrace:
-        return RecordedTrace(
-            trace=Trace(
-                id="",
-                task_id="few-shot",
-                candidate_id="base",
-                started_at=NO_TIME,
-                steps=builder.steps(self._turns()),
-            )
-        )
+        return builder.recorded("", task_id="few-shot", steps=builder.steps(self._turns()))
 
     def _turns(self) -> Iterator[Turn]:
         marks = list(_SPEAKER.finditer(self.messages_display))
@@ -225,12 +207,12 @@ def _simulation(record: Mapping[str, Any], run: _Run) -> RecordedTrace:
     verdict = fields.mapping(record.get("reward_info"))
     ended = str(record.get("termination_reason") or "")
     task = str(record["task_id"])
-    trace = Trace(
-        id=str(record.get("id") or f"{task}/{record.get('trial', 0)}"),
+    return builder.recorded(
+        str(record.get("id") or f"{task}/{record.get('trial', 0)}"),
         task_id=task,
-        candidate_id="base",
-        started_at=started or NO_TIME,
-        ended_at=fields.time(record.get("end_time")) if started else None,
+        started_at=started,
+        ended_at=fields.time(record.get("end_time")),
+        reward=fields.number(verdict.get("reward")),
         steps=_steps(record, run),
         error=None if ended in _ENDED else f"Terminated: {ended}",
         domain=run.domain,
@@ -246,21 +228,19 @@ def _simulation(record: Mapping[str, Any], run: _Run) -> RecordedTrace:
             user_scenario=fields.mapping(run.tasks.get(task)).get("user_scenario"),
         ),
     )
-    value = verdict.get("reward")
-    return RecordedTrace(trace=trace, reward=fields.number(value))
 
 
 def _evidence(verdict: Mapping[str, Any]) -> str:
     """What of the task's checks held, and what not."""
     parts = fields.mapping(verdict.get("reward_breakdown"))
-    told = [f"{name}: {value}" for name, value in parts.items()]
+    parts_said = [f"{name}: {value}" for name, value in parts.items()]
     missed = [
         f"{_checked(check)}: not met"
         for name in ("action_checks", "nl_assertions", "communicate_checks")
         for check in fields.objects(verdict.get(name))
         if check.get("met") is False or check.get("action_match") is False
     ]
-    return "; ".join(told + missed)
+    return "; ".join(parts_said + missed)
 
 
 def _checked(check: Mapping[str, Any]) -> str:

@@ -187,7 +187,7 @@ def _absorb(node: SpanNode, other: SpanNode) -> None:
 def _without_duplicates(found: Sequence[SpanNode]) -> list[SpanNode]:
     """Two calls that have the same answer at the same time are one: two instrumentations side by side."""
     first: dict[str, SpanNode] = {}
-    kept: list[SpanNode] = []
+    nodes: list[SpanNode] = []
     for node in found:
         id = node.facts.response_id if node.kind is SpanKind.CALL else None
         if id is not None and id in first and node.span.began <= first[id].span.ended:
@@ -195,8 +195,8 @@ def _without_duplicates(found: Sequence[SpanNode]) -> list[SpanNode]:
             continue
         if id is not None:
             first[id] = node
-        kept.append(node)
-    return kept
+        nodes.append(node)
+    return nodes
 
 
 # Steps of a trace, made of what its spans tell.
@@ -243,14 +243,14 @@ def steps(nodes: Sequence[SpanNode]) -> tuple[Step, ...]:
 
 def raw(span: SpanData, also: Iterable[SpanData] = ()) -> Mapping[str, Any]:
     """All attributes of a step's span, and of those that told of the same; what else the span has, under `span.`."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for other in also:
-        found |= other.attributes
-    found |= span.attributes
-    found["span.name"] = span.name
-    found["span.kind"] = span.kind
+        fields |= other.attributes
+    fields |= span.attributes
+    fields["span.name"] = span.name
+    fields["span.kind"] = span.kind
     if span.scope:
-        found["span.scope"] = span.scope
+        fields["span.scope"] = span.scope
     # An event without a word of its own, as for each piece of a stream, says only that it was.
     events = [
         {"name": each.name, **({"body": each.body} if each.body is not None else {}), "attributes": dict(each.attributes)}
@@ -258,8 +258,8 @@ def raw(span: SpanData, also: Iterable[SpanData] = ()) -> Mapping[str, Any]:
         if each.attributes or each.body is not None
     ]
     if events:
-        found["span.events"] = events
-    return found
+        fields["span.events"] = events
+    return fields
 
 
 @dataclass(slots=True)
@@ -277,28 +277,28 @@ def _matched(nodes: Sequence[SpanNode]) -> _Used:
     for node, call in asked:
         if call.id:
             by_id.setdefault(call.id, (node, call))
-    found = _Used({}, set())
+    used = _Used({}, set())
     tools = [node for node in nodes if node.kind is SpanKind.TOOL]
     for tool in tools:
         match = by_id.get(tool.facts.call_id or "")
         if match:
-            found.of_tool[id(tool)] = match
-            found.asked.add((match[0].span.id, match[1]))
+            used.of_tool[id(tool)] = match
+            used.asked.add((match[0].span.id, match[1]))
     for tool in tools:
-        if id(tool) in found.of_tool:
+        if id(tool) in used.of_tool:
             continue
         for node, call in asked:
-            taken = (node.span.id, call) in found.asked
+            taken = (node.span.id, call) in used.asked
             if (
                 not taken
                 and call.tool == tool.facts.name
                 and node.span.began <= tool.span.began
                 and not _both_have_ids(call, tool)
             ):
-                found.of_tool[id(tool)] = (node, call)
-                found.asked.add((node.span.id, call))
+                used.of_tool[id(tool)] = (node, call)
+                used.asked.add((node.span.id, call))
                 break
-    return found
+    return used
 
 
 def _both_have_ids(call: ToolUse, tool: SpanNode) -> bool:
@@ -323,12 +323,12 @@ def _ids(nodes: Sequence[SpanNode]) -> _Ids:
 
 def _results(nodes: Sequence[SpanNode]) -> Mapping[str, str]:
     """What tools answered, by the id of the tool call, from the messages that models were sent afterwards."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for node in nodes:
         for message in node.facts.messages:
-            if message.role == "tool" and message.answers and message.answers not in found:
-                found[message.answers] = message.text
-    return found
+            if message.role == "tool" and message.answers and message.answers not in results:
+                results[message.answers] = message.text
+    return results
 
 
 def _call(node: SpanNode, ids: _Ids, new: "_Continuation | None") -> list[Step]:
@@ -419,7 +419,7 @@ def _continuations(nodes: Sequence[SpanNode]) -> Mapping[int, _Continuation]:
     instrumentations leave them out when they are sent back.
     """
     ended: dict[int, SpanNode] = {}
-    found: dict[int, _Continuation] = {}
+    continuations: dict[int, _Continuation] = {}
     for node in nodes:
         if node.kind is not SpanKind.CALL:
             continue
@@ -429,12 +429,12 @@ def _continuations(nodes: Sequence[SpanNode]) -> Mapping[int, _Continuation]:
                 rest = node.facts.messages[end:]
                 while rest and rest[0].role == "assistant" and not rest[0].text:
                     rest = rest[1:]
-                found[id(node)] = _Continuation(ended[mark], rest)
+                continuations[id(node)] = _Continuation(ended[mark], rest)
                 break
         whole = (*node.facts.messages, Turn("assistant", node.reply.text)) if node.reply else node.facts.messages
         for mark, _ in list(_marks(whole))[-1:]:
             ended[mark] = node
-    return found
+    return continuations
 
 
 def _marks(messages: Iterable[Turn]) -> Iterable[tuple[int, int]]:
@@ -496,17 +496,17 @@ def without_duplicates(found: Iterable[Trace]) -> list[Trace]:
     """
     ranked = sorted(found, key=lambda each: (-len(each.steps), -len(str(each.steps)), each.id))
     seen: dict[str, list[ModelCall]] = {}
-    kept: list[Trace] = []
+    traces: list[Trace] = []
     for each in ranked:
         if each.calls and all(
             any(overlap(call, other) for other in seen.get(call.response_id or "", ())) for call in each.calls
         ):
             continue
-        kept.append(each)
+        traces.append(each)
         for call in each.calls:
             if call.response_id:
                 seen.setdefault(call.response_id, []).append(call)
-    return sorted(kept, key=lambda each: (each.started_at, each.id))
+    return sorted(traces, key=lambda each: (each.started_at, each.id))
 
 
 def overlap(one: ModelCall, other: ModelCall) -> bool:

@@ -338,13 +338,13 @@ def _thoughts(heard: JoinedExchange) -> list[Reasoning]:
 
 def _tools(heard: JoinedExchange, taken: Collection[str]) -> list[ToolCall]:
     ids = set(taken)
-    found: list[ToolCall] = []
+    calls: list[ToolCall] = []
     for number, call in enumerate(heard.reading.reply.calls):
         # Some servers number the calls of each answer anew, and some give no ids at all.
         id = call.id if call.id and call.id not in ids else f"{heard.exchange.id}/tool/{number}"
         ids.add(id)
-        found.append(_tool(heard, call, id))
-    return found
+        calls.append(_tool(heard, call, id))
+    return calls
 
 
 def _tool(heard: JoinedExchange, call: ToolUse, id: str) -> ToolCall:
@@ -369,17 +369,17 @@ def _answered(known: Sequence[Step], asker: str, turns: Iterable[Turn], at: date
     long a tool took is what passed between the two exchanges, where only one was asked for.
     """
     waiting = {
-        place: step
-        for place, step in enumerate(known)
+        index: step
+        for index, step in enumerate(known)
         if isinstance(step, ToolCall) and step.parent == asker and step.raw.get("answered") is False
     }
     alone = len(waiting) == 1
     filled: dict[int, Step] = {}
     for turn in turns:
         if turn.role == "tool" and waiting:
-            place = _call_answered(turn, waiting)
-            filled[place] = _with_answer(waiting.pop(place), turn, at if alone else None)
-    return [filled.get(place, step) for place, step in enumerate(known)] if filled else known
+            index = _call_answered(turn, waiting)
+            filled[index] = _with_answer(waiting.pop(index), turn, at if alone else None)
+    return [filled.get(index, step) for index, step in enumerate(known)] if filled else known
 
 
 def _call_answered(turn: Turn, waiting: Mapping[int, ToolCall]) -> int:
@@ -389,12 +389,12 @@ def _call_answered(turn: Turn, waiting: Mapping[int, ToolCall]) -> int:
 
 
 def _with_answer(step: ToolCall, turn: Turn, until: datetime | None) -> ToolCall:
-    bad = turn.failed if turn.failed is not None else failed(turn.text)
+    has_failed = turn.failed if turn.failed is not None else failed(turn.text)
     seconds = (until - step.started_at).total_seconds() if until and step.started_at else None
     return replace(
         step,
         result=turn.text,
-        ok=not bad,
+        ok=not has_failed,
         seconds=seconds if seconds is None or seconds >= 0 else None,
         raw={key: value for key, value in step.raw.items() if key != "answered"},
     )

@@ -24,7 +24,7 @@ def read_chat(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange
         raw["logprobs"] = logprobs
     if len(choices) > 1:
         raw["choices"] = [
-            {"text": reply.text, "tool_calls": list(map(_plain, reply.calls)), "finish": choice.get("finish_reason")}
+            {"text": reply.text, "tool_calls": list(map(_call_record, reply.calls)), "finish": choice.get("finish_reason")}
             for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
         ]
     return ParsedExchange(
@@ -38,7 +38,7 @@ def read_chat(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExchange
     )
 
 
-def _plain(call: ToolUse) -> dict[str, Any]:
+def _call_record(call: ToolUse) -> dict[str, Any]:
     told = call._asdict()
     return {name: told[name] for name in ("id", "tool", "arguments", "result", "error")}
 
@@ -60,10 +60,10 @@ def _turn(message: dict[str, Any], usual: str) -> Turn:
     if role != "assistant":
         return Turn(role, conversation.content_text(message.get("content")))
     text = conversation.content_text(message.get("content"), between="")
-    return Turn(role, text or _instead(message), calls=tuple(_calls(message)))
+    return Turn(role, text or _text_instead(message), calls=tuple(_calls(message)))
 
 
-def _instead(message: dict[str, Any]) -> str:
+def _text_instead(message: dict[str, Any]) -> str:
     """What stands for a reply that is no text."""
     if refusal := word(message.get("refusal")):
         return refusal
@@ -131,7 +131,7 @@ def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
         elif isinstance(value, list):
             message.setdefault(key, []).extend(value)
     for piece in objects(delta.get("tool_calls")):
-        _piece(message.setdefault("tool_calls", []), piece)
+        _add_fragment(message.setdefault("tool_calls", []), piece)
     if old := mapping(delta.get("function_call")):
         known = message.setdefault("function_call", {"name": "", "arguments": ""})
         known["name"] += string(old.get("name"))
@@ -143,7 +143,7 @@ def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
         message["executed_tools"] = delta["executed_tools"]
 
 
-def _piece(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+def _add_fragment(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     """A fragment of a tool call, put where it belongs: by index; servers that count wrongly are told by a new id."""
     does = mapping(piece.get("function"))
     index, id = count(piece.get("index")), string(piece.get("id"))
@@ -172,19 +172,19 @@ def _close(message: dict[str, Any]) -> None:
 
 def _blocks(pieces: list[Any]) -> list[Any]:
     """Texts and parts in one list; the fragments of one thought are one part."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for piece in pieces:
         part = {"type": "text", "text": piece} if isinstance(piece, str) else piece
         kind = mapping(part).get("type")
-        if kind == "thinking" and found and found[-1].get("type") == "thinking":
-            found[-1] = {
+        if kind == "thinking" and parts and parts[-1].get("type") == "thinking":
+            parts[-1] = {
                 "type": "thinking",
-                "thinking": conversation.content_text(found[-1].get("thinking"))
+                "thinking": conversation.content_text(parts[-1].get("thinking"))
                 + conversation.content_text(part.get("thinking")),
             }
         elif isinstance(part, dict):
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts
 
 
 # OpenAI's embeddings. The numbers are not kept; how many there were is.
@@ -236,7 +236,7 @@ def read_messages(request: dict[str, Any], answer: dict[str, Any]) -> ParsedExch
     said = answer.get("content")
     return ParsedExchange(
         turns=tuple(turns),
-        reply=_said(said),
+        reply=_assistant_turn(said),
         reasoning=conversation.part_thoughts(said),
         finish=word(answer.get("stop_reason")),
         usage=message_tokens(usage),
@@ -254,7 +254,7 @@ def _turns(message: dict[str, Any]) -> Iterator[Turn]:
     """A message as one turn; each tool's answer in it is a turn of its own, before the rest."""
     said = message.get("content")
     if message.get("role") == "assistant":
-        yield _said(said)
+        yield _assistant_turn(said)
         return
     rest = []
     for part in objects(said):
@@ -266,7 +266,7 @@ def _turns(message: dict[str, Any]) -> Iterator[Turn]:
         yield Turn(string(message.get("role")) or "user", conversation.content_text(rest or said))
 
 
-def _said(said: Any) -> Turn:
+def _assistant_turn(said: Any) -> Turn:
     """What an assistant said: texts that follow each other are one sentence, cut where it cites."""
     if not isinstance(said, list):
         return Turn("assistant", conversation.content_text(said))
@@ -441,10 +441,10 @@ def _calls_responses(item: dict[str, Any], kind: str) -> Iterator[ToolUse]:
     elif kind in ("local_shell_call", "computer_call"):
         yield ToolUse(kind.removesuffix("_call"), arguments_text(item.get("action")), id)
     elif kind.endswith("_call"):
-        yield _done(item, kind.removesuffix("_call"), id)
+        yield _server_call(item, kind.removesuffix("_call"), id)
 
 
-def _done(item: dict[str, Any], tool: str, id: str) -> ToolUse:
+def _server_call(item: dict[str, Any], tool: str, id: str) -> ToolUse:
     """A call that the server made itself: web_search, file_search, code_interpreter, mcp, image_generation."""
     arguments = item.get("arguments")
     if arguments is None:
@@ -532,11 +532,11 @@ CUT = "cut: the stream ended before the answer did"
 
 def read_exchange(exchange: Exchange) -> ParsedExchange:
     """What an exchange says. Never raises: of what cannot be read there is an `error`, and all that could be read."""
-    asked = parsed(exchange.request)
+    sent = parsed(exchange.request)
     answer, wrong = _answer(exchange)
-    if wrong is None and not isinstance(asked, dict):
+    if wrong is None and not isinstance(sent, dict):
         wrong = "unreadable: the request is no JSON object"
-    request = mapping(asked)
+    request = mapping(sent)
     return replace(
         _READ[exchange.dialect](request, answer),
         model=word(answer.get("model")) or string(request.get("model")),
@@ -551,11 +551,11 @@ def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     ended = True
     if exchange.dialect in _ASSEMBLED and base.looks_like(body):
         answer, ended = _ASSEMBLED[exchange.dialect](base.events(body))
-        said: Any = answer
+        payload: Any = answer
     else:
-        said = parsed(body) if body else None
-        answer = mapping(said)
-    wrong = _complaint(said, body, exchange.status)
+        payload = parsed(body) if body else None
+        answer = mapping(payload)
+    wrong = _error_of(payload, body, exchange.status)
     if wrong is None and exchange.error is not None:
         wrong = exchange.error
     if wrong is None and not ended:
@@ -565,18 +565,20 @@ def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     return answer, wrong
 
 
-def _complaint(body: Any, raw: bytes, status: int | None) -> str | None:
+def _error_of(body: Any, raw: bytes, status: int | None) -> str | None:
     """What an answer says went wrong, as `name: message`; `None` for one that does not complain."""
-    said = mapping(body)
-    told = said.get("error") or said.get("errors")
+    payload = mapping(body)
+    complaint = payload.get("error") or payload.get("errors")
     bad = status is not None and status >= 400
-    if not told and not bad:
+    if not complaint and not bad:
         return None
-    about = mapping(next(iter(objects(told)), None) if isinstance(told, list) else told)
+    about = mapping(next(iter(objects(complaint)), None) if isinstance(complaint, list) else complaint)
     name = word(about.get("type")) or word(about.get("code")) or word(about.get("status")) or "error"
-    message = word(about.get("message")) or word(told) or word(said.get("message")) or _detail(said)
+    message = word(about.get("message")) or word(complaint) or word(payload.get("message")) or _detail(payload)
     if message is None:
-        message = arguments_text(told) if told else raw[:_SHORT].decode(errors="replace").strip() or "no reason was given"
+        message = (
+            arguments_text(complaint) if complaint else raw[:_SHORT].decode(errors="replace").strip() or "no reason was given"
+        )
     return f"{name}: {message}" + (f" (HTTP {status})" if bad else "")
 
 
