@@ -32,9 +32,8 @@ from journeyman.optimizers.weights import model_shape
 from journeyman.optimizers.weights.adapters import Artifact, Form
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
-from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
-from journeyman.optimizers.weights.gguf import ExportedFile as Exported
-from journeyman.optimizers.weights.job import TrainingJob as Job
+from journeyman.optimizers.weights.gguf import TYPES, ExportedFile, GGUFExporter
+from journeyman.optimizers.weights.job import TrainingJob
 from journeyman.optimizers.weights.llamacpp import Served, serve
 from journeyman.optimizers.weights.ollama import OllamaDeployer, check_name
 
@@ -63,7 +62,7 @@ class PipelineResult:
     """The training's result, by the names of its JSON."""
     trained: WeightsResult | None = None
     """The same; `None` when the training was over before the pipeline was gone on with."""
-    exported: Exported | None = None
+    exported: ExportedFile | None = None
     """`None` when nothing was learned, or what was learned did not pass."""
     ollama_model: str | None = None
     answered: Answered | None = None
@@ -211,8 +210,9 @@ class TrainingPipeline:
         allowed = bool(trained["passed"]) or self.settings.force
         if not allowed and trained["evaluation"] is not None:
             return replace(result, notes=(f"neither exported nor deployed, as it did not pass: {trained['reason']}",))
-        artifact = Artifact(path=Path(trained["adapter"]), form=Form.ADAPTER, run=Path(trained["folder"]))
-        exporter = GGUFExporter(artifact.path, name=artifact.name, texts=list(texts.of_run(Job(Path(trained["folder"])))))
+        job = TrainingJob(Path(trained["folder"]))
+        artifact = Artifact(path=Path(trained["adapter"]), form=Form.ADAPTER, run=job.folder)
+        exporter = GGUFExporter(artifact.path, name=artifact.name, texts=list(texts.of_run(job)))
         export = exporter.export([asked.quantization], out=artifact.gguf(asked.quantization))
         file = export.files[0]
         self._watcher.said(f"{file.path} ({file.path.stat().st_size / 1e6:.1f} MB)")

@@ -29,13 +29,18 @@ from journeyman.optimizers.weights import hardware, model_shape, sizing
 from journeyman.optimizers.weights.adapters import read_trained_on, whole_folder, write_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
-from journeyman.optimizers.weights.job import MODULE, PARENT, task_lines
-from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.rows import CompletionGroup as Group
-from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
-from journeyman.optimizers.weights.rows import Row
-from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib, quick, reasons, resolve
-from journeyman.optimizers.weights.sizing import TrainingEstimate as Estimate
+from journeyman.optimizers.weights.job import MODULE, PARENT, TrainingJob, task_lines
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row
+from journeyman.optimizers.weights.sizing import (
+    HardwareConfig,
+    Reason,
+    TrainingEstimate,
+    detect_hardware,
+    gib,
+    quick,
+    reasons,
+    resolve,
+)
 from journeyman.tasks.base import Dataset, digest
 
 # How the training program is started: by itself, as several processes of `accelerate launch`, on a machine of a Ray cluster.
@@ -165,7 +170,7 @@ class PreparedTraining:
     hardware: HardwareConfig
     derived: tuple[Reason, ...]
     """What was left open, what it became, and why."""
-    estimate: Estimate | None
+    estimate: TrainingEstimate | None
     """`None` where the shape of the model is not known."""
     unknown: str = ""
     """Why it is not."""
@@ -231,10 +236,10 @@ def _counted(config: TrainingConfig, examples: int | None) -> TrainingConfig:
 # What can be known to be wrong with a training before there is a run. Nothing is written, and torch is not loaded.
 
 _READ: Mapping[str, tuple[type[Row], ...]] = {
-    "kto": (Labelled, Group),
-    "grpo-offline": (Group,),
-    "dpo": (Labelled, Group),
-    "rft": (Labelled, Group),
+    "kto": (LabelledCompletion, CompletionGroup),
+    "grpo-offline": (CompletionGroup,),
+    "dpo": (LabelledCompletion, CompletionGroup),
+    "rft": (LabelledCompletion, CompletionGroup),
 }
 """What the methods that learn from rows can read."""
 
@@ -250,7 +255,7 @@ class Material:
         """What one time through the rows is, at most: completions, or a pair of each group."""
         if method == "dpo":
             return len(self.rows)
-        return sum(len(row.completions) if isinstance(row, Group) else 1 for row in self.rows)
+        return sum(len(row.completions) if isinstance(row, CompletionGroup) else 1 for row in self.rows)
 
 
 def gather(config: TrainingConfig, settings: RunSettings, rows: Sequence[Row] | None = None) -> Material:
@@ -351,8 +356,8 @@ class WeightsRun:
         return self.folder.name
 
     @property
-    def job(self) -> Job:
-        return Job(self.folder)
+    def job(self) -> TrainingJob:
+        return TrainingJob(self.folder)
 
     @property
     def result(self) -> Path:
@@ -428,7 +433,7 @@ def opened(folder: Path, settings: RunSettings) -> WeightsRun:
     Raises:
         InputError: Its data set has changed.
     """
-    config = Job(folder).config
+    config = TrainingJob(folder).config
     saved = read_object(folder / "run.json")
     kept = RunSettings.of({**saved["settings"], "store": settings.store})
     dataset = tasks.load(config, kept.held_out) if config.dataset_name else None
@@ -473,7 +478,7 @@ def earlier_domains(config: TrainingConfig, settings: RunSettings) -> tuple[str,
     if not (run / "run.json").is_file():
         return ()
     before = read_object(run / "run.json")["settings"].get("earlier", ())
-    domains = dict.fromkeys((*before, Job(run).config.domain))
+    domains = dict.fromkeys((*before, TrainingJob(run).config.domain))
     return tuple(domain for domain in domains if domain and domain != config.domain)
 
 

@@ -16,10 +16,8 @@ from journeyman.models.base import Dialect
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
 from journeyman.optimizers.weights.gguf.contents import Text
-from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
-from journeyman.optimizers.weights.rows import Row
-from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.job import TrainingJob
+from journeyman.optimizers.weights.rows import LabelledCompletion, Row, TextOrMessages
 from journeyman.tasks.base import Dataset, Verifier
 
 log = logging.getLogger(__name__)
@@ -119,7 +117,7 @@ MOST = 64
 """Texts to measure on; how many tokens of them is the yardstick's affair."""
 
 
-def of_run(job: Job) -> Iterator[Text]:
+def of_run(job: TrainingJob) -> Iterator[Text]:
     """The rows of a training, or else the prompts of its validation tasks."""
     if job.rows.is_file():
         yield from map(said, islice(read(job.rows), MOST))
@@ -131,17 +129,17 @@ def of_run(job: Job) -> Iterator[Text]:
 
 def said(row: Row) -> Text:
     """A row as one text: the prompt and the best completion."""
-    if isinstance(row, Labelled):
+    if isinstance(row, LabelledCompletion):
         return _joined(row.prompt, row.completion)
     best = max(range(len(row.completions)), key=lambda number: row.rewards[number])
     return _joined(row.prompt, row.completions[best])
 
 
-def _joined(prompt: Said, completion: Said) -> Text:
+def _joined(prompt: TextOrMessages, completion: TextOrMessages) -> Text:
     if isinstance(prompt, str) and isinstance(completion, str):
         return prompt + completion
     return [*_messages(prompt, "user"), *_messages(completion, "assistant")]
 
 
-def _messages(said: Said, role: str) -> Iterable[Any]:
+def _messages(said: TextOrMessages, role: str) -> Iterable[Any]:
     return ({"role": role, "content": said},) if isinstance(said, str) else said
