@@ -26,7 +26,6 @@ from journeyman.cli.shared import emit, json_option, store_option, store_url
 from journeyman.core.errors import InputError
 from journeyman.core.format import money
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
-from journeyman.io.atomic import atomic_write
 from journeyman.stores.base import whole_id
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import (
@@ -252,6 +251,8 @@ def _written(out: Path | None) -> Iterator[IO[str]]:
     if out is None:
         yield sys.stdout
         return
+    from journeyman.io.atomic import atomic_write
+
     if not out.parent.is_dir():
         raise InputError(f"{out} could not be written: {out.parent} is no folder; make it, or name another place")
     with atomic_write(out) as part, part.open("w", encoding="utf-8") as file:

@@ -9,7 +9,6 @@ each of `KINDS`. A module is imported when its name is said, and not before; nam
 
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module, invalidate_caches
 from importlib.util import find_spec
@@ -163,6 +162,8 @@ def unknown(kind: str, name: str, *, known: Sequence[str] = (), more: str = "") 
         known: The names, where they are not all of `names(kind)`.
         more: What else can be typed, such as "the URL of a service".
     """
+    from difflib import get_close_matches
+
     there = known or names(kind)
     near = get_close_matches(name, there, n=1)
     meant = f"; {near[0]} may be meant" if near else ""

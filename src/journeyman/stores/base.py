@@ -6,7 +6,6 @@ Rows are added, never changed, and adding twice is adding once: whoever is not s
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -229,6 +228,8 @@ def whole_id(prefix: str, starting: Callable[[str, int], Sequence[str]], *, one:
     if matches:
         listed = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise InputError(f"{prefix}: more than one {one} has an id that begins so ({listed}); write more of it")
+    from difflib import get_close_matches  # Who finds what was asked for need not wait for it.
+
     nearest = get_close_matches(prefix, starting("", _NEAR), n=3, cutoff=0.3)
     near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
     raise InputError(f"{prefix}: no {one} has an id that begins so{near}; journeyman {many} list shows them")
