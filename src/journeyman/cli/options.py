@@ -37,6 +37,13 @@ class _Whole(click.IntRange):
         return click.INT.convert(value, param, ctx)
 
 
+class _Choice(click.Choice[str]):
+    """Shows its choices; another is refused by the setting, which says why."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return click.STRING.convert(value, param, ctx)
+
+
 class _Number(click.FloatRange):
     plain = "FLOAT"
 
@@ -108,7 +115,8 @@ def _option(declared: Declared, words: str | None, names: tuple[str, ...] | None
 
 def _kind(declared: Declared) -> click.ParamType[Any]:
     if get_origin(declared.kind) is Literal:
-        return click.Choice([str(each) for each in get_args(declared.kind)])
+        kind = _Choice if declared.option.why else click.Choice
+        return kind([str(each) for each in get_args(declared.kind)])
     bounds: dict[str, Any] = {
         "min": declared.low, "max": declared.high, "min_open": declared.low_open, "max_open": declared.high_open,
     }  # fmt: skip

@@ -6,8 +6,8 @@ from journeyman.cli import LazyGroup
 
 COMMANDS = {
     "planner": "Learn to plan: from examples, then from what executions brought.",
-    "router": "Learn which model answers which request, from what became of earlier ones.",
     "playbook": "Learn a playbook from a data set, or from scenarios.",
+    "router": "Learn which model answers which request, from what became of earlier ones.",
     "weights": "Learn in the weights: train a LoRA adapter, and prove it on held-out tasks.",
 }
 

@@ -7,6 +7,7 @@ import click
 
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named
+from journeyman.core.errors import SettingError
 from journeyman.experiments.playbook.config import ScenarioConfig, TrainingConfig
 
 
@@ -42,9 +43,11 @@ def command(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: 
     from journeyman.cli.actions import scenarios, train_playbook
 
     typed = provided(given)
-    if (rounds := typed.pop("rounds", None)) is not None:
-        typed["max_repairs"] = rounds - 1
     run = scenarios.run if scenarios.asked(typed, resume) else train_playbook.run
     with options_named():
+        if (rounds := typed.pop("rounds", None)) is not None:
+            if not 1 <= rounds <= 20:
+                raise SettingError("rounds", f"{{}} is {rounds}, and must be from 1 to 20")
+            typed["max_repairs"] = rounds - 1
         result = run(typed, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)

@@ -240,7 +240,7 @@ def _say(text: str) -> None:
 
 _SOURCES = ("scenarios", "examples", "interactive")
 _WALLS = ("ptc_url", "unsafe_local")
-_OWN = (*_SOURCES, *_WALLS, "skillbook", "max_repairs")
+_OWN = (*_SOURCES, *_WALLS, "skillbook", "max_repairs", "rounds")
 
 
 def asked(options: Mapping[str, Any], resume: str | None) -> bool:
