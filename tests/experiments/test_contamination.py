@@ -121,7 +121,7 @@ def test_plans_of_the_data_are_looks_too_and_those_that_are_remembered_do_not_co
         assert (found.tasks, len(found.evaluation.contaminated)) == (40, 24)
         return found.evaluation.looks
 
-    assert [looks(), looks(least_gain=0.1), looks(), looks(least_gain=0.2)] == [0, 1, 0, 2]
+    assert [looks(), looks(min_gain=0.1), looks(), looks(min_gain=0.2)] == [0, 1, 0, 2]
 
 
 def test_an_adapter_says_what_it_was_trained_on_wherever_it_is_taken(tmp_path: Path) -> None:

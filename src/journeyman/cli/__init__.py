@@ -39,6 +39,7 @@ COMMANDS = {
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "hardware": "Say what this machine can train, and which settings follow from it.",
+    "settings": "Show every setting of the project, its value, and where it was said.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""

@@ -78,7 +78,7 @@ def _compared(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bo
 
     most_unknown = bounds["most_unknown"]
     wanted = settings.configured(GateSettings, GateSettings.known(provided(bounds)))
-    limits: dict[str, Any] = {"alpha": wanted.alpha, "least_gain": wanted.min_gain, "least_tasks": wanted.min_tasks}
+    limits: dict[str, Any] = {"alpha": wanted.alpha, "min_gain": wanted.min_gain, "min_tasks": wanted.min_tasks}
     gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(most_unknown=most_unknown, **limits)
     before, after = read_results(baseline), read_results(candidate)
     ids = sorted({result.task_id for result in (*before, *after)})

@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.release import Stage
-from journeyman.io.config import HIDDEN, BudgetSettings, Config, Count, complaint, config, option, renamed
+from journeyman.io.config import HIDDEN, BudgetSettings, Config, Count, Declared, complaint, config, option, renamed
 from journeyman.io.http_server import is_loopback
 from journeyman.optimizers.playbook.config import PlaybookSettings
 
@@ -222,7 +222,7 @@ class GateSettings(Config):
 
     @property
     def gate(self) -> BetterOnHeldOut:
-        return BetterOnHeldOut(alpha=self.alpha, least_gain=self.min_gain, least_tasks=self.min_tasks)
+        return BetterOnHeldOut(alpha=self.alpha, min_gain=self.min_gain, min_tasks=self.min_tasks)
 
 
 @config
@@ -317,6 +317,8 @@ class Project:
 
 
 _Made = TypeVar("_Made", bound=Config)
+_Path = tuple[str, ...]
+"""Of a setting, from the section on."""
 
 
 def load(start: Path | None = None, environment: Mapping[str, str] | None = None) -> Project:
@@ -372,6 +374,61 @@ def _declares(section: type, name: str) -> type:
     return next(each for each in section.__mro__ if name in vars(each).get("__annotations__", {}))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSetting:
+    """A setting of a project, for people to read."""
+
+    name: str
+    """With its section: `gate.min_gain`."""
+    value: Any
+    """As it holds; secrets of a store's address left out."""
+    origin: str
+    """Where it was said: a file with its line, or a variable. `default` where nobody did."""
+    help: str
+
+
+def listed(project: Project) -> Iterator[ListedSetting]:
+    """Every setting of a project, section by section."""
+    from journeyman.stores.urls import redacted
+
+    for path, section in _sections(project.settings):
+        for name, declared in Declared.all(type(section)).items():
+            value = getattr(section, name)
+            yield ListedSetting(
+                name=".".join((*path, name)),
+                value=redacted(value) if (*path, name) == ("store", "url") else value,
+                origin=project.origins.get((*path, name), "default"),
+                help=declared.help,
+            )
+
+
+def template() -> str:
+    """A `journeyman.toml` that says nothing yet: every setting in a comment, with its default and what it means."""
+    lines = [
+        "# Settings of this project. What is commented out is as by default; `journeyman settings` shows what holds.",
+        f"# A variable {PREFIX}SECTION__NAME wins over this file, and an option of a command over both.",
+    ]
+    sections = [*_sections(Settings()), (("upstreams", "NAME"), UpstreamSettings(base_url="https://llm.example.org/v1"))]
+    for path, section in sections:
+        inner = path[0] == "upstreams"
+        lines += ["", f"{'# ' if inner else ''}[{'.'.join(path)}]", f"# {' '.join((type(section).__doc__ or '').split())}"]
+        for name, declared in Declared.all(type(section)).items():
+            value = getattr(section, name)
+            lines += [f"# {declared.help}"] if declared.help else []
+            # TOML has no word for nothing.
+            lines.append(f"# {name} =" + ("" if value is None else f" {json.dumps(value, ensure_ascii=False)}"))
+    return "\n".join(lines) + "\n"
+
+
+def _sections(settings: Settings) -> Iterator[tuple[_Path, Config]]:
+    for each in fields(settings):
+        section = getattr(settings, each.name)
+        if isinstance(section, Config):
+            yield (each.name,), section
+        else:
+            yield from (((each.name, name), inner) for name, inner in section.items())
+
+
 def person() -> str | None:
     """Whose word a label is that is given here: $JOURNEYMAN_USER, else who is logged in; `None` where neither is known."""
     try:
@@ -388,10 +445,6 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
         raise InputError(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not TOML: {error}") from error
-
-
-_Path = tuple[str, ...]
-"""Of a setting, from the section on."""
 
 
 def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:

@@ -51,16 +51,16 @@ def _resampled_means(urn: Floats, size: int, resamples: int, seed: int) -> Float
     return np.concatenate(blocks)
 
 
-def e_value(differences: Sequence[float], least_gain: float = 0.0) -> float:
-    """The evidence that the mean gain is above `least_gain`: what a bet of 1 against it has become.
+def e_value(differences: Sequence[float], min_gain: float = 0.0) -> float:
+    """The evidence that the mean gain is above `min_gain`: what a bet of 1 against it has become.
 
-    If the true mean gain is not above `least_gain`, the chance that this ever reaches 1/a, looking after every task if one
+    If the true mean gain is not above `min_gain`, the chance that this ever reaches 1/a, looking after every task if one
     likes, is at most a (Ville). The bet is the diversified Kelly bet of Waudby-Smith and Ramdas, "Estimating means of bounded
     random variables by betting", JRSS-B 86 (2024): the stake is spread over fixed fractions, so the order of tasks does not
     matter.
     """
     values, counts = np.unique(np.asarray(differences, dtype=np.float64), return_counts=True)
-    return float(np.exp(min(_log_wealth(values, counts, least_gain), 700.0)))
+    return float(np.exp(min(_log_wealth(values, counts, min_gain), 700.0)))
 
 
 def anytime_interval(differences: Sequence[float], alpha: float = 0.05) -> tuple[float, float]:
@@ -89,9 +89,9 @@ def _lower_bound(differences: Floats, alpha: float) -> float:
     return low
 
 
-def _log_wealth(values: Floats, counts: NDArray[np.int64], least_gain: float) -> float:
+def _log_wealth(values: Floats, counts: NDArray[np.int64], min_gain: float) -> float:
     """The logarithm of what 1, spread evenly over the fractions, has become."""
-    returns = _FRACTIONS[:, None] * ((1 + values) / (1 + least_gain) - 1)
+    returns = _FRACTIONS[:, None] * ((1 + values) / (1 + min_gain) - 1)
     wealth = np.log1p(returns) @ counts
     return float(np.logaddexp.reduce(wealth) - np.log(len(_FRACTIONS)))
 

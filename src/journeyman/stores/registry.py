@@ -92,7 +92,7 @@ class RunChange:
     """A setting or a figure that differs between two runs."""
 
     name: str
-    """Where it stands, with dots between the levels: `config.gate.least_gain`."""
+    """Where it stands, with dots between the levels: `config.gate.min_gain`."""
     before: Any
     """`None` where it is null, or not there at all."""
     after: Any

@@ -199,7 +199,7 @@ def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
     )
     candidate = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
     clean, _ = untrained(examination.tasks, candidate.trained_on | baseline.trained_on)
-    warn_of_few(len(clean), examination.gate.least_tasks)
+    warn_of_few(len(clean), examination.gate.min_tasks)
     with open_store(settings.load().store_url) as store:
         made = examination.evaluate(candidate, baseline, HeldOutEvaluator(store=store), id=_command())
     left_out = len(made.report.evaluation.contaminated)

@@ -175,7 +175,7 @@ def greedy(logits: Callable[[DecisionState], NDArray[np.float64]]) -> Choose:
 
 def scored(gate: BetterOnHeldOut, utility: Utility) -> BetterOnHeldOut:
     """The gate for utilities as scores of 0 to 1; the gain that it asks for was said in successes."""
-    return replace(gate, least_gain=gate.least_gain / utility.span)
+    return replace(gate, min_gain=gate.min_gain / utility.span)
 
 
 def compared(ids: Sequence[str], baseline: Sequence[float], candidate: Sequence[float], reward: Utility) -> Evaluation:

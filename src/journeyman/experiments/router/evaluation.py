@@ -329,7 +329,7 @@ def prove(
             counts as a wrong answer that cost nothing.
         best: The single worker that is to be beaten.
         most: The largest penalty that counts, from the rows that were learned from.
-        gate: Its `least_gain` is in successes.
+        gate: Its `min_gain` is in successes.
         look: At these requests: how often they were looked at before, and which were left out.
     """
     chosen, objective = made.chosen, made.objective
@@ -345,7 +345,7 @@ def prove(
             (Result(task_id=id, score=now) for id, now, _ in scored),
         )
     )
-    strict = replace(gate, least_gain=gate.least_gain / utilities.span)
+    strict = replace(gate, min_gain=gate.min_gain / utilities.span)
     decision = strict.decide(evaluation)
     if decision.passed and objective.min_quality is not None:
         lost = _quality_kept(table, utilities, chosen, single, strict, look)
@@ -377,7 +377,7 @@ def _quality_kept(
     """The refusal, where success falls by more than the margin; `None` where it does not."""
     mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
     sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
-    decision = replace(gate, least_gain=-MARGIN).decide(look.at(pair(sides[0], sides[1])))
+    decision = replace(gate, min_gain=-MARGIN).decide(look.at(pair(sides[0], sides[1])))
     return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
 
 
