@@ -30,8 +30,7 @@ from journeyman.core.policy import Ending
 from journeyman.experiments.router import evaluation
 from journeyman.models import embedders
 from journeyman.models.base import ModelRequest, PromptMessage
-from journeyman.models.embedders import Vectors
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Vectors
 from journeyman.models.recorded import RecordedModel as Replay
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.router.cascade import Ladder, RecordedAnswers, by_agreement, learn, search

@@ -22,10 +22,11 @@ from journeyman.experiments import wiring
 from journeyman.models import embedders
 from journeyman.models import load as load_model
 from journeyman.models.base import Model
+from journeyman.optimizers.playbook.config import LearnConfig
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.optimizers.playbook.run import PlaybookRun
-from journeyman.optimizers.playbook.trainer import LearnConfig, TrainerTools, learn
+from journeyman.optimizers.playbook.trainer import TrainerTools, learn
 from journeyman.tasks.base import Dataset
 from journeyman.tasks.desk import load
 from journeyman.tasks.desk.world import SHOPS, rules

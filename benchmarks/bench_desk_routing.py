@@ -37,18 +37,18 @@ from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Choice
 from journeyman.core.task import Split
-from journeyman.experiments.planner import desk, desk_outcomes
-from journeyman.experiments.planner.collect import CollectConfig, Instruction, at_the_desk, collect
-from journeyman.experiments.planner.environment import LiveEnvironment, compared, courses, greedy
+from journeyman.experiments.planner import desk
+from journeyman.experiments.planner.collect import Instruction, at_the_desk, collect
+from journeyman.experiments.planner.config import CollectConfig
+from journeyman.experiments.planner.environment import LiveEnvironment, compared, greedy, practice_tasks
 from journeyman.models import embedders
-from journeyman.models.embedders import Embedder
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Embedder
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.planner import supervised
+from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import prepare
-from journeyman.optimizers.planner.ppo import PPOConfig, train
-from journeyman.optimizers.planner.reinforced import selector_for
-from journeyman.optimizers.planner.selector import DecisionState
+from journeyman.optimizers.planner.policy import DecisionState, selector_for
+from journeyman.optimizers.planner.ppo import train
 from journeyman.optimizers.router import decide as decisions
 from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.fit import fit
@@ -181,7 +181,7 @@ def tuned(routers: Sequence[Router], found: Sequence[Note], plain: Orchestrator)
 
 def routing(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
     sizes = {Split.TRAIN: given.sentences, Split.HELD_OUT: given.sentences}
-    table = told(desk_outcomes.measure(sizes=sizes, seed=seed, replies=given.replies))
+    table = told(desk.measure(sizes=sizes, seed=seed, replies=given.replies))
     crew = desk.workers(replies=given.replies)
     plain = Orchestrator(crew=crew, limits=PlanLimits(together=16))
     routers = Router.of(of_split(table, Split.TRAIN), embedder, seed)
@@ -223,7 +223,7 @@ def supervised_planner(seed: int, given: argparse.Namespace, embedder: Embedder,
     config = CollectConfig(executions=given.notes, concurrency=16, policy="expert", seed=seed)
     asyncio.run(collect(at_the_desk(given.notes, seed), desk.expert, crew, folder / "logs", config))
     data = prepare([folder / "logs"], cards=desk.cards()).data
-    supervised.train(data, embedder, folder / "phase1", supervised.SupervisedConfig(epochs=given.epochs, seed=seed))
+    supervised.train(data, embedder, folder / "phase1", SupervisedConfig(epochs=given.epochs, seed=seed))
     return data
 
 
@@ -242,26 +242,26 @@ def utility(folder: Path) -> Utility:
 def world(asked: Sequence[Instruction], model: Any, given: argparse.Namespace, reward: Utility) -> LiveEnvironment:
     orchestrator = Orchestrator(crew=desk.workers(replies=given.replies), limits=PlanLimits(together=16))
     plans = [desk.expert(each.text) for each in asked]
-    return LiveEnvironment(courses=courses(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)
+    return LiveEnvironment(tasks=practice_tasks(asked, plans, model, orchestrator), workers=model.models.names, reward=reward)
 
 
 def reinforcement(seed: int, given: argparse.Namespace, embedder: Embedder) -> bool:
-    from journeyman.optimizers.planner import files
+    from journeyman.optimizers.planner import artifact
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         supervised_planner(seed, given, embedder, folder)
         reward = utility(folder / "logs")
-        model = files.load(folder / "phase1" / "phase1_best", embedder).model
+        model = artifact.load_learned(folder / "phase1" / "phase1_best", embedder).model
         practice = world(at_the_desk(given.notes, seed), model, given, reward)
         examined = world(at_the_desk(given.notes, seed, Split.HELD_OUT), model, given, reward)
         selector = selector_for(model, seed=seed)
         train(practice, selector, PPOConfig.measured(episodes=given.episodes, seed=seed, gamma=0.0, learning_rate=3e-3))
         ways: dict[str, Any] = {name: partial(_always, at) for at, name in enumerate(practice.workers)}
         ways["supervised"] = lambda state: state.prior
-        ways["reinforced"] = lambda state: selector.look(state)[0]
+        ways["reinforced"] = lambda state: selector.probabilities([state])[0]
         found = {name: examined.utilities(greedy(logits)) for name, logits in ways.items()}
-    ids = [course.id for course in examined.courses]
+    ids = [course.id for course in examined.tasks]
     decision = None
     for name, (values, results) in found.items():
         success = np.mean([result.success is True for result in results])

@@ -97,7 +97,7 @@ def ours(size: str, steps: int, folder: str, *, curriculum: bool) -> Any:
     from journeyman.experiments.weights.__main__ import TaskJudge
     from journeyman.optimizers.weights.config import TrainingConfig
     from journeyman.optimizers.weights.job import TrainingJob as Job
-    from journeyman.optimizers.weights.train.base import TrainingSetup as Work
+    from journeyman.optimizers.weights.train import TrainingSetup as Work
     from journeyman.optimizers.weights.train.online import grpo
     from journeyman.optimizers.weights.train.run import load
     from journeyman.tasks.desk.world import Desk

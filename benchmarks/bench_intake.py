@@ -97,7 +97,7 @@ def offered(intake: StoreIntake, exchanges: list[Exchange]) -> None:
         # As fast as it goes, but not faster than can be kept: nothing may be dropped.
         while intake.health().waiting > 5000:
             time.sleep(0.01)
-        intake.offer(each)
+        intake.submit(each)
     assert intake.flush(600)
     assert intake.health().dropped == 0
 

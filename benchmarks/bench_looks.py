@@ -34,8 +34,8 @@ from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.environment import PlanSide
 from journeyman.experiments.planner.training import Contender, LiveExamination
 from journeyman.experiments.router.training import examine
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.models.embedders import load as embedder
-from journeyman.models.embedders.hashing import HashingEmbedder
 from journeyman.models.scripted import Scripted
 from journeyman.optimizers.outcome_table import OutcomeRow, Table
 from journeyman.optimizers.router import fit, outcomes

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.stats import Floats
 from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 

@@ -25,15 +25,12 @@ from pathlib import Path
 import numpy as np
 
 from journeyman.core.plan import Plan, Subtask
-from journeyman.models.embedders import Embedder, load
-from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.planner import sources
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.card_embeddings import CardEmbeddings
-from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.metrics import agreement
-from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.supervised import SupervisedConfig, train
+from journeyman.models.embedders import Cached, Embedder, load
+from journeyman.optimizers.planner.config import SupervisedConfig
+from journeyman.optimizers.planner.data import Example, TrainingData, sealtools, tool_graph
+from journeyman.optimizers.planner.memory import CardEmbeddings
+from journeyman.optimizers.planner.policy import LearnedPlanner
+from journeyman.optimizers.planner.supervised import agreement, train
 
 SETS = ("tmdb", "multimedia", "huggingface", "sealtools")
 METRICS = ("node_f1", "edge_f1", "exact")
@@ -53,16 +50,16 @@ def trials(name: str, data: Path, seed: int) -> Iterator[Trial]:
     if name == "sealtools":
         folder, tools = data / "plan_sealtools", data / "plan_sealtools" / "tool.jsonl.gz"
         names = ("test_in_domain", "test_out_domain")
-        tests = {f"sealtools {n}": sources.sealtools(folder / f"{n}_parsed.jsonl.gz").examples for n in names}
-        dev = sources.sealtools(folder / "dev_parsed.jsonl.gz", tools)
+        tests = {f"sealtools {n}": sealtools(folder / f"{n}_parsed.jsonl.gz").examples for n in names}
+        dev = sealtools(folder / "dev_parsed.jsonl.gz", tools)
         yield Trial(training=dev, tests={test: tuple(enumerate(rows)) for test, rows in tests.items()})
         return
     if name == "tmdb":
-        everything = sources.tool_graph(data / "plan_tmdb" / "data.jsonl.gz", data / "plan_tmdb" / "tool_desc.json")
+        everything = tool_graph(data / "plan_tmdb" / "data.jsonl.gz", data / "plan_tmdb" / "tool_desc.json")
     else:
         folder = data / "taskbench_partial"
         rows = folder / f"predictions_{name}_mistral-7b.jsonl.gz"
-        everything = sources.tool_graph(rows, folder / f"{name}_tool_desc.json")
+        everything = tool_graph(rows, folder / f"{name}_tool_desc.json")
     order = np.random.default_rng(seed).permutation(len(everything.examples)).tolist()
     for fold in range(5 if name == "tmdb" else 1):
         tested = set(order[fold::5])

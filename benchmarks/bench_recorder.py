@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from journeyman.models.pricing import cost
-from journeyman.tracing.collector import Collector
-from journeyman.tracing.hook import hook_into_agent, traced
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.collector import Collector, hook_into_agent, traced
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Dialect, Exchange
 
 ROUNDS = 7
@@ -127,7 +126,9 @@ def joining() -> tuple[float, float]:
     given = [exchange(number, *each) for number, each in enumerate(bodies)]
 
     def join() -> None:
-        joiner = Joiner(price=lambda url, model, usage: cost(url, model, usage.input, usage.output, usage.cached))
+        joiner = ConversationAssembler(
+            price=lambda url, model, usage: cost(url, model, usage.input, usage.output, usage.cached)
+        )
         for each in given:
             joiner.join(each)
 
@@ -151,7 +152,7 @@ def long_conversation(turns: int) -> float:
         messages.append(reply)
 
     def join() -> float:
-        joiner = Joiner(price=lambda url, model, usage: None)
+        joiner = ConversationAssembler(price=lambda url, model, usage: None)
         for each in given[:-20]:
             joiner.join(each)
         begin = time.process_time()

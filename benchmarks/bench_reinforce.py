@@ -28,13 +28,14 @@ from sklearn.cluster import KMeans
 
 from journeyman.core.evaluation import Evaluation, Pair
 from journeyman.core.gate import BetterOnHeldOut
+from journeyman.experiments.planner.environment import compared
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.exploration import Thompson, ThompsonConfig
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.ppo import PPOConfig, train
-from journeyman.optimizers.planner.replay import TableReplay, always, best_single, compare_policies
-from journeyman.optimizers.planner.selector import ModelSelector
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.policy import ModelSelector
+from journeyman.optimizers.planner.ppo import TableReplay, train, worths
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats, bootstrap_interval
 
@@ -117,7 +118,7 @@ def supervised(of: Split) -> Policies:
     seen, asked = of.of(of.labelled), of.of(of.held_out)
     known = np.vstack([seen, of.of(of.stream)])
     return {
-        "best single": always(of.held_out, best_single(of.labelled, UTILITY)),
+        "best single": np.tile(greedy(of.labelled.success.mean(axis=0)[None]), (len(of.held_out), 1)),
         "oracle": greedy(of.held_out.success),
         "supervised": greedy(expectations(seen, labelled, asked)),
         "supervised, all labels": greedy(expectations(known, everything, asked)),
@@ -186,6 +187,12 @@ def run(of: Split, given: argparse.Namespace, seed: int) -> Policies:
     return found
 
 
+def compared_with_all(table: Table, policies: Policies, candidate: str) -> dict[str, Evaluation]:
+    """The candidate against each other policy, by what each is expected to bring on each request."""
+    worth = {name: (worths(table, UTILITY) * chances).sum(axis=1).tolist() for name, chances in policies.items()}
+    return {name: compared(table.ids, each, worth[candidate], UTILITY) for name, each in worth.items() if name != candidate}
+
+
 def averaged(evaluations: list[Evaluation]) -> Evaluation:
     """Seeds are attempts at the same requests, so a request's pair is the mean over them."""
     pairs: dict[str, list[Pair]] = defaultdict(list)
@@ -211,7 +218,7 @@ def report(name: str, splits: list[Split], runs: list[Policies]) -> bool:
     print("\n| policy | right, by seed | mean | over supervised | gate: over both |\n|---|---|---|---|---|")
     kept = True
     for policy in runs[0]:
-        pairs = [compare_policies(of.held_out, run, policy, UTILITY) for of, run in zip(splits, runs, strict=True)]
+        pairs = [compared_with_all(of.held_out, run, policy) for of, run in zip(splits, runs, strict=True)]
         each = [float((of.held_out.success * run[policy]).sum(axis=1).mean()) for of, run in zip(splits, runs, strict=True)]
         cells = ["", ""]
         if policy not in ("supervised", "oracle"):

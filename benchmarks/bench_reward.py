@@ -19,8 +19,7 @@ from typing import Any
 
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Outcome
-from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
+from journeyman.rewards.utility import RewardReport, RunReward, Runs, Utility, WeightedSumReward, lint
 
 PRICES = {"claude-sonnet-4-5": (3.0, 15.0), "DeepSeek-V3.1-Terminus": (0.27, 1.0)}
 BFCL = {

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from journeyman.experiments.router.evaluation import aiq, apgr, cpt, ece, saving
-from journeyman.models.embedders import Vectors, load
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Vectors, load
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.router.fit import RouterFitConfig, fit
 from journeyman.optimizers.router.predict import Forecasts

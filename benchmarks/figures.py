@@ -60,7 +60,7 @@ class House:
     @cached_property
     def imports(self) -> Mapping[str, set[str]]:
         """Module to the modules of the package that it imports."""
-        return {name: set(self._imported(tree)) - {name} for name, tree in self.trees.items()}
+        return {name: set(self._imported(name)) - {name} for name in self.trees}
 
     @cached_property
     def importers(self) -> Mapping[str, set[str]]:
@@ -115,12 +115,21 @@ class House:
         outside = (name for name in self.paths if not name.startswith(f"{PACKAGE}.stores"))
         return sorted(name for name in outside if call.search(self.paths[name].read_text()))
 
-    def _imported(self, tree: ast.Module) -> Iterator[str]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+    def _resolved(self, importer: str, node: ast.ImportFrom) -> str:
+        """The module that is named, also where it is by dots: what runs in the sandbox has a package of another name there."""
+        if not node.level:
+            return node.module or ""
+        up = node.level - (self.paths[importer].name == "__init__.py")
+        package = importer.split(".")[: len(importer.split(".")) - up]
+        return ".".join([*package, *([node.module] if node.module else [])])
+
+    def _imported(self, importer: str) -> Iterator[str]:
+        for node in ast.walk(self.trees[importer]):
+            if isinstance(node, ast.ImportFrom):
+                module = self._resolved(importer, node)
                 for alias in node.names:
-                    whole = f"{node.module}.{alias.name}"
-                    yield from (name for name in (whole if whole in self.paths else node.module,) if name in self.paths)
+                    whole = f"{module}.{alias.name}"
+                    yield from (name for name in (whole if whole in self.paths else module,) if name in self.paths)
             elif isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in self.paths)
 

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.rewards.base import RewardFunction
-from journeyman.rewards.completion import Goal, TaskCompletionReward
-from journeyman.rewards.tool_use import ToolSuccessReward
+from journeyman.rewards.static import Goal, TaskCompletionReward, ToolSuccessReward
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.jsonl import parse
 from journeyman.tracing.importers.tau_bench import CHANGES

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.trace import ModelCall, ToolCall, Trace
-from journeyman.rewards import autolabel
-from journeyman.rewards.autolabel import Applied, AutoLabeler
+from journeyman.rewards import train_learned as autolabel
+from journeyman.rewards.train_learned import Applied, AutoLabeler
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import AUTO, Query, TraceStore
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from journeyman.core.task import Task
 from journeyman.rewards.reward_hacking import CodeEvalResult, check_samples
 from journeyman.rewards.unit_tests import UnitTests, UnitTestVerdict, limits
-from journeyman.sandbox.unsafe import Unsafe
+from journeyman.sandbox.supervised import Unsafe
 from journeyman.stats import pass_at_k
 from journeyman.tasks import rows
 from journeyman.tasks.code import CodeSample, CodeTests, read_samples, read_tasks

@@ -19,7 +19,7 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path: Path, labels: dict[str
     sent = [chat(said[:1], said[1], **labels), chat(said[:3], said[3], **labels), chat(said, assistant("Bye."), **labels)]
     for each in sent:
         intake = open_intake(f"sqlite:///{tmp_path / 'traces.db'}", tmp_path / "spill", RecordSettings(content=content))
-        intake.offer(each)
+        intake.submit(each)
         assert intake.flush(20)
         intake.close()
     with open_traces(tmp_path / "traces.db") as store:
@@ -38,7 +38,7 @@ def test_a_conversation_that_the_server_keeps_goes_on_after_a_restart(tmp_path: 
     answer = f"resp_{first.id[1:]}"
     for each in (first, responses({"input": "Thanks", "previous_response_id": answer}, "Bye.")):
         intake = open_intake(f"sqlite:///{tmp_path / 'traces.db'}", tmp_path / "spill", RecordSettings())
-        intake.offer(each)
+        intake.submit(each)
         assert intake.flush(20)
         intake.close()
     with open_traces(tmp_path / "traces.db") as store:

@@ -95,7 +95,7 @@ def test_nothing_known_is_null_and_not_zero() -> None:
 
 
 def test_tokens_cost_and_seconds_are_summed_on_both_sides() -> None:
-    report = evaluate(Knows(), Knows(cost=None), TASKS, Exact(), config=EvaluateConfig(trials=2))
+    report = evaluate(Knows(), Knows(cost=None), TASKS, Exact(), config=EvaluateConfig(attempts_per_task=2))
     spent = report["spent"]
     assert spent["candidate"] == {"attempts": 80, "input_tokens": 800, "output_tokens": 160, "cost": 20.0, "seconds": 40.0}
     assert spent["baseline"]["cost"] is None
@@ -103,12 +103,12 @@ def test_tokens_cost_and_seconds_are_summed_on_both_sides() -> None:
 
 def test_several_attempts_at_a_task_are_one_task() -> None:
     agent = Knows(right=30)
-    report = evaluate(agent, Knows(right=10), TASKS, Exact(), config=EvaluateConfig(trials=3))
+    report = evaluate(agent, Knows(right=10), TASKS, Exact(), config=EvaluateConfig(attempts_per_task=3))
     assert report.tasks == 40
     assert len(agent.tried) == 120
     assert len({attempt.trace.id for attempt in report.candidate_attempts + report.baseline_attempts}) == 240
-    with pytest.raises(InputError, match="trials is 0"):
-        evaluate(agent, agent, TASKS, Exact(), config=EvaluateConfig(trials=0))
+    with pytest.raises(InputError, match="attempts_per_task is 0"):
+        evaluate(agent, agent, TASKS, Exact(), config=EvaluateConfig(attempts_per_task=0))
 
 
 def test_both_sides_are_watched_and_the_clock_is_handed_in() -> None:
@@ -133,7 +133,7 @@ async def test_it_can_be_awaited_where_a_loop_runs() -> None:
 
 
 def test_its_results_can_be_written_and_compared_again(tmp_path: Path) -> None:
-    report = evaluate(Knows(right=30, fails=39), Knows(right=10), TASKS, Exact(), config=EvaluateConfig(trials=2))
+    report = evaluate(Knows(right=30, fails=39), Knows(right=10), TASKS, Exact(), config=EvaluateConfig(attempts_per_task=2))
     for name, attempts in (("a", report.baseline_attempts), ("b", report.candidate_attempts)):
         (tmp_path / name).write_text("\n".join(result_lines(results(attempts))), encoding="utf-8")
     again = compare(read_results(tmp_path / "a"), read_results(tmp_path / "b"))

@@ -72,7 +72,7 @@ def test_breaking_the_verifier_is_no_way_to_win() -> None:
 def test_the_gain_must_be_one_worth_having() -> None:
     before, after = [0.0] * 100, [1.0] * 30 + [0.0] * 70
     assert BetterOnHeldOut().decide(evaluation(before, after)).passed
-    decision = BetterOnHeldOut(least_gain=0.25).decide(evaluation(before, after))
+    decision = BetterOnHeldOut(min_gain=0.25).decide(evaluation(before, after))
     assert not decision.passed
     assert "not above +0.250" in decision.reason
 

@@ -86,7 +86,7 @@ def test_the_documented_advanced_use_works(pupil: Pupil) -> None:
         num_examples=20,
         generator_model="gpt-4o",
         reflector_model="gpt-4o-mini",
-        batch_merge_size=20,
+        batch_size=20,
         similarity_threshold=0.85,
         target_stage=PlaybookStage.PRODUCTION,
         output_playbook_path="playbooks/production.json",
@@ -237,7 +237,7 @@ def test_a_limit_needs_prices(pupil: Pupil) -> None:
         ({"similarity_threshold": 1.2}, "similarity_threshold is 1.2, and must lie above 0 and at most at 1"),
         ({"max_cost": -1}, "max_cost is -1, and must be above 0"),
         ({"alpha": 0}, "alpha is 0"),
-        ({"least_gain": 2}, "least_gain is 2"),
+        ({"min_gain": 2}, "min_gain is 2"),
         ({"dataset_name": "desks"}, "no data set 'desks'"),
         ({"input_path": "nowhere.json"}, "nowhere.json is not there"),
         ({"domain": "wood"}, "no tasks of domain 'wood'; there are fruit"),
@@ -256,7 +256,7 @@ def test_a_limit_needs_prices(pupil: Pupil) -> None:
         ({"domain": None}, "domain is None, and must be text"),
         ({"evaluate": 1}, "evaluate is 1, and must be true or false"),
         ({"max_cost": "1"}, "max_cost is '1', and must be a number"),
-        ({"trials": 101}, "trials is 101, and must be at most 100"),
+        ({"attempts_per_task": 101}, "attempts_per_task is 101, and must be at most 100"),
         ({"dataset_name": "desk", "num_examples": 10**9}, "num_examples is 1000000000, and must be at most 100000 at the desk"),
     ],
 )
@@ -294,7 +294,7 @@ def test_an_initial_playbook_that_is_none_is_refused(pupil: Pupil, text: str) ->
 
 
 def test_a_setting_that_is_none_is_named() -> None:
-    with pytest.raises(InputError, match="there is no setting 'modell' of a training run"):
+    with pytest.raises(InputError, match="there is no setting 'modell' in TrainingConfig; did you mean"):
         create_offline_trainer(modell="x")
 
 

@@ -13,9 +13,10 @@ from journeyman.core.errors import InputError
 from journeyman.core.policy import Card, Ending, Outcome
 from journeyman.core.release import Stage
 from journeyman.experiments.router import training
-from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
+from journeyman.experiments.router.config import RouterConfig
+from journeyman.experiments.router.training import Places, TrainedRouter
 from journeyman.models import embedders
-from journeyman.optimizers.router import artifact, decisions, outcomes, sources
+from journeyman.optimizers.router import artifact, decisions, outcomes
 from journeyman.optimizers.router.decisions import DecisionLog
 from journeyman.optimizers.router.objective import Objective, parse
 from journeyman.serving.router import Router, RoutingSession
@@ -41,7 +42,7 @@ class World:
 
 
 def trained_in(folder: Path, config: RouterConfig, count: int = 600) -> World:
-    rows = sources.rows_of_files([routing.write(folder / "outcomes.jsonl", count)])
+    rows = outcomes.rows_of_files([routing.write(folder / "outcomes.jsonl", count)])
     store, artifacts = open_store("memory:"), Artifacts(folder / "artifacts")
     places = Places(folder=folder / "router", store=store, artifacts=artifacts)
     return World(
@@ -239,7 +240,7 @@ def test_a_log_of_decisions_can_be_learned_from_but_alone_it_proves_nothing(worl
             choice.extra["decision"],
             Outcome(ending=Ending.RIGHT if told["success"] else Ending.WRONG, success=told["success"], cost=told["cost"]),
         )
-    table = outcomes.table(sources.rows_of_files([tmp_path / "log.jsonl"]), CARDS)
+    table = outcomes.table(outcomes.rows_of_files([tmp_path / "log.jsonl"]), CARDS)
     places = Places(folder=tmp_path / "router", store=open_store("memory:"), artifacts=Artifacts(tmp_path / "artifacts"))
     trained = training.train(table, embedders.load(), RouterConfig(objective=CHEAP), places)
     assert not trained.passed
@@ -258,7 +259,7 @@ def test_a_worker_that_never_answered_leaves_the_others_to_choose_from(tmp_path:
     path.write_text(
         "".join(f"{json.dumps({**line, 'outcomes': {**down, **line['outcomes']}})}\n" for line in routing.lines(300))
     )
-    table = outcomes.table(sources.rows_of_files([path]), CARDS)
+    table = outcomes.table(outcomes.rows_of_files([path]), CARDS)
     places = Places(folder=tmp_path / "router", store=open_store("memory:"), artifacts=Artifacts(tmp_path / "artifacts"))
     trained = training.train(table, embedders.load(), RouterConfig(objective=CHEAP), places)
     assert trained.policy.fitted.workers == ("counter", "poet", "sage")

@@ -32,12 +32,12 @@ def test_what_is_wrong_with_an_upstream_is_named_with_its_line(tmp_path: Path) -
         "[serve]\nprot = 1\n"
     )
     assert said(tmp_path, wrong) == {
-        "F:1: upstreams.a.base_url: field required",
+        "F:1: upstreams.a.base_url must be given",
         "F:2: there is no setting upstreams.a.base_ulr",
         "did you mean upstreams.a.base_url?",
         "F:4: upstreams.b.base_url: should be an address such as https://llm.example.org/v1",
-        "F:5: upstreams.b.retries: input should be a valid integer",
-        "F:6: upstreams.b.apis.0: input should be 'openai' or 'anthropic'",
+        "F:5: upstreams.b.retries is 1.5, and must be a whole number",
+        "F:6: upstreams.b.apis.0 is 'opanai', and must be 'openai' or 'anthropic'",
         "F:8: there is no setting serve.prot",
         "did you mean serve.port?",
     }

@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from journeyman.experiments.compare import evaluate as evaluate
     from journeyman.experiments.planner.collect import OrchestrationSystem as OrchestrationSystem
     from journeyman.experiments.playbook.config import TrainingConfig as TrainingConfig
-    from journeyman.experiments.playbook.config import TrainingResult as TrainingResult
     from journeyman.experiments.playbook.training import OfflineTrainer as OfflineTrainer
+    from journeyman.experiments.playbook.training import TrainingResult as TrainingResult
     from journeyman.experiments.playbook.training import create_offline_trainer as create_offline_trainer
     from journeyman.experiments.weights.data import DatasetPipeline as DatasetPipeline
     from journeyman.experiments.weights.pipeline import TrainingPipeline as TrainingPipeline
     from journeyman.experiments.weights.training import RLTrainer as RLTrainer
-    from journeyman.optimizers.planner.loss import compute_supervised_loss as compute_supervised_loss
     from journeyman.optimizers.planner.network import PlannerModel as PlannerModel
+    from journeyman.optimizers.planner.network import compute_supervised_loss as compute_supervised_loss
     from journeyman.optimizers.planner.ppo import compute_gae as compute_gae
-    from journeyman.optimizers.planner.torch_dataset import WorkflowDataset as WorkflowDataset
+    from journeyman.optimizers.planner.supervised import WorkflowDataset as WorkflowDataset
     from journeyman.optimizers.weights.gguf import GGUFExporter as GGUFExporter
     from journeyman.optimizers.weights.hosting import OllamaHostingProfile as OllamaHostingProfile
     from journeyman.optimizers.weights.ollama import OllamaDeployer as OllamaDeployer
@@ -68,13 +68,13 @@ if TYPE_CHECKING:
     from journeyman.rewards.base import RewardFunction as RewardFunction
     from journeyman.rewards.base import RewardResult as RewardResult
     from journeyman.rewards.code_execution import CodeExecutionReward as CodeExecutionReward
-    from journeyman.rewards.completion import TaskCompletionReward as TaskCompletionReward
-    from journeyman.rewards.efficiency import EfficiencyReward as EfficiencyReward
     from journeyman.rewards.engine import RewardEngine as RewardEngine
-    from journeyman.rewards.format_compliance import FormatComplianceReward as FormatComplianceReward
     from journeyman.rewards.learned import LearnedReward as LearnedReward
-    from journeyman.rewards.syntax import SyntaxValidationReward as SyntaxValidationReward
-    from journeyman.rewards.tool_use import ToolSuccessReward as ToolSuccessReward
+    from journeyman.rewards.static import EfficiencyReward as EfficiencyReward
+    from journeyman.rewards.static import FormatComplianceReward as FormatComplianceReward
+    from journeyman.rewards.static import SyntaxValidationReward as SyntaxValidationReward
+    from journeyman.rewards.static import TaskCompletionReward as TaskCompletionReward
+    from journeyman.rewards.static import ToolSuccessReward as ToolSuccessReward
     from journeyman.rewards.utility import compute_reward as compute_reward
     from journeyman.serving.ingest.in_process import TraceCollector as TraceCollector
     from journeyman.serving.ingest.in_process import hook_into_agent as hook_into_agent
@@ -104,28 +104,29 @@ _HOMES = {
     "core.trace": ("AgentCall", "Message", "ModelCall", "Reasoning", "ToolCall", "Trace"),
     "experiments.compare": ("EvaluationReport", "compare", "evaluate"),
     "experiments.planner.collect": ("OrchestrationSystem",),
-    "experiments.playbook.config": ("TrainingConfig", "TrainingResult"),
-    "experiments.playbook.training": ("OfflineTrainer", "create_offline_trainer"),
+    "experiments.playbook.config": ("TrainingConfig",),
+    "experiments.playbook.training": ("OfflineTrainer", "TrainingResult", "create_offline_trainer"),
     "experiments.weights.data": ("DatasetPipeline",),
     "experiments.weights.pipeline": ("TrainingPipeline",),
     "experiments.weights.training": ("RLTrainer",),
-    "optimizers.planner.loss": ("compute_supervised_loss",),
-    "optimizers.planner.network": ("PlannerModel",),
+    "optimizers.planner.network": ("PlannerModel", "compute_supervised_loss"),
     "optimizers.planner.ppo": ("compute_gae",),
-    "optimizers.planner.torch_dataset": ("WorkflowDataset",),
+    "optimizers.planner.supervised": ("WorkflowDataset",),
     "optimizers.weights.gguf": ("GGUFExporter",),
     "optimizers.weights.hosting": ("OllamaHostingProfile",),
     "optimizers.weights.ollama": ("OllamaDeployer",),
     "optimizers.weights.sizing": ("HardwareConfig", "detect_hardware", "get_ryzen_optimized_config"),
     "rewards.base": ("BaseReward", "RewardFunction", "RewardResult"),
     "rewards.code_execution": ("CodeExecutionReward",),
-    "rewards.completion": ("TaskCompletionReward",),
-    "rewards.efficiency": ("EfficiencyReward",),
     "rewards.engine": ("RewardEngine",),
-    "rewards.format_compliance": ("FormatComplianceReward",),
     "rewards.learned": ("LearnedReward",),
-    "rewards.syntax": ("SyntaxValidationReward",),
-    "rewards.tool_use": ("ToolSuccessReward",),
+    "rewards.static": (
+        "EfficiencyReward",
+        "FormatComplianceReward",
+        "SyntaxValidationReward",
+        "TaskCompletionReward",
+        "ToolSuccessReward",
+    ),
     "rewards.utility": ("compute_reward",),
     "serving.ingest.in_process": ("TraceCollector", "hook_into_agent", "traced"),
     "serving.router": ("Router",),

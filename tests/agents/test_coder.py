@@ -8,8 +8,7 @@ import pytest
 
 from journeyman import sandbox
 from journeyman.agents.attempt import attempt
-from journeyman.agents.coder import Coder, tries
-from journeyman.agents.workspace import ANSWER, ScenarioWorkshop, last_files
+from journeyman.agents.coder import ANSWER, Coder, ScenarioWorkshop, last_files, tries
 from journeyman.core.errors import SandboxError
 from journeyman.core.playbook import Bullet
 from journeyman.core.score import Reward

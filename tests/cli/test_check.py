@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli.actions.check import lines
+from journeyman.cli.check import lines
 
 pytestmark = pytest.mark.service
 

@@ -70,8 +70,8 @@ def test_a_limit_on_cost_stops_cleanly_and_says_so(capsys: pytest.CaptureFixture
     ("more", "crew", "said"),
     [
         (["--max-cost", "1"], "UNPRICED", "free has no known price, so a limit on cost cannot be kept"),
-        (["--max-cost", "nan"], "CREW", "the limit on cost is nan"),
-        (["--max-cost", "-1"], "CREW", "the limit on cost is -1"),
+        (["--max-cost", "nan"], "CREW", "--max-cost is nan, and must be above 0"),
+        (["--max-cost", "-1"], "CREW", "--max-cost is -1.0, and must be above 0"),
         (["--planner", "nobody"], "CREW", "no planner 'nobody'"),
         ([], "NOBODY", "the crew 'bakers_who_collect:NOBODY' cannot be loaded"),
         (["--instructions", "empty.txt"], "CREW", "empty.txt"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.cli import main
-from journeyman.cli.actions.doctor import _REQUIREMENT, HealthCheck, examine, installing, package
+from journeyman.cli.doctor import _REQUIREMENT, HealthCheck, examine, installing, package
 from journeyman.stores import open_store
 from journeyman.stores.engine import HEAD
 

@@ -5,12 +5,12 @@ import pytest
 from journeyman.cli import main
 from journeyman.cli.hardware import METHODS, PROFILES
 from journeyman.optimizers.weights.config import METHODS as ALL_METHODS
-from journeyman.optimizers.weights.sizing import HardwareProfile as Profile
+from journeyman.optimizers.weights.sizing import HardwareProfile
 
 
 def test_the_options_name_what_there_is() -> None:
     assert METHODS == ALL_METHODS
-    assert set(PROFILES) == {profile.value for profile in Profile}
+    assert set(PROFILES) == {profile.value for profile in HardwareProfile}
 
 
 def test_the_machine_and_what_follows_from_it_are_shown_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:

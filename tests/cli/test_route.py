@@ -117,6 +117,15 @@ def test_a_router_is_examined_on_what_it_has_not_learned_from(
     assert "ECE" in shown
 
 
+def test_too_few_held_out_requests_are_said_before_they_are_looked_at(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    routing.write(Path("few.jsonl"), 20, seed=9)
+    assert main(["evaluate", "router", "--outcomes", "few.jsonl", "--all", "--json"]) == 1
+    assert "20 held-out tasks, and the gate needs 30: nothing can pass" in capsys.readouterr().err
+
+
 def test_the_id_of_a_router_is_enough(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

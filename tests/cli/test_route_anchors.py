@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from journeyman.cli import main
-from journeyman.optimizers.router import cold_start, outcomes, sources
-from journeyman.optimizers.splits import parts
+from journeyman.optimizers.outcome_table import parts
+from journeyman.optimizers.router import cold_start, outcomes
 from journeyman.serving.router import Router
 from tests.optimizers.router import worlds
 from tests.support import routing
@@ -44,7 +44,7 @@ def answer(lines: list[dict[str, str]]) -> None:
 
 def test_the_questions_are_different_ones_that_are_not_held_out(project: Path) -> None:
     lines = asked(30)
-    table = outcomes.table(sources.rows_of_files([project / "outcomes.jsonl"]))
+    table = outcomes.table(outcomes.rows_of_files([project / "outcomes.jsonl"]))
     learned = {table.requests[row] for row in parts(table, held_out=0.2, validation=0.15, seed=0).train}
     requests = [line["request"] for line in lines]
     assert len(set(requests)) == 30

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.cli import main
-from journeyman.cli.actions import doctor
-from journeyman.cli.actions.sandbox import carried, ending, exit_code, language_of, limits_of
+from journeyman.cli import doctor, main
+from journeyman.cli.sandbox import carried, ending, exit_code, language_of, limits_of
 from journeyman.core.errors import InputError
 from journeyman.sandbox import bubblewrap
 from journeyman.sandbox.base import MIB, Level, Limits, RunOutcome
-from journeyman.sandbox.strongest import missing
+from journeyman.sandbox.supervised import missing
 
 pytestmark = pytest.mark.service
 

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from journeyman.cli import main, root
 from journeyman.experiments import wiring
-from journeyman.experiments.playbook.scenarios import ScenarioConfig, ScenarioTrainer
+from journeyman.experiments.playbook.config import ScenarioConfig
+from journeyman.experiments.playbook.scenarios import ScenarioTrainer
 from journeyman.models.scripted import Scripted
 from tests.support.builder import block
 

@@ -12,9 +12,8 @@ import pytest
 from journeyman.core.errors import ModelError
 from journeyman.io.retry import RetryPolicy
 from journeyman.models import load
-from journeyman.models.base import Model, ModelRequest, PromptMessage
+from journeyman.models.base import Limited, Model, ModelRequest, PromptMessage
 from journeyman.models.openai import OpenAI
-from journeyman.models.rate_limit import Limited
 from journeyman.models.recorded import RecordedModel
 from journeyman.models.scripted import Scripted
 from tests.support.llm_server import Answer, LLMServer, completion, error, serving

@@ -343,10 +343,10 @@ async def test_a_session_whose_process_ends_says_so(sandbox: Sandbox) -> None:
     await session.close()
 
 
-async def test_what_the_code_says_on_the_line_of_its_tools_cannot_confuse_the_warden(sandbox: Sandbox) -> None:
+async def test_what_the_code_says_on_the_line_of_its_tools_cannot_confuse_the_supervisor(sandbox: Sandbox) -> None:
     code = """
 import tools
-line = tools._line._channel
+line = tools._connection._channel
 for noise in (b'{"done": 0}', b'[]', b'{"hint": "nonsense"}', b'{"call": "x"}', b'not json', b'{"answer": 1}'):
     try: line.sendall(noise + b'\\n')
     except OSError: pass
@@ -354,3 +354,10 @@ raise SystemExit(3)
 """
     outcome = await sandbox.run(Program(code=code), tools={"search": search})
     assert (outcome.exit_code, outcome.limit) == (3, None), outcome.stderr
+
+
+async def test_a_run_that_says_it_will_import_pytest_is_a_run_like_any_other(sandbox: Sandbox) -> None:
+    code = "import os, pytest, sys\nfrom beside import word\nprint(word, sys.argv, 'PYTEST_VERSION' in os.environ)\nsys.exit(3)"
+    program = Program(code=code, files={"beside.py": b"word = 'hello'\n"}, arguments=("a",), warm="pytest")
+    outcome = await sandbox.run(program)
+    assert (outcome.stdout, outcome.exit_code) == ("hello ['main.py', 'a'] False\n", 3), outcome.stderr

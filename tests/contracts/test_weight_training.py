@@ -21,8 +21,8 @@ from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from journeyman.optimizers.weights.rows import Row
 from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.train import TrainingSetup as Work
 from journeyman.optimizers.weights.train import run
-from journeyman.optimizers.weights.train.base import TrainingSetup as Work
 from journeyman.optimizers.weights.train.run import _METHODS
 from journeyman.tasks import desk
 

@@ -15,8 +15,8 @@ from journeyman.experiments import wiring
 from journeyman.experiments.agents import AgentEvaluation
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator
-from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
-from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.playbook.training import OfflineTrainer, TrainingResult
 from journeyman.models import embedders, load
 from journeyman.stores import open_store
 from journeyman.tasks import desk

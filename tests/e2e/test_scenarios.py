@@ -10,7 +10,8 @@ import yaml
 
 from journeyman.cli import main
 from journeyman.experiments import wiring
-from journeyman.experiments.playbook.scenarios import ScenarioConfig, ScenarioTrainer
+from journeyman.experiments.playbook.config import ScenarioConfig
+from journeyman.experiments.playbook.scenarios import ScenarioTrainer
 from journeyman.models.base import ModelRequest
 from journeyman.models.scripted import Line, Scripted
 from tests.support.builder import LESSON, Builder, block, over_http
@@ -64,7 +65,7 @@ def server() -> Iterator[LLMServer]:
 
 
 def config(**more: Any) -> ScenarioConfig:
-    return ScenarioConfig(**{"generator_model": "scripted", "sandbox": "unsafe-local", "rounds": 1, **more})
+    return ScenarioConfig(**{"generator_model": "scripted", "sandbox": "unsafe-local", "max_repairs": 0, **more})
 
 
 def results() -> dict[str, Any]:
@@ -170,7 +171,7 @@ def test_a_playbook_passes_the_gate_on_scenarios_that_it_was_not_trained_on(monk
     monkeypatch.setattr(wiring, "connect", lambda *_, **__: Scripted(pupil))
     write("s.yaml", summing(1), summing(2))
     write("h.yaml", *(summing(number) for number in range(10, 18)))
-    trainer = ScenarioTrainer(config(input_path="s.yaml", held_out_path="h.yaml", evaluate=True, least_tasks=8))
+    trainer = ScenarioTrainer(config(input_path="s.yaml", held_out_path="h.yaml", evaluate=True, min_tasks=8))
     result = trainer.train()
     assert result.evaluation is not None
     assert (result.evaluation.baseline, result.evaluation.candidate) == (0.0, 1.0)
@@ -206,7 +207,7 @@ def test_the_five_examples_over_http_with_a_model_that_learns(server: LLMServer,
 
 def test_with_repairs_every_example_succeeds_and_the_lesson_saves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "connect", lambda *_, **__: Builder())
-    ScenarioTrainer(config(rounds=3)).train()
+    ScenarioTrainer(config(max_repairs=2)).train()
     found = results()
     assert [row["success"] for row in found["results"]] == [True] * 5
     assert [row["metadata"]["rounds"] for row in found["results"]] == [2, 1, 1, 1, 1]

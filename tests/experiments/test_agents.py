@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, StoreError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.playbook import Batch, Bullet, MoveTo, Playbook, Vote
 from journeyman.core.release import Stage
@@ -125,7 +125,7 @@ def test_another_model_may_stand_on_the_other_side() -> None:
 
 def test_several_trials_are_told_to_whoever_watches() -> None:
     seen: list[tuple[int, int]] = []
-    exam = examination(Pupil(), open_store("memory:"), trials=2)
+    exam = examination(Pupil(), open_store("memory:"), attempts_per_task=2)
     asyncio.run(exam.evaluate(TAUGHT, Playbook(), id="run-1", done=lambda done, of: seen.append((done, of))))
     assert seen == [(number, 160) for number in range(1, 161)]
 
@@ -149,6 +149,19 @@ def test_held_out_tasks_are_known_by_what_they_are() -> None:
     assert held_out_id(turned.split(Split.HELD_OUT)) == held_out_id(DATA.split(Split.HELD_OUT))
     more = Dataset(name="sums", tasks=(*DATA.tasks, *sums(1, start=900, split=Split.HELD_OUT)), verifier=Exact())
     assert held_out_id(more.split(Split.HELD_OUT)) != held_out_id(DATA.split(Split.HELD_OUT))
+
+
+def test_an_evaluation_is_kept_together_with_its_attempts_or_not_at_all() -> None:
+    store = open_store("memory:")
+    with Run(id="run-1", kind="evaluate", config={}, store=store).tracked() as run:
+        sat(TAUGHT, Playbook(), store=store, run=run)
+        assert len(list(store.attempts(run_id="run-1", split=Split.HELD_OUT))) == 80
+    # No run of this id is there to keep attempts of, so the other half must not stay either.
+    with pytest.raises(StoreError, match="ghost"):
+        sat(BLANK, Playbook(), store=store, run=Run(id="ghost", kind="evaluate", config={}, store=store))
+    blank = candidate_of(BLANK)
+    assert blank is not None
+    assert not list(store.evaluations(candidate_id=blank.id))
 
 
 def test_attempts_are_kept_once() -> None:

@@ -14,18 +14,20 @@ from journeyman.core.release import Stage
 from journeyman.core.task import Split, Task, fingerprint
 from journeyman.experiments import wiring
 from journeyman.experiments.evaluator import HeldOutEvaluator
-from journeyman.experiments.planner import artifact as planners
+from journeyman.experiments.planner import workers as planners
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
-from journeyman.experiments.planner.training import Contender, PlanExamination, ReinforceConfig, Reinforcement
+from journeyman.experiments.planner.training import Contender, PlanExamination, Reinforcement
 from journeyman.experiments.router import training
-from journeyman.experiments.router.training import Places, RouterConfig
-from journeyman.experiments.weights.settings import RunSettings, learnable
+from journeyman.experiments.router.config import RouterConfig
+from journeyman.experiments.router.training import Places
+from journeyman.experiments.weights.config import RunSettings
+from journeyman.experiments.weights.settings import learnable
 from journeyman.experiments.weights.training import AdapterEvaluation
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.models.scripted import Scripted
-from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.router import artifact, outcomes, sources
-from journeyman.optimizers.splits import parts
+from journeyman.optimizers.outcome_table import Table, parts
+from journeyman.optimizers.router import artifact, outcomes
 from journeyman.optimizers.weights.adapters import read_trained_on, write_trained_on
 from journeyman.optimizers.weights.rows import LabelledCompletion
 from journeyman.stores import Store, open_store
@@ -40,7 +42,7 @@ EMBEDDER = HashingEmbedder(32)
 
 
 def routed(folder: Path, **settings: Any) -> tuple[training.TrainedRouter, Table, Store]:
-    table = outcomes.table(sources.rows_of_files([write(folder / "rows.jsonl", 120)]))
+    table = outcomes.table(outcomes.rows_of_files([write(folder / "rows.jsonl", 120)]))
     store = open_store("memory:")
     places = Places(folder=folder / "router", store=store, artifacts=Artifacts(folder / "artifacts"))
     return training.train(table, EMBEDDER, RouterConfig(**settings), places), table, store
@@ -90,25 +92,25 @@ def test_the_same_outcomes_are_one_look_and_other_outcomes_another(tmp_path: Pat
 
 def test_a_planner_says_what_it_learned_from_in_both_phases(tmp_path: Path) -> None:
     start, store = written(tmp_path), open_store("memory:")
-    arena = Replay.of(opened(start), letters())
+    environment = Replay.of(opened(start), letters())
     config = ReinforceConfig(target_stage=Stage.PRODUCTION)
     config = replace(config, ppo=replace(config.ppo, episodes=64))
-    phase = Reinforcement(start=start, arena=arena, folder=tmp_path, config=config)
-    made = phase.run(store, lambda path: planners.keep(path, Artifacts(tmp_path / "artifacts")))
-    kept = planners.find(str(made.path))
+    phase = Reinforcement(start=start, environment=environment, folder=tmp_path, config=config)
+    made = phase.run(store, lambda path: planners.keep_planner(path, Artifacts(tmp_path / "artifacts")))
+    kept = planners.find_planner(str(made.path))
     first = {fingerprint(example.plan.instruction) for example in bakery().examples}
-    assert kept.trained_on == first | {fingerprint(text) for text in arena.train.requests}
-    assert not kept.trained_on & {fingerprint(text) for _, text in arena.held_out}
+    assert kept.trained_on == first | {fingerprint(text) for text in environment.train.requests}
+    assert not kept.trained_on & {fingerprint(text) for _, text in environment.held_out}
 
-    known = replace(phase, arena=replace(arena, examined=arena.train), folder=tmp_path / "again")
+    known = replace(phase, environment=replace(environment, examined=environment.train), folder=tmp_path / "again")
     with pytest.raises(InputError, match="held-out tasks were trained on"):
-        known.run(store, lambda path: planners.keep(path, Artifacts(tmp_path / "artifacts")))
+        known.run(store, lambda path: planners.keep_planner(path, Artifacts(tmp_path / "artifacts")))
     assert not (tmp_path / "again").exists(), "it is said before anything is learned"
 
 
 @pytest.mark.training
 def test_plans_of_the_data_are_looks_too_and_those_that_are_remembered_do_not_count(tmp_path: Path) -> None:
-    kept, store = planners.find(str(written(tmp_path))), open_store("memory:")
+    kept, store = planners.find_planner(str(written(tmp_path))), open_store("memory:")
     fresh = [replace(each, plan=replace(each.plan, instruction=f"new {n}")) for n, each in enumerate(bakery(40).examples)]
     one = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
     nearest = Contender(id="nearest plan", make=kept.learned.nearest)
@@ -119,7 +121,7 @@ def test_plans_of_the_data_are_looks_too_and_those_that_are_remembered_do_not_co
         assert (found.tasks, len(found.evaluation.contaminated)) == (40, 24)
         return found.evaluation.looks
 
-    assert [looks(), looks(least_gain=0.1), looks(), looks(least_gain=0.2)] == [0, 1, 0, 2]
+    assert [looks(), looks(min_gain=0.1), looks(), looks(min_gain=0.2)] == [0, 1, 0, 2]
 
 
 def test_an_adapter_says_what_it_was_trained_on_wherever_it_is_taken(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.bench_looks import KINDS, passing
+from journeyman import stats
 from journeyman.cli import main
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Result
@@ -15,7 +16,6 @@ from journeyman.core.task import Split, Task, fingerprint, fingerprints, packed,
 from journeyman.experiments.compare import EvaluationReport, compare
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.run import blocking
-from journeyman.stats import intervals
 from journeyman.stores import Store, open_store
 
 TASKS = [Task(id=str(n), question=f"question {n}", split=Split.HELD_OUT) for n in range(40)]
@@ -28,7 +28,7 @@ SUBJECT = Subject(
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_better_passes_in_one_of_twenty_worlds_at_most(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Fewer resamples make the far tails of the interval coarse, and the test fast; the benchmark takes all of them.
-    monkeypatch.setattr(intervals, "_MOST_RESAMPLES", 10_000)
+    monkeypatch.setattr(stats, "_MOST_RESAMPLES", 10_000)
     assert passing(kind, worlds=20, repeats=40, seed=3) <= 1
 
 

@@ -1,7 +1,10 @@
 """The one loop: learn, evaluate, decide, release; and what a run leaves in the store however it ends."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
 from journeyman.stores import RunState, Store, open_store
+from journeyman.stores.registry import Registry
 
 OLD, NEW = (Candidate(kind=Kind.PLAYBOOK, body=body) for body in ("old", "new"))
 SHADOW = ReleasePolicy()
@@ -124,7 +128,8 @@ async def test_what_stands_in_shadow_goes_to_production_when_a_later_run_asks_fo
     rolled_back = later.release.to(Stage.ROLLED_BACK, "it failed at work", NOON)
     store.add_release(rolled_back)
     once_more, _ = await gone_round(None, NEW, verdict(40), production, store)
-    assert once_more.release == rolled_back
+    assert (once_more.release, once_more.stage) == (rolled_back, Stage.SHADOW), "what is said is what is so"
+    assert once_more.reason.endswith("; the same was rolled back on 2026-03-05 (it failed at work), and stays so")
 
 
 async def test_who_was_not_asked_lets_nothing_pass_but_a_person_may() -> None:
@@ -153,6 +158,32 @@ def test_a_run_that_breaks_off_is_stopped_and_can_run_again(broken: type[BaseExc
     ended = store.run("run-1")
     assert ended is not None
     assert (ended.state, ended.result, ended.config) == (RunState.FINISHED, {"passed": True}, {"seed": 1})
+
+
+def test_a_run_whose_process_was_killed_does_not_run(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    program = f"""
+import os, signal
+from journeyman.experiments.run import Run
+from journeyman.stores import open_store
+with open_store("sqlite:///{store}") as store, Run(id="run-1", kind="train playbook", config={{}}, store=store).tracked():
+    print("begun", flush=True)
+    signal.pause()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begun\n"
+            with Registry.open(f"sqlite:///{store}") as registry:
+                assert registry.run("run-1").run.state is RunState.RUNNING
+        finally:
+            process.kill()
+        process.wait(10)
+    with Registry.open(f"sqlite:///{store}") as registry:
+        (run,) = registry.runs(state=RunState.KILLED)
+        assert (run.id, run.ended_at, registry.runs(state=RunState.RUNNING)) == ("run-1", None, [])
+    with open_store(f"sqlite:///{store}") as again, run_in(again).tracked(), Registry.open(f"sqlite:///{store}") as registry:
+        assert registry.run("run-1").run.state is RunState.RUNNING
 
 
 def test_what_never_waits_needs_no_event_loop() -> None:

@@ -1,6 +1,7 @@
 """What the loop promises of a playbook: training tasks do not count, only what was examined moves, nothing is paid twice."""
 
 import json
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from journeyman import OfflineTrainer
 from journeyman.cli import root
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, ModelError
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.release import Stage
 from journeyman.core.task import Split, fingerprint
@@ -137,6 +138,18 @@ def test_what_was_not_examined_is_not_sent_back_either(pupil: Pupil) -> None:
     assert {bullet.id: bullet.stage for bullet in result.playbook.bullets}["b-proven"] is Stage.PRODUCTION
 
 
+@pytest.mark.parametrize("passes", [False, True])
+def test_what_stood_in_production_stays_there_while_what_was_added_waits(pupil: Pupil, passes: bool) -> None:
+    proven = Bullet(id="b-proven", content="Say thanks." if passes else RULE, domain="fruit", stage=Stage.PRODUCTION)
+    files.save(Playbook(bullets=(proven,)), "seed.json")
+    result = OfflineTrainer(config()).train("seed.json")
+    assert result.evaluation is not None
+    assert (result.evaluation.passed, "b-proven" in result.evaluation.shown) == (passes, True)
+    stages = {bullet.id: bullet.stage for bullet in result.playbook.bullets}
+    assert stages.pop("b-proven") is Stage.PRODUCTION
+    assert set(stages.values()) == {Stage.SHADOW}
+
+
 def test_sixty_questions_are_enough_for_the_gate(pupil: Pupil) -> None:
     write_rows("sixty.json", range(60))
     result = train(input_path="sixty.json")
@@ -200,3 +213,14 @@ def test_a_run_that_cannot_end_blocks_no_other(pupil: Pupil, caplog: pytest.LogC
     ended = OfflineTrainer(config(max_cost=5)).resume()
     assert (ended.run_id, ended.finished) == (good.run_id, True)
     assert f"the run {bad.run_id} is passed over" in caplog.text
+
+
+def test_a_server_that_is_not_there_is_said_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    model = f"openai:m@http://127.0.0.1:{port}/v1"
+    write_sums(Path("sums.json"))
+    with pytest.raises(ModelError, match=rf"nobody listens at http://127\.0\.0\.1:{port}/v1 \(Connection refused\)"):
+        OfflineTrainer(config(generator_model=model)).train()
+    assert not Path(".journeyman", "runs").exists()

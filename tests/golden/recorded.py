@@ -14,7 +14,7 @@ from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import finetuning, jsonl
 from journeyman.tracing.importers.reading import read
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Dialect, Exchange
 
 _DIALECTS = {
@@ -50,7 +50,7 @@ def of_line(record: Any) -> Iterator[str]:
 
 def of_exchanges(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Every trace that recorded HTTP exchanges become, joined in their order."""
-    joiner = Joiner(price=_price)
+    joiner = ConversationAssembler(price=_price)
     traces: dict[str, Trace] = {}
     for number, row in enumerate(rows):
         given = _exchange(row, number)

@@ -1,6 +1,8 @@
 """Every command, its help and its options, as a user finds them."""
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -8,6 +10,7 @@ import click
 from journeyman.cli import root
 
 WIDTH = 80
+OPTION = re.compile(r"(?:(?<= )|(?<=/))--?[a-z][\w-]*")
 
 
 def commands(
@@ -64,3 +67,16 @@ def test_the_options_of_every_command_are_what_they_were(golden: Callable[[str, 
         f"{path} {described(option)}" for path, command, _ in commands(root, None, "journeyman") for option in command.params
     ]
     golden("options.txt", "\n".join(found) + "\n")
+
+
+def test_every_option_of_before_is_still_taken() -> None:
+    before = (Path(__file__).parent / "options-before.txt").read_text(encoding="utf-8").splitlines()
+    here = {
+        (path, spelling)
+        for path, command, _ in commands(root, None, "journeyman")
+        for option in command.params
+        for spelling in (*option.opts, *option.secondary_opts)
+    }
+    typed = [(line.partition(" -")[0], spelling) for line in before for spelling in OPTION.findall(line.split(" =")[0])]
+    assert len(typed) > 400
+    assert [each for each in typed if each not in here] == []

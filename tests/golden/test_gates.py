@@ -14,10 +14,10 @@ from journeyman.stores import MEMORY, open_store
 LOOKS = range(6)
 GATES: dict[str, Gate] = {
     "BetterOnHeldOut": BetterOnHeldOut(),
-    "BetterOnHeldOut strict": BetterOnHeldOut(least_gain=0.1, least_tasks=50, most_unknown=0.02, alpha=0.01, seed=3),
+    "BetterOnHeldOut strict": BetterOnHeldOut(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01, seed=3),
     "BetterAtAnyTime": BetterAtAnyTime(),
-    "BetterAtAnyTime strict": BetterAtAnyTime(least_gain=0.1, least_tasks=50, most_unknown=0.02, alpha=0.01),
-    "All": All((BetterOnHeldOut(), BetterAtAnyTime(least_gain=0.05))),
+    "BetterAtAnyTime strict": BetterAtAnyTime(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01),
+    "All": All((BetterOnHeldOut(), BetterAtAnyTime(min_gain=0.05))),
     "All of nothing": All(()),
 }
 WORLDS = {

@@ -11,9 +11,8 @@ import pytest
 
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused
 from journeyman.io.retry import RetryPolicy
-from journeyman.models.base import ModelRequest, PromptMessage
+from journeyman.models.base import Limited, ModelRequest, ModelUsage, PromptMessage
 from journeyman.models.openai import OpenAI
-from journeyman.models.rate_limit import Limited, ModelUsage
 from tests.support.llm_server import Answer, LLMServer
 
 HERE = Path(__file__).parent.parent / "data" / "llm-http-cassettes"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import ModelBusy, ModelError
 from journeyman.io.retry import RetryPolicy
-from journeyman.models.base import ModelRequest, PromptMessage, Reply
+from journeyman.models import connect
+from journeyman.models.base import Limited, ModelRequest, ModelUsage, PromptMessage, Reply
 from journeyman.models.openai import OpenAI
-from journeyman.models.rate_limit import Limited, ModelUsage, connect
 from journeyman.models.scripted import Scripted
 from tests.support.llm_server import LLMServer, completion, error
 

@@ -1,6 +1,7 @@
 import contextlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,14 @@ def test_a_name_is_taken_apart(name: str, parsed: ModelName) -> None:
 def test_a_name_that_means_nothing_is_explained(name: str, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         parse(name)
+
+
+def test_a_provider_s_name_is_no_package_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "anthropic.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModelError, match=r"no model client 'anthropic'.* openai:MODEL@URL, with its address") as raised:
+        parse("anthropic:opus")
+    assert "imported" not in str(raised.value)
 
 
 @given(st.text(max_size=40))

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.models.base import Dialect, ModelRequest, PromptMessage, Reply
-from journeyman.models.recorded import CachedModel
+from journeyman.models.base import CachedModel, Dialect, ModelRequest, PromptMessage, Reply
 
 
 class Counts:

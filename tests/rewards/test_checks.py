@@ -7,7 +7,7 @@ import pytest
 from journeyman.core.errors import SandboxError
 from journeyman.rewards.checks import Check, CheckResult, run_checks
 from journeyman.sandbox.base import Level, Program, RunOutcome, Tool
-from journeyman.sandbox.unsafe import Unsafe
+from journeyman.sandbox.supervised import Unsafe
 
 pytestmark = pytest.mark.service
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from journeyman.core.trace import Reasoning, Trace
-from journeyman.rewards.completion import Goal, TaskCompletionReward
+from journeyman.rewards.static import Goal, TaskCompletionReward
 from tests.support.traces import done, reply, used
 
 REWARD = TaskCompletionReward()

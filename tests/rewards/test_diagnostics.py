@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from journeyman.core.errors import InputError
-from journeyman.rewards.diagnostics import explain, lint, spearman
-from journeyman.rewards.utility import Runs, Utility, WeightedSumReward
+from journeyman.rewards.utility import Runs, Utility, WeightedSumReward, explain, lint, spearman
 
 
 def pool(seed: int = 0) -> Runs:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.efficiency import EfficiencyReward
+from journeyman.rewards.static import EfficiencyReward
 from tests.support.traces import done, reply, said, used
 
 

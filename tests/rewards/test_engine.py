@@ -10,10 +10,8 @@ from journeyman import rewards
 from journeyman.core.errors import InputError
 from journeyman.core.trace import Trace
 from journeyman.rewards.base import RewardResult
-from journeyman.rewards.efficiency import EfficiencyReward
 from journeyman.rewards.engine import RewardEngine, normalised
-from journeyman.rewards.format_compliance import FormatComplianceReward
-from journeyman.rewards.tool_use import ToolSuccessReward
+from journeyman.rewards.static import EfficiencyReward, FormatComplianceReward, ToolSuccessReward
 from tests.support.traces import done, reply, said, used
 
 SCORES = st.one_of(st.none(), st.floats(0, 1))

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.format_compliance import FormatComplianceReward, xml_fault
+from journeyman.rewards.static import FormatComplianceReward, xml_fault
 from tests.support.traces import done, said, used
 
 REWARD = FormatComplianceReward()

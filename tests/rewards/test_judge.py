@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.core.trace import Reasoning
 from journeyman.models.scripted import Scripted
-from journeyman.rewards.judge import JudgeReward, ModelJudge, Opinion, Standing, record, stand
+from journeyman.rewards.learned import JudgeReward, ModelJudge, Opinion, Standing, record, stand
 from tests.support.traces import done, reply, used
 
 DATA = Path(os.environ.get("JOURNEYMAN_DATA", "")) / "tau2-bench" / "judge"

@@ -8,10 +8,11 @@ import pytest
 from journeyman import rewards
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ModelCall, Reasoning, Step, Trace
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.rewards import learned
 from journeyman.rewards.learned import LearnedModel, LearnedReward
-from journeyman.rewards.train_learned import LabelledAttempt, teach
+from journeyman.rewards.train_learned import LabelledAttempt
+from journeyman.rewards.train_learned import train as teach
 from tests.support.traces import done, reply, used
 
 pytestmark = pytest.mark.training

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.rewards.base import UNREACHABLE
-from journeyman.rewards.syntax import SyntaxValidationReward, json_fault, python_fault
+from journeyman.rewards.static import SyntaxValidationReward, json_fault, python_fault
 from tests.support.traces import said
 
 REWARD = SyntaxValidationReward()

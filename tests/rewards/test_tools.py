@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.tool_use import ToolSuccessReward
+from journeyman.rewards.static import ToolSuccessReward
 from journeyman.tracing.base import failed
 from tests.support.traces import done, reply, used
 

@@ -16,7 +16,7 @@ from journeyman.experiments import wiring
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.models.scripted import Scripted
 from journeyman.rewards.unit_tests import UnitTests, limits
-from journeyman.sandbox.unsafe import Unsafe
+from journeyman.sandbox.supervised import Unsafe
 from journeyman.tasks.code import CodeTests
 
 pytestmark = pytest.mark.service

@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from journeyman.rewards.base import version
-from journeyman.rewards.completion import Goal
+from journeyman.rewards.static import Goal
 
 PRINTED = """
-from journeyman.rewards.completion import Goal, TaskCompletionReward
+from journeyman.rewards.static import Goal, TaskCompletionReward
 from journeyman.rewards.development import DevelopmentReward
 goals = {"task": Goal(calls=(("book", {"bags": 2}),), only=frozenset({"book", "cancel", "change"}))}
 print(DevelopmentReward().version, TaskCompletionReward(goals=goals).version)

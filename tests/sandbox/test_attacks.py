@@ -11,8 +11,7 @@ import pytest
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
 from journeyman.sandbox.audit import ATTACKS, NONE, Attack, check, judge, run_bare
-from journeyman.sandbox.audit.base import AttackEvidence, Trap
-from journeyman.sandbox.audit.traps import own_word
+from journeyman.sandbox.audit.traps import AttackEvidence, Trap, own_word
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
 pytestmark = pytest.mark.attacks
@@ -143,7 +142,7 @@ def test_what_a_probe_said_is_known_also_when_it_was_cut_short() -> None:
     said = '{"trying": "x"}\n{"reached": 3}\n{"reached": 7}\n[... 5 bytes left out ...]\n{"more": 2}\n{"rea'
     seen = AttackEvidence(outcome=RunOutcome(level=NONE, exit_code=None, stdout=said))
     assert seen.reached == 9
-    assert seen.said("trying") == ["x"]
+    assert seen.reported("trying") == ["x"]
 
 
 def test_names_and_the_ends_of_sentences_tell_the_attacks_apart() -> None:

@@ -168,10 +168,10 @@ async def test_root_inside_the_kernel_is_never_who_runs_the_code(sandbox: Bubble
         sandbox.run(Program(code="tools.here()", arguments=("a-mark-to-be-found",)), tools={"here": here})
     )
     await asyncio.wait_for(started.wait(), 20)
-    assert sandbox._nursery is not None
+    assert sandbox._fork_server is not None
     found = set()
-    for pid in below(sandbox._nursery._process.pid):
-        # A warden of an earlier run may go meanwhile.
+    for pid in below(sandbox._fork_server._process.pid):
+        # A supervisor of an earlier run may go meanwhile.
         with contextlib.suppress(FileNotFoundError):
             found.add(Path(f"/proc/{pid}").stat().st_uid)
     assert found
@@ -185,7 +185,7 @@ async def test_links_that_lead_out_do_not_bring_files_home(sandbox: Bubblewrap) 
     assert set(outcome.files) == {"main.py", "hard"}
 
 
-async def test_a_killed_nursery_is_an_error_for_those_under_way_and_the_next_run_starts_another() -> None:
+async def test_a_killed_fork_server_is_an_error_for_those_under_way_and_the_next_run_starts_another() -> None:
     sandbox = Bubblewrap()
     running = asyncio.Event()
 
@@ -196,8 +196,8 @@ async def test_a_killed_nursery_is_an_error_for_those_under_way_and_the_next_run
     try:
         run = asyncio.create_task(sandbox.run(Program(code="tools.here()"), tools={"here": here}))
         await asyncio.wait_for(running.wait(), 30)
-        assert sandbox._nursery is not None
-        os.kill(sandbox._nursery._process.pid, signal.SIGKILL)
+        assert sandbox._fork_server is not None
+        os.kill(sandbox._fork_server._process.pid, signal.SIGKILL)
         with pytest.raises(SandboxError, match="ended before"):
             await asyncio.wait_for(run, 20)
         assert (await sandbox.run(Program(code="print(1)"))).stdout == "1\n"
@@ -207,11 +207,13 @@ async def test_a_killed_nursery_is_an_error_for_those_under_way_and_the_next_run
 
 async def test_three_hundred_runs_leave_nothing_behind(sandbox: Bubblewrap) -> None:
     def held() -> tuple[int, int, int]:
-        assert sandbox._nursery is not None
+        assert sandbox._fork_server is not None
         groups = (
-            sum(1 for folder in sandbox._nursery._lent.folders for _ in folder.glob("run-*")) if sandbox._nursery._lent else 0
+            sum(1 for folder in sandbox._fork_server._lent.folders for _ in folder.glob("run-*"))
+            if sandbox._fork_server._lent
+            else 0
         )
-        return len(list(Path("/proc/self/fd").iterdir())), groups, len(below(sandbox._nursery._process.pid))
+        return len(list(Path("/proc/self/fd").iterdir())), groups, len(below(sandbox._fork_server._process.pid))
 
     await sandbox.run(Program(code="pass"))
     await asyncio.sleep(1)
@@ -223,3 +225,9 @@ async def test_three_hundred_runs_leave_nothing_behind(sandbox: Bubblewrap) -> N
             break
         await asyncio.sleep(0.1)
     assert after == before
+
+
+async def test_what_will_import_pytest_starts_where_that_is_loaded_and_nothing_else_does(sandbox: Bubblewrap) -> None:
+    loaded = "import sys\nprint('pytest' in sys.modules)"
+    assert (await sandbox.run(Program(code=loaded))).stdout == "False\n"
+    assert (await sandbox.run(Program(code=loaded, warm="pytest"))).stdout == "True\n"

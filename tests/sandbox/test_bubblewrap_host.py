@@ -12,7 +12,7 @@ import pytest
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Program
 from journeyman.sandbox.bubblewrap import Bubblewrap
-from journeyman.sandbox.fork_server import ForkServer, diagnosis, installing
+from journeyman.sandbox.fork_server_host import ForkServerHost, diagnosis, installing
 from tests.support.processes import below, is_alive
 
 pytestmark = pytest.mark.attacks
@@ -25,12 +25,12 @@ def test_it_works_in_one_event_loop_after_another_and_closes_clean() -> None:
     sandbox = Bubblewrap()
     assert asyncio.run(sandbox.run(Program(code="print(1)"))).stdout == "1\n"
     assert asyncio.run(sandbox.run(Program(code="print(2)"))).stdout == "2\n"
-    assert sandbox._nursery is not None
-    nursery = sandbox._nursery
-    lent = nursery._lent.folders if nursery._lent else ()
+    assert sandbox._fork_server is not None
+    fork_server = sandbox._fork_server
+    lent = fork_server._lent.folders if fork_server._lent else ()
     asyncio.run(sandbox.close())
-    assert not nursery._folder.exists()
-    assert not is_alive(nursery._process.pid)
+    assert not fork_server._folder.exists()
+    assert not is_alive(fork_server._process.pid)
     assert not any(folder.exists() for folder in lent)
 
 
@@ -43,7 +43,7 @@ from journeyman.sandbox.bubblewrap import Bubblewrap
 async def main():
     sandbox = Bubblewrap()
     await sandbox.start()
-    print(sandbox._nursery._process.pid, sandbox._nursery._folder, flush=True)
+    print(sandbox._fork_server._process.pid, sandbox._fork_server._folder, flush=True)
     await sandbox.run(Program(code="import time; time.sleep(60)"))
 asyncio.run(main())
 """
@@ -70,7 +70,7 @@ def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match="bubblewrap is not installed"):
-        ForkServer.program()
+        ForkServerHost.program()
 
 
 @pytest.mark.parametrize(

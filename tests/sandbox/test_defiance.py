@@ -1,4 +1,4 @@
-"""Code that works against its warden: what it does is its own failure, never the sandbox's, and costs nobody else."""
+"""Code that works against its supervisor: what it does is its own failure, never the sandbox's, and costs nobody else."""
 
 import asyncio
 import resource
@@ -25,7 +25,7 @@ def say(data):
     while data:
         data = data[os.write(line, data):]
 """
-"""Past the library, on the line to the warden itself."""
+"""Past the library, on the line to the supervisor itself."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

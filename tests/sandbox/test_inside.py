@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from journeyman.sandbox import inside
 from journeyman.sandbox.inside import files, seccomp, wire
-from journeyman.sandbox.inside.tape import Tape
+from journeyman.sandbox.inside.supervisor import OutputBuffer
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(0, 60))
-def test_a_tape_keeps_all_that_fits_and_both_ends_of_what_does_not(chunks: list[bytes], limit: int) -> None:
-    tape, whole = Tape(limit), b"".join(chunks)
+def test_an_output_buffer_keeps_all_that_fits_and_both_ends_of_what_does_not(chunks: list[bytes], limit: int) -> None:
+    buffer, whole = OutputBuffer(limit), b"".join(chunks)
     for chunk in chunks:
-        tape.write(chunk)
-    assert tape.shortened is (len(whole) > limit)
-    kept = tape.take()
+        buffer.write(chunk)
+    assert buffer.shortened is (len(whole) > limit)
+    kept = buffer.take()
     if len(whole) <= limit:
         assert kept == whole
     else:
@@ -30,14 +30,14 @@ def test_a_tape_keeps_all_that_fits_and_both_ends_of_what_does_not(chunks: list[
         assert whole.startswith(head)
         assert whole.endswith(tail.partition(b" left out ...]\n")[2])
         assert len(kept) <= limit + 60
-    assert tape.take() == b""
+    assert buffer.take() == b""
 
 
 @given(st.text(alphabet="aé漢🐎", min_size=40), st.integers(1, 30))
-def test_a_tape_cuts_between_letters(text: str, limit: int) -> None:
-    tape = Tape(limit)
-    tape.write(text.encode())
-    assert "\ufffd" not in tape.take().decode(errors="replace")
+def test_an_output_buffer_cuts_between_letters(text: str, limit: int) -> None:
+    buffer = OutputBuffer(limit)
+    buffer.write(text.encode())
+    assert "\ufffd" not in buffer.take().decode(errors="replace")
 
 
 messages = st.dictionaries(

@@ -15,8 +15,8 @@ import pytest_asyncio
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox.audit.traps import named
 from journeyman.sandbox.base import MIB, Limits, Program
-from journeyman.sandbox.inside import landlock_filter, landlock_rules, seccomp
-from journeyman.sandbox.strongest import LACKS, MUST_HOLD, Landlock, given, missing
+from journeyman.sandbox.inside import landlock, seccomp
+from journeyman.sandbox.supervised import LACKS, MUST_HOLD, Landlock, landlock_job, missing
 
 pytestmark = [pytest.mark.attacks, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
 
@@ -117,7 +117,7 @@ def test_what_is_granted_beneath_a_path_holds_for_children_too(tmp_path: Path) -
         (tmp_path / name / "x").write_text(name)
     program = (
         "import json, os, subprocess, sys\n"
-        "from journeyman.sandbox.inside import landlock_rules as rules, linux\n"
+        "from journeyman.sandbox.inside import landlock as rules, linux\n"
         "linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\n"
         "rules.restrict([('/usr', rules.READ), ('/bin', rules.READ), ('/lib', rules.READ), ('/lib64', rules.READ),\n"
         "                (sys.argv[1] + '/open', rules.READ), ('/nowhere', rules.READ)])\n"
@@ -130,17 +130,17 @@ def test_what_is_granted_beneath_a_path_holds_for_children_too(tmp_path: Path) -
 
 
 def test_rights_of_a_version_are_only_those_it_knows() -> None:
-    first, fifth = landlock_rules.everything(1), landlock_rules.everything(5)
+    first, fifth = landlock.everything(1), landlock.everything(5)
     assert first & ~((1 << 13) - 1) == 0
-    assert fifth & landlock_rules.TRUNCATE
-    devices = landlock_rules.MAKE_BLOCK | landlock_rules.MAKE_CHAR | landlock_rules.MAKE_SOCK
+    assert fifth & landlock.TRUNCATE
+    devices = landlock.MAKE_BLOCK | landlock.MAKE_CHAR | landlock.MAKE_SOCK
     assert not fifth & devices
 
 
 @pytest.mark.parametrize("column", [0, 1])
 @pytest.mark.parametrize("shared", [True, False])
 def test_every_jump_of_the_filter_lands_within_it(column: int, shared: bool) -> None:
-    lines = landlock_filter.program(column, shared_user=shared)
+    lines = landlock.filter_program(column, shared_user=shared)
     for place, (code, if_true, if_false, value) in enumerate(lines):
         struct.pack("=HBBI", code, if_true, if_false, value)
         if code == seccomp.JUMP_EQUAL:
@@ -152,8 +152,8 @@ def test_root_runs_each_program_as_a_user_of_its_own_and_a_user_as_himself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    first, second = given(str(tmp_path)), given(str(tmp_path))
+    first, second = landlock_job(str(tmp_path)), landlock_job(str(tmp_path))
     assert first["uid"] != second["uid"]
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert given(str(tmp_path))["uid"] is None
-    assert given(str(tmp_path))["reads_all"] is False
+    assert landlock_job(str(tmp_path))["uid"] is None
+    assert landlock_job(str(tmp_path))["reads_all"] is False

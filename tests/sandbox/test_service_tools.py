@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from journeyman.cli.actions.serve import place as allowed
+from journeyman.cli.sandbox import callback_host as allowed
 from journeyman.core.errors import InputError
-from journeyman.sandbox.service.schema import Faults
-from journeyman.sandbox.service.tools import place
+from journeyman.sandbox.remote import Faults
+from journeyman.sandbox.service.state import address_of
 from tests.support.code_service import Running, eventually, in_thread
 
 pytestmark = pytest.mark.service
@@ -125,7 +125,7 @@ def test_no_callback_leaves_unless_the_operator_named_its_place(running: Running
 @pytest.mark.parametrize("url", ["ftp://h/", "file:///etc/passwd", "http://", "http://u:p@h:1/", "http://h:99999/", "//h", "x"])
 def test_a_callback_that_is_no_http_address_is_refused(url: str) -> None:
     with pytest.raises(Faults):
-        place(url)
+        address_of(url)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_callback_that_is_no_http_address_is_refused(url: str) -> None:
     [("http://A.example/x", "a.example:80"), ("https://a.example", "a.example:443"), ("http://[::1]:7/", "[::1]:7")],
 )
 def test_a_place_is_a_host_and_a_port(url: str, there: str) -> None:
-    assert place(url) == there == allowed(there)
+    assert address_of(url) == there == allowed(there)
 
 
 @pytest.mark.parametrize("typed", ["a.example", "http://a.example:80", ":80", "a.example:x"])

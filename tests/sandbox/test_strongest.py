@@ -8,7 +8,7 @@ import pytest
 from journeyman import sandbox
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Program
-from journeyman.sandbox.strongest import missing
+from journeyman.sandbox.supervised import missing
 
 FORBIDDEN = "#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n"
 

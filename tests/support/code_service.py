@@ -23,7 +23,7 @@ from journeyman.io.http_server import listen
 from journeyman.sandbox.base import Sandbox
 from journeyman.sandbox.service.app import SandboxServer, Service
 from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.unsafe import Unsafe
+from journeyman.sandbox.supervised import Unsafe
 
 CONFIG = ServiceConfig(concurrency=2, queue=8)
 

@@ -13,8 +13,7 @@ import uvloop
 from journeyman.core.trace import Trace
 from journeyman.experiments.settings import UpstreamSettings
 from journeyman.io.http_server import listen, url_of
-from journeyman.serving.gateway.app import App, Gateway, GatewayConfig
-from journeyman.serving.gateway.serve import GatewayServer
+from journeyman.serving.gateway.app import App, Gateway, GatewayConfig, GatewayServer
 from journeyman.serving.gateway.upstreams import resolve
 from journeyman.serving.ingest.base import Health
 from journeyman.stores.traces.base import SpanRow
@@ -31,7 +30,7 @@ class Memory:
     held: "Future[None] | None" = None
     """When given, what spans wait for."""
 
-    def offer(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
 
     def add(self, trace: Trace) -> None:

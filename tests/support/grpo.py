@@ -11,8 +11,8 @@ from journeyman.core.trace import Trace
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.job import TrainingJob as Job
 from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.train import TrainingSetup as Work
 from journeyman.optimizers.weights.train import run
-from journeyman.optimizers.weights.train.base import TrainingSetup as Work
 from journeyman.tasks import desk
 
 TASKS = desk.load("oslo", sizes={Split.TRAIN: 8}).tasks

@@ -21,7 +21,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Pupil:
 
 
 def config(**more: Any) -> TrainingConfig:
-    return TrainingConfig(**{"dataset_name": "custom", "input_path": "sums.json", "batch_merge_size": 5, **more})
+    return TrainingConfig(**{"dataset_name": "custom", "input_path": "sums.json", "batch_size": 5, **more})
 
 
 def train(**more: Any) -> TrainingResult:

@@ -7,13 +7,12 @@ import torch
 
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner import checkpoints, files
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig
+from journeyman.optimizers.planner.data import Example, TrainingData
+from journeyman.optimizers.planner.policy import LearnedPlanner
 from journeyman.stats import Floats
 
 MODELS = (Card(name="small", input_price=0.1, output_price=0.2), Card(name="large", input_price=3.0, output_price=9.0))
@@ -37,15 +36,15 @@ def bakery(number: int = 24, *, workers: bool = True, tool: bool = True, models:
 def written(folder: Path, training: TrainingData | None = None, *, name: str = "phase1_best", seed: int = 0) -> Path:
     """An untrained planner, in a file as phase 1 writes it."""
     training = training or bakery()
-    model = files.build(training, HashingEmbedder(64), SMALL, seed)
-    path = folder / f"{name}{checkpoints.SUFFIX}"
+    model = artifact.build(training, HashingEmbedder(64), SMALL, seed)
+    path = folder / f"{name}{artifact.SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    checkpoints.save(path, *files.contents(model, training))
+    artifact.write(path, *artifact.contents(model, training))
     return path
 
 
 def opened(path: Path) -> LearnedPlanner:
-    return files.load(path, HashingEmbedder(64))
+    return artifact.load_learned(path, HashingEmbedder(64))
 
 
 def shake(module: torch.nn.Module, scale: float, seed: int) -> None:

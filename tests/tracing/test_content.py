@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.messages import ToolUse, Turn, Usage, arguments_text, joined
-from journeyman.tracing import content
+from journeyman.tracing import conversation
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from journeyman.tracing import content
     ],
 )
 def test_a_tool_call_is_the_same_in_every_dialect_and_no_text(part: dict[str, Any]) -> None:
-    assert list(content.calls([part])) == [ToolUse("find", '{"id": 7}', "c1")]
+    assert list(conversation.part_calls([part])) == [ToolUse("find", '{"id": 7}', "c1")]
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,17 @@ def test_a_tool_call_is_the_same_in_every_dialect_and_no_text(part: dict[str, An
     ],
 )
 def test_a_tools_answer_is_the_same_in_every_dialect(part: dict[str, Any]) -> None:
-    (turn,) = content.answers([part])
+    (turn,) = conversation.part_answers([part])
     assert (turn.role, turn.text, turn.answers, turn.failed) == ("tool", "lost", "c1", None)
 
 
 def test_what_a_tool_answered_that_only_looks_like_parts_stays_as_it_is() -> None:
-    assert content.answer_text([{"type": "flight", "id": 7}]) == '[{"type": "flight", "id": 7}]'
+    assert conversation.answer_text([{"type": "flight", "id": 7}]) == '[{"type": "flight", "id": 7}]'
 
 
 def test_thoughts_are_told_apart_from_the_text() -> None:
     parts = [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "yes"}, {"type": "text", "content": "sir"}]
-    assert (content.text(parts), content.thoughts(parts)) == ("yes\nsir", ("hm",))
+    assert (conversation.content_text(parts), conversation.part_thoughts(parts)) == ("yes\nsir", ("hm",))
 
 
 def test_arguments_are_json_whoever_parsed_them() -> None:

@@ -13,7 +13,7 @@ from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.tracing import builder
 from journeyman.tracing.importers import chat, jsonl
 from journeyman.tracing.importers.finetuning import Losses, lines, parts
-from journeyman.tracing.shapes import shapes_only
+from journeyman.tracing.redaction import shapes_only
 
 SAID = [
     {"role": "system", "content": "Be brief."},

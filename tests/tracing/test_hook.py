@@ -9,8 +9,7 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.core.trace import AgentCall
-from journeyman.tracing.collector import Collector
-from journeyman.tracing.hook import hook_into_agent, traced
+from journeyman.tracing.collector import Collector, hook_into_agent, traced
 from tests.tracing.trees import drawn, only
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.trace import Message, ToolCall, Trace
-from journeyman.tracing.collector import Collector
-from journeyman.tracing.hook import traced
+from journeyman.tracing.collector import Collector, traced
 from journeyman.tracing.recorder import carried
 from tests.tracing.trees import drawn, only
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace
-from journeyman.tracing.shapes import shapes_only
+from journeyman.tracing.redaction import shapes_only
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 WORDS = "WORDS that were said: yes"

@@ -15,8 +15,7 @@ import pytest
 from journeyman.core.trace import ToolCall
 from journeyman.experiments.scoring import read_traces
 from journeyman.rewards.base import RewardFunction
-from journeyman.rewards.completion import Goal, TaskCompletionReward
-from journeyman.rewards.tool_use import ToolSuccessReward
+from journeyman.rewards.static import Goal, TaskCompletionReward, ToolSuccessReward
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers.jsonl import parse
 from journeyman.tracing.importers.tau_bench import CHANGES

@@ -108,7 +108,7 @@ def nothing(_: Task) -> Sequence[Bullet]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Asks the model once. Implements `rollout.Agent`."""
+    """Asks the model once. Implements `attempt.Agent`."""
 
     deterministic: ClassVar[bool] = True
     """It adds nothing of chance to what its model says."""

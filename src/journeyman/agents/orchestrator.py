@@ -7,7 +7,6 @@ print(tree(result.plan, result.results), result.answer)
 """
 
 import asyncio
-import json
 import logging
 import random
 import uuid
@@ -21,7 +20,7 @@ from journeyman.agents.subtask import Choose as Choose
 from journeyman.agents.subtask import Doing, Purse, Replan, Setting, Slots, SubtaskFailure, named_in
 from journeyman.agents.subtask import PlanBudget as PlanBudget
 from journeyman.agents.subtask import PlanLimits as PlanLimits
-from journeyman.agents.workers import SubtaskJob, Worker
+from journeyman.agents.workers import SubtaskJob, Worker, as_text
 from journeyman.core import plan as plan_json
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import PlanError, StoreError
@@ -230,9 +229,7 @@ def steps(plan: Plan, results: Mapping[str, SubtaskResult], doings: Mapping[str,
 
 def text(output: Any) -> str:
     """An output as text: a text as it is, nothing for nothing, else JSON."""
-    if isinstance(output, str):
-        return output
-    return "" if output is None else json.dumps(output, ensure_ascii=False, default=str)
+    return "" if output is None else as_text(output)
 
 
 def raw(plan: Plan) -> dict[str, Any]:

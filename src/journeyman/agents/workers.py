@@ -91,7 +91,7 @@ class Worker(Protocol):
         Raises:
             ModelBusy: The same call may succeed later.
             WorkerFailed: No answer came.
-            Unreadable: An answer came, and could not be read.
+            UnreadableAnswer: An answer came, and could not be read.
         """
 
 
@@ -108,11 +108,11 @@ _BYTES_A_TOKEN = 3
 _TOKENS_A_MESSAGE = 8
 
 
-def told(job: SubtaskJob) -> str:
+def briefing(job: SubtaskJob) -> str:
     """What somebody must know to do a job, as text."""
     texts = job.plan.by_id
     parts = [f"The whole:\n{job.instruction}"]
-    parts += [f"Result of the step {id} ({texts[id].text}):\n{_text(output)}" for id, output in job.inputs.items()]
+    parts += [f"Result of the step {id} ({texts[id].text}):\n{as_text(output)}" for id, output in job.inputs.items()]
     if job.subtask.arguments:
         parts.append(f"To be used:\n{json.dumps(job.arguments, ensure_ascii=False, default=str)}")
     return "\n\n".join([*parts, f"Your step:\n{job.subtask.text}"])
@@ -120,12 +120,12 @@ def told(job: SubtaskJob) -> str:
 
 def prompt(job: SubtaskJob) -> tuple[PromptMessage, ...]:
     """What a model is told by default."""
-    return (PromptMessage("system", SYSTEM), PromptMessage("user", told(job)))
+    return (PromptMessage("system", SYSTEM), PromptMessage("user", briefing(job)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByModel:
-    """Asks a model once. Implements `crew.base.Worker`."""
+    """Asks a model once. Implements `Worker`."""
 
     model: Model
     card: Card
@@ -176,12 +176,12 @@ def _failed(model: str, request: ModelRequest, error: ModelError, begun: datetim
 
 def task(job: SubtaskJob) -> Task:
     """What an agent is asked by default."""
-    return Task(id=job.subtask.id, question=told(job))
+    return Task(id=job.subtask.id, question=briefing(job))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByAgent:
-    """Lets an agent work until it ends by itself. Implements `crew.base.Worker`.
+    """Lets an agent work until it ends by itself. Implements `Worker`.
 
     Its card's `call_price` is what all its calls together cost at most: nobody knows beforehand how many there will be.
     """
@@ -203,10 +203,6 @@ class ByAgent:
         if said is None:
             raise WorkerFailed(f"{self.card.name} ended without a word")
         return said
-
-
-def _text(output: Any) -> str:
-    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
 
 
 # Tools as workers: functions, code in a sandbox, HTTP APIs.
@@ -255,7 +251,7 @@ class _Noted:
 
 @dataclass(frozen=True, kw_only=True)
 class ByFunction:
-    """Calls a Python function, async or not, with the subtask's arguments by name. Implements `crew.base.Worker`.
+    """Calls a Python function, async or not, with the subtask's arguments by name. Implements `Worker`.
 
     Where it has a parameter `inputs`, `text` or `instruction`, it is also told the outputs that the subtask follows (by id),
     the subtask's text, or the whole instruction. One that is not async runs in a thread, which nobody can stop: a time-out
@@ -296,7 +292,7 @@ def _is_async(call: Callable[..., Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ByCode:
-    """Runs a program in the sandbox. Implements `crew.base.Worker`.
+    """Runs a program in the sandbox. Implements `Worker`.
 
     On its standard input it finds a JSON object with "instruction", "text", "arguments" and "inputs" (outputs by id); what it
     prints is the output, as JSON where it is that.
@@ -354,7 +350,7 @@ LONGEST_ANSWER = 4 * 2**20
 
 
 class ByHttp:
-    """Calls an HTTP API with the subtask's arguments. Implements `crew.base.Worker`.
+    """Calls an HTTP API with the subtask's arguments. Implements `Worker`.
 
     `{name}` in the URL takes that argument; the others go into the query for GET and DELETE, else into a JSON body. A subtask
     without arguments sends its "text" and "inputs". The answer is the output, as JSON where the API says so. Connections are
@@ -412,13 +408,13 @@ class ByHttp:
         path, rest = self._path, dict(arguments)
         for name in arguments:
             if f"{{{name}}}" in path:
-                value = _plain(rest.pop(name))
+                value = as_text(rest.pop(name))
                 if value in (".", ".."):
                     # Servers and proxies take these, even when quoted, as a way to another address than was written.
                     raise WorkerFailed(f"{self.card.name}: {name} is {value!r}, which leads elsewhere in a path", refused=True)
                 path = path.replace(f"{{{name}}}", quote(value, safe=""))
         if self._method in ("GET", "DELETE"):
-            query = urlencode({name: _plain(value) for name, value in rest.items()})
+            query = urlencode({name: as_text(value) for name, value in rest.items()})
             return path + (("&" if "?" in path else "?") + query if query else ""), None
         return path, json.dumps(rest, default=str).encode()
 
@@ -441,5 +437,6 @@ class ByHttp:
             raise UnreadableAnswer(f"{self.card.name} says it answers JSON, and does not: {error}") from None
 
 
-def _plain(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A text as it stands, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

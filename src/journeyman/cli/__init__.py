@@ -5,7 +5,7 @@ Exit codes: 0 it went well, 1 the answer is no (not passed, something is broken)
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -39,15 +39,27 @@ COMMANDS = {
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "hardware": "Say what this machine can train, and which settings follow from it.",
+    "settings": "Show every setting of the project, its value, and where it was said.",
     "doctor": "Say what is installed, what is missing, and how to mend it.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
-_TOGETHER = {name: "registry" for name in ("runs", "candidates", "evaluations", "releases")}
+_TOGETHER = {name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")}
 """Commands that share a file, each under its own name there."""
 
 
-class _Lazy(click.Group):
+class LazyGroup(click.Group):
     """Knows its commands by name and line, and loads one when it is called."""
+
+    def __init__(self, name: str | None = None, *, lines: Mapping[str, str], homes: Mapping[str, str], **more: Any) -> None:
+        """
+        Args:
+            lines: The short help of each command.
+            homes: The file below this package that a command stands in, and after a colon its name there; without one, the
+                file of the command's name and `command`.
+        """
+        known = {name: click.Command(name, short_help=line) for name, line in lines.items()}
+        super().__init__(name, {**known, **more.pop("commands", {})}, **more)
+        self.homes = homes
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -55,9 +67,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.commands:
             return None
-        shared = _TOGETHER.get(cmd_name)
-        module = import_module(f"{__name__}.{shared or cmd_name}")
-        command: click.Command = getattr(module, cmd_name if shared else "command")
+        module, _, name = self.homes.get(cmd_name, cmd_name).partition(":")
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,8 +92,9 @@ def _spelled(option: str) -> str:
 
 
 @click.group(
-    cls=_Lazy,
-    commands={name: click.Command(name, short_help=line) for name, line in COMMANDS.items()},
+    cls=LazyGroup,
+    lines=COMMANDS,
+    homes=_TOGETHER,
     # Inherited by every command: `--num_examples` is `--num-examples`.
     context_settings={"token_normalize_func": _spelled, "help_option_names": ["-h", "--help"]},
 )

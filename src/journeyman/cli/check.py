@@ -1,12 +1,21 @@
 """`journeyman check`: solutions against the tests of their tasks, and this way of checking against those who cheat."""
 
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.console import bar
 from journeyman.cli.shared import emit, json_option
 
+if TYPE_CHECKING:
+    from journeyman.sandbox.base import Sandbox
+
+_SHOWN = 10
+"""Ids of tasks, for people; `--json` has all."""
 _FILE = click.Path(path_type=Path)
 
 
@@ -32,6 +41,20 @@ _sandbox = click.option(
 )
 
 
+def _checked(
+    sandbox: str, what: str, total: int, check: "Callable[[Sandbox, Callable[[object], None]], Awaitable[dict[str, Any]]]"
+) -> dict[str, Any]:
+    """What `check` finds in a sandbox that is started for it, with a bar of how many it has done."""
+    from journeyman.sandbox import started
+
+    async def run() -> dict[str, Any]:
+        async with started(sandbox) as box:
+            with bar(what, total) as done:
+                return await check(box, lambda _: done(1))
+
+    return asyncio.run(run())
+
+
 @command.command()
 @click.option("--samples", type=_FILE, required=True, help="What models wrote: task_id with completion or solution.")
 @click.option("--tasks", type=_FILE, required=True, help="The tasks, in the format of HumanEval or MBPP.")
@@ -43,13 +66,16 @@ _sandbox = click.option(
 @_sandbox
 @click.option("--unsafe-local", is_flag=True, help="Without a sandbox: for code of your own.")
 @json_option
-def code(
+def code(  # noqa: PLR0913 - a parameter an option
     *,
     samples: Path,
     tasks: Path,
     ks: tuple[int, ...],
+    timeout: float,
+    workers: int | None,
+    sandbox: str,
+    unsafe_local: bool,
     as_json: bool,
-    **how: Any,
 ) -> None:
     """Execute samples of programs in the formats of HumanEval and MBPP.
 
@@ -60,13 +86,21 @@ def code(
     Example:
       journeyman check code --samples samples.jsonl --tasks HumanEval.jsonl.gz --json
     """
-    from journeyman.cli.actions import check
+    from journeyman.rewards.reward_hacking import check_samples
+    from journeyman.rewards.unit_tests import UnitTests, limits
+    from journeyman.tasks.code import read_samples, read_tasks
 
-    if how.pop("unsafe_local"):
-        how["sandbox"] = "unsafe-local"
-    result = check.code(samples, tasks, ks=ks, **how)
+    given = read_tasks(tasks)
+    written = read_samples(samples, given)
+
+    async def check(box: "Sandbox", done: Callable[[object], None]) -> dict[str, Any]:
+        tests = UnitTests(box, limits(timeout))
+        checked = await check_samples(given, written, tests, workers=workers or _usual_workers(), done=done)
+        return {**checked.json(ks), "sandbox": str(box.level)}
+
+    result = _checked("unsafe-local" if unsafe_local else sandbox, "samples", len(written), check)
     if not as_json:
-        click.echo("\n".join(check.lines(result, ks)))
+        click.echo("\n".join(lines(result, ks)))
     emit(result, as_json=as_json)
 
 
@@ -84,10 +118,51 @@ def cheats(context: click.Context, *, sandbox: str, unsafe_local: bool, as_json:
     Example:
       journeyman check cheats
     """
-    from journeyman.cli.actions import check
+    from journeyman.rewards.reward_hacking import CHEATS, try_cheats
 
-    result = check.cheats("unsafe-local" if unsafe_local else sandbox)
+    result = _checked(
+        "unsafe-local" if unsafe_local else sandbox,
+        "cheats",
+        len(CHEATS) + 1,
+        lambda box, done: try_cheats(box, workers=_usual_workers(), done=done),
+    )
     if not as_json:
-        click.echo("\n".join(check.cheat_lines(result)))
+        click.echo("\n".join(cheat_lines(result)))
     emit(result, as_json=as_json)
     context.exit(1 if result["paid"] or not result["honest_paid"] else 0)
+
+
+def lines(result: Mapping[str, Any], ks: Sequence[int]) -> Iterator[str]:
+    """A result of `code` for people, who asked for these `ks`."""
+    for name in ("samples", "passed", "failed", "timeout", "unknown"):
+        yield f"{name:<9}{result[name]:>8,}"
+    for k in ks:
+        name = f"pass@{k}"
+        few = f"{name}: fewer than {k} samples with a verdict for some task"
+        yield f"{name:<9}{result[name]:>8.4f}" if name in result else few
+    unsolved = [id for id, verdicts in result["verdicts"].items() if False in verdicts and True not in verdicts]
+    if unsolved:
+        yield f"tasks that no sample passed: {_first(unsolved)}"
+    unsafe = result["sandbox"].startswith("none")
+    yield "run without a sandbox" if unsafe else f"sandbox: {result['sandbox']}"
+
+
+def _first(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _SHOWN:,} more" if len(ids) > _SHOWN else ""
+    return ", ".join(ids[:_SHOWN]) + more
+
+
+def cheat_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """A result of `cheats` for people."""
+    paid = ", ".join(result["names"])
+    yield f"{result['cheats']} cheats, {result['paid']} paid{f': {paid}' if paid else ''}"
+    if result["unknown"]:
+        yield f"  {result['unknown']} could not be told, and were paid nothing"
+    for kind, count in result["trusting"].items():
+        yield f"  trusting the {kind.replace('_', ' ')} would have paid {count}"
+    if not result["honest_paid"]:
+        yield "but an honest solution was not paid either: this sandbox cannot tell"
+
+
+def _usual_workers() -> int:
+    return 2 * (os.cpu_count() or 1)

@@ -1,10 +1,19 @@
 """`journeyman compare`: two files of results, one verdict."""
 
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.shared import emit, json_option
+from journeyman.cli.options import options, provided
+from journeyman.cli.shared import emit, json_option, options_named
+from journeyman.experiments.settings import GateSettings
+
+if TYPE_CHECKING:
+    from journeyman.core.evaluation import Result
+    from journeyman.experiments.compare import EvaluationReport
 
 _FILE = click.Path(path_type=Path)
 
@@ -16,10 +25,7 @@ _FILE = click.Path(path_type=Path)
     "--looks", type=click.IntRange(min=0), default=0, help="How often these tasks were looked at before.  [default: 0]"
 )
 @click.option("--any-time", is_flag=True, help="You look after every batch and stop when it passes.")
-@click.option("--min-gain", "least_gain", type=click.FloatRange(-1, 1), default=0.0, help="A gain worth having.  [default: 0]")
-@click.option(
-    "--min-tasks", "least_tasks", type=click.IntRange(min=1), default=30, help="Compared tasks that are needed.  [default: 30]"
-)
+@options(GateSettings, helps={"min_gain": "A gain worth having.", "min_tasks": "Compared tasks that are needed."})
 @click.option(
     "--most-unknown", type=click.FloatRange(0, 1), default=0.05, help="Share of tasks without a verdict.  [default: 0.05]"
 )
@@ -34,7 +40,7 @@ def command(
     looks: int,
     any_time: bool,
     as_json: bool,
-    **bounds: float,
+    **bounds: Any,
 ) -> None:
     """Say whether B is really better than A, from anybody's results.
 
@@ -46,10 +52,52 @@ def command(
     Example:
       journeyman compare baseline.jsonl candidate.jsonl
     """
-    from journeyman.cli.actions import compare, evaluate
+    from journeyman.cli.actions import evaluate
 
-    report = compare.run(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
+    with options_named():
+        report = _compared(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
     if not as_json:
         click.echo("\n".join(evaluate.lines(report)))
     emit(report.json(), as_json=as_json)
     context.exit(evaluate.PASSED if report.passed else evaluate.NOT_PASSED)
+
+
+def _compared(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bounds: Mapping[str, Any]) -> "EvaluationReport":
+    """Compare two files of results; the look is counted in the project's store, where it has one."""
+    # Late, all of it: a store and its database are not needed to show the options.
+    from journeyman.core.gate import BetterAtAnyTime, BetterOnHeldOut
+    from journeyman.core.task import Task
+    from journeyman.experiments import settings, wiring
+    from journeyman.experiments.compare import compare, read_results, result_lines
+    from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+    from journeyman.experiments.run import blocking
+    from journeyman.stores import open_store
+
+    def digest(found: Sequence["Result"]) -> str:
+        return hashlib.sha256("\n".join(sorted(result_lines(found))).encode()).hexdigest()[:16]
+
+    most_unknown = bounds["most_unknown"]
+    wanted = settings.configured(GateSettings, GateSettings.known(provided(bounds)))
+    limits: dict[str, Any] = {"alpha": wanted.alpha, "min_gain": wanted.min_gain, "min_tasks": wanted.min_tasks}
+    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(most_unknown=most_unknown, **limits)
+    before, after = read_results(baseline), read_results(candidate)
+    ids = sorted({result.task_id for result in (*before, *after)})
+    # Who looks after every batch looks at one candidate, in one file that grows.
+    names = [str(path.resolve()) for path in (baseline, candidate)] if any_time else [digest(before), digest(after)]
+    subject = Subject(
+        candidate=names[1],
+        baseline=names[0],
+        # The questions are not known, and what has the same names is taken for the same.
+        tasks=[Task(id=id, question=f"compared {id}") for id in ids] if not any_time else [Task(id="", question=names[0])],
+        settings={"gate": repr(gate)},
+        deterministic=True,
+    )
+
+    def measure(look: Look) -> "EvaluationReport":
+        return compare(before, after, gate=gate, looks=max(looks, look.before))
+
+    with open_store(settings.load().store_url, make=False) as store:
+        work = HeldOutEvaluator(store=store).evaluate(
+            subject, measure, id=f"compare-{wiring.now():%Y%m%d-%H%M%S-%f}", records=lambda report: [(names[0], report)]
+        )
+        return blocking(work)

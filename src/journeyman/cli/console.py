@@ -1,28 +1,57 @@
-"""How far it has come: a bar on a terminal, a few lines elsewhere, on stderr."""
+"""What commands print: data on stdout as tables, words and progress for people on stderr. It loads rich when it draws.
+
+A table stays readable on a narrow terminal: it leaves columns out rather than cutting all of them to dots.
+"""
 
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
+import click
+
+from journeyman.core import format
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 _TIMES = 10
-"""How often it is said where there is no terminal."""
+"""How often progress is told where there is no terminal."""
+_PIPED = 200
+"""Characters a line may have where it goes to a file or another program, which no terminal narrows."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Without tab and line feed. With what turns the direction of writing, which can make a line read as another."""
+
+
+def say(*lines: str, colour: str | None = None) -> None:
+    """Words for people, on stderr: a line each, in a colour where there is a terminal. None is taken for markup."""
+    for line in lines:
+        click.secho(plain(line), err=True, fg=colour)
+
+
+def say_some(lines: Sequence[str], most: int, what: str, *, colour: str | None = None) -> None:
+    """The first `most` of them, and how many more `what` there are; `--json` has all."""
+    say(*lines[:most], colour=colour)
+    if len(lines) > most:
+        say(f"and {len(lines) - most} more {what}; --json names all", colour=colour)
 
 
 @contextmanager
 def bar(what: str, total: int, *, quiet: bool = False, pause: float = 0) -> Iterator[Callable[[int], None]]:
-    """Something to call with how many more are done.
+    """Something to call with how many more are done: a bar on a terminal, a few lines elsewhere, on stderr.
 
     `pause` is the seconds that pass at least before a line and between two, where there is no terminal.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     screen = Console(stderr=True, highlight=False, quiet=quiet)
     shown = Progress(
         TextColumn(what),
@@ -33,26 +62,23 @@ def bar(what: str, total: int, *, quiet: bool = False, pause: float = 0) -> Iter
         disable=quiet or not screen.is_terminal,
     )
     row = shown.add_task(what, total=total)
-    count, said = 0, time.monotonic()
+    count, last = 0, time.monotonic()
 
     def done(more: int) -> None:
-        nonlocal count, said
+        nonlocal count, last
         before, count = count, count + more
         shown.advance(row, more)
-        if screen.is_terminal or time.monotonic() < said + pause:
+        if screen.is_terminal or time.monotonic() < last + pause:
             return
         if count * _TIMES // total > before * _TIMES // total:
-            said = time.monotonic()
+            last = time.monotonic()
             screen.print(f"{count}/{total} {what}")
 
     with shown:
         yield done
 
 
-# A table that stays readable on a narrow terminal: it leaves columns out rather than cutting all of them to dots.
-
-_PIPED = 200
-"""Characters a line may have where it goes to a file or another program, which no terminal narrows."""
+# Tables, on stdout.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +91,17 @@ class Column:
     row is left out before them, if it may be."""
     words: bool = False
     """Text that is cut where it must be, left aligned; else it is a number, whole and right aligned."""
+    wraps: bool = False
+    """Words that go on in the next line instead of being cut."""
     least: int = 20
     """Characters that words keep. What room is left then goes to the last columns first."""
-    cells: list[Text] = field(default_factory=list)
+    cells: "list[str | Text]" = field(default_factory=list)
 
     @property
     def width(self) -> int:
-        return max(map(cell_len, (self.name, *(cell.plain for cell in self.cells))))
+        from rich.cells import cell_len
+
+        return max(cell_len(line) for cell in (self.name, *map(_text_of, self.cells)) for line in cell.split("\n"))
 
     @property
     def needs(self) -> int:
@@ -79,17 +109,47 @@ class Column:
 
     @property
     def empty(self) -> bool:
-        return not any(cell.plain for cell in self.cells)
+        return not any(map(_text_of, self.cells))
 
 
-def console() -> Console:
+def _text_of(cell: "str | Text") -> str:
+    return cell if isinstance(cell, str) else cell.plain
+
+
+def console() -> "Console":
     """Stdout, for data. Nothing in a text is taken for markup."""
+    from rich.console import Console
+
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED
     return Console(highlight=False, markup=False, emoji=False, width=wide)
 
 
-def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] = ()) -> Table:
+def table(
+    columns: Sequence[Column],
+    rows: "Iterable[Sequence[str | Text]]",
+    *,
+    title: str = "",
+    header: bool = True,
+    styles: Sequence[str | None] = (),
+) -> None:
+    """Print rows on stdout, below the names of their columns, as wide as the terminal at most.
+
+    Args:
+        styles: One for each row, as rich names them; `None` for none.
+    """
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    filled = [replace(column, cells=list(each)) for column, each in zip(columns, cells, strict=True)]
+    screen = console()
+    if title:
+        screen.print(title, style="bold")
+    screen.print(fitted(filled, screen.width, styles, header=header))
+
+
+def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] = (), *, header: bool = True) -> "Table":
     """The table in at most `width` characters, as far as leaving columns out can make it so."""
+    from rich.table import Table
+    from rich.text import Text
+
     kept = [column for column in columns if not (column.spare and column.empty)]
 
     def left(gap: int) -> int:
@@ -99,7 +159,7 @@ def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] =
         if column in kept and column.spare and left(1) < 0:
             kept.remove(column)
     gap = 2 if left(2) >= 0 else 1
-    shown, room = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0)), left(gap)
+    shown, room = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header), left(gap)
     widths = {}
     for column in reversed(kept):
         widths[column.name] = min(column.width, column.needs + max(0, room))
@@ -108,11 +168,40 @@ def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] =
         shown.add_column(
             column.name,
             justify="left" if column.words else "right",
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=not column.wraps,
+            overflow="fold" if column.wraps else "ellipsis",
             width=widths[column.name],
         )
     for number in range(len(columns[0].cells)):
         style = styles[number] if styles else None
-        shown.add_row(*(column.cells[number] for column in kept), style=style)
+        cells = (column.cells[number] for column in kept)
+        shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), style=style)
     return shown
+
+
+# What stands in a cell or a line. Anybody may have written it: nothing in it is a command to the terminal.
+
+
+def plain(text: str) -> str:
+    """The text with what a terminal would obey made visible."""
+    return _CONTROL.sub(lambda found: "" if found[0] == "\r" else f"\\x{ord(found[0]):02x}", text)
+
+
+def short(text: str, length: int = 100) -> str:
+    """The text in one line, cut where it is longer."""
+    line = plain(" ".join(text.split()))
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+def number(value: float | None, form: str = ".3f", unknown: str = "unknown") -> str:
+    return unknown if value is None else f"{value:{form}}"
+
+
+def minute(at: datetime) -> str:
+    """On this machine's clock."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+
+
+def duration(seconds: float | None) -> str:
+    """As `core.format.seconds`; nothing where it is not known."""
+    return "" if seconds is None else format.seconds(seconds)

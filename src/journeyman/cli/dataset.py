@@ -1,15 +1,40 @@
 """`journeyman dataset`: sets of rows to train weights or planners on."""
 
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.shared import emit, json_option
-from journeyman.cli.traces import filters
+from journeyman.cli.console import bar, say, say_some
+from journeyman.cli.shared import emit, json_option, options_named, store_option
+from journeyman.cli.traces import filters, query
+from journeyman.core.errors import InputError
+from journeyman.io.files import check_writable, sha256
+from journeyman.stores.traces.base import Query
+
+if TYPE_CHECKING:
+    from journeyman.experiments.weights.data import TraceSource
+    from journeyman.optimizers.planner.data import PreparedExamples
+    from journeyman.optimizers.weights.data import DatasetCard
+    from journeyman.optimizers.weights.rows import Row, TextOrMessages
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_STORE = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
+_FILTERS = (*(field.name for field in fields(Query) if field.name != "labelled"), "last")
+"""The options of `filters`."""
+_ALSO = {"task": "task_id", "candidate": "candidate_id"}
+"""Filters whose option has another name."""
+_LABELS = ("good", "bad", "none", "some")
+_OF_FILES = frozenset({"agent"})
+_SHORT = 400
+"""Characters of a text in a row that are shown."""
+_PAUSE = 2.0
+_SHOWN = 20
+"""Broken places that are named on the screen; `--json` names all."""
 
 
 @click.group()
@@ -67,7 +92,7 @@ def command() -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is left out or repeated.")
 @filters
 @click.option("--dry-run", is_flag=True, help="Say what the set would hold, and write nothing.")
-@_STORE
+@store_option
 @json_option
 def build(as_json: bool, **given: Any) -> None:
     """Make a set of rows from recorded attempts, with a datasheet beside it.
@@ -82,9 +107,22 @@ def build(as_json: bool, **given: Any) -> None:
       journeyman dataset build --method grpo --out grpo.parquet --from-traces results.json.gz
       journeyman dataset build --method kto --out kto.jsonl --context drop --balance undersample --dry-run
     """
-    from journeyman.cli.actions import dataset
+    from journeyman.experiments.weights.data import from_source
+    from journeyman.optimizers.weights.data import DatasetConfig
 
-    emit(dataset.build(given, quiet=as_json), as_json=as_json)
+    out: Path = given["out"]
+    check_writable(out)
+    source = _source(given)
+    settings = [field.name for field in fields(DatasetConfig) if field.name != "agent_weights"]
+    with options_named():
+        config = DatasetConfig(**{name: given[name] for name in settings}, agent_weights=_weights(given["agent_weights"]))
+    total = source.count()
+    with bar("traces", total or 1, quiet=as_json or total is None, pause=_PAUSE) as done:
+        card = from_source(source, None if given["dry_run"] else out, config, done=done)
+    if not as_json:
+        _show_card(card, out, dry_run=given["dry_run"])
+    written = {"out": None if given["dry_run"] else str(out), "dry_run": given["dry_run"]}
+    emit({**card.json(), **written}, as_json=as_json)
 
 
 @command.command()
@@ -99,9 +137,14 @@ def show(file: Path, limit: int, full: bool, as_json: bool) -> None:
     Example:
       journeyman dataset show kto.jsonl --limit 1 --full
     """
-    from journeyman.cli.actions import dataset
+    from journeyman.optimizers.weights.data import files
 
-    emit(dataset.show(file, limit=limit, full=full, quiet=as_json), as_json=as_json)
+    rows = list(islice(files.read(file), limit))
+    if not as_json:
+        for number, row in enumerate(rows, start=1):
+            click.echo(f"{'' if number == 1 else chr(10)}── row {number} " + "─" * 40)
+            click.echo("\n".join(_lines(row, None if full else _SHORT)))
+    emit({"file": str(file), "rows": [json.loads(files.line_of(row)) for row in rows]}, as_json=as_json)
 
 
 @command.command()
@@ -117,11 +160,33 @@ def check(file: Path, as_json: bool) -> int:
     Example:
       journeyman dataset check kto.jsonl
     """
-    from journeyman.cli.actions import dataset
+    from journeyman.optimizers.weights.data import files
 
-    result = dataset.check(file, quiet=as_json)
-    emit(result, as_json=as_json)
-    return 1 if result["faults"] else 0
+    counts: Counter[str] = Counter()
+    tools: set[str] = set()
+    for row in files.read(file):
+        counts.update(_counted(row))
+        tools |= {
+            str(tool.get("function", tool).get("name")) for tool in row.tools if isinstance(tool.get("function", tool), Mapping)
+        }
+    faults = list(_faults(file, counts))
+    found = {
+        "file": str(file),
+        "rows": counts["rows"],
+        "kind": "kto" if counts["labelled"] else "grpo" if counts["rows"] else None,
+        "form": "plain" if counts["plain"] else "conversational" if counts["rows"] else None,
+        "completions": counts["completions"],
+        "good": counts["good"],
+        "bad": counts["bad"],
+        "groups_without_spread": counts["flat"],
+        "groups_with_logprobs": counts["logprobs"],
+        "tools": sorted(tools),
+        "faults": faults,
+    }
+    if not as_json:
+        say(_summary(found), *(f"  {fault}" for fault in faults))
+    emit(found, as_json=as_json)
+    return 1 if faults else 0
 
 
 @command.command()
@@ -143,6 +208,184 @@ def planner(as_json: bool, **given: Any) -> None:
     Example:
       journeyman dataset planner --logs execution_logs/ --output training_data.json
     """
-    from journeyman.cli.actions import dataset
+    from journeyman.experiments.planner import desk
+    from journeyman.optimizers.planner import data
 
-    emit(dataset.run(given, quiet=as_json), as_json=as_json)
+    output = given["output"]
+    prepared = data.prepare(given["logs"], cards=desk.cards(), only_success=given["only_success"])
+    if not given["dry_run"]:
+        data.write(prepared.data, output)
+    if not as_json:
+        _show_prepared(prepared)
+        say("nothing was written" if given["dry_run"] else f"wrote {output}")
+    emit({**prepared.json(), "output": None if given["dry_run"] else str(output)}, as_json=as_json)
+
+
+def _source(given: Mapping[str, Any]) -> "TraceSource":
+    from journeyman.experiments.weights.data import TraceSource
+
+    wanted = {name: given[name] for name in _FILTERS}
+    paths: list[Path] = []
+    for words in given["from_traces"]:
+        if words and ("=" not in words or Path(words).exists()):
+            paths.append(Path(words))
+        else:
+            wanted |= _filters(words)
+    if paths:
+        other = [name for name, value in wanted.items() if value is not None and name not in _OF_FILES]
+        if other or given["store"] is not None:
+            what = "--store" if given["store"] is not None else f"--{_option(other[0])}"
+            raise InputError(f"{what} is for traces of a store; collect the files first: journeyman collect {paths[0]}")
+        return TraceSource(files=tuple(paths), agent=wanted["agent"], run=given["run"])
+    return TraceSource(store=given["store"], query=query(wanted), run=given["run"])
+
+
+def _filters(words: str) -> dict[str, Any]:
+    """The filters that one text holds: agent=desk,last=7d."""
+    found: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in words.split(","))):
+        name, _, value = part.partition("=")
+        name = name.strip().replace("-", "_")
+        name = _ALSO.get(name, name)
+        if name not in _FILTERS or not value:
+            known = ", ".join(_option(each) for each in _FILTERS if each != "failed")
+            raise InputError(f"--from-traces {words}: {part!r} is no filter; write {'agent=desk,last=7d'}, with {known}")
+        found[name] = _value(name, value.strip(), words)
+    return found
+
+
+def _value(name: str, value: str, words: str) -> Any:
+    if name == "label" and value not in _LABELS:
+        raise InputError(f"--from-traces {words}: a label is one of {', '.join(_LABELS)}")
+    if name not in ("min_reward", "max_reward"):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise InputError(f"--from-traces {words}: {value!r} is no number") from None
+
+
+def _option(name: str) -> str:
+    back = {field: option for option, field in _ALSO.items()}
+    return back.get(name, name).replace("_", "-")
+
+
+def _weights(given: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for each in given:
+        name, equals, value = each.rpartition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--agent-weight {each}: write NAME=NUMBER, such as coder=2")
+    return found
+
+
+def _show_card(card: "DatasetCard", out: Path, *, dry_run: bool) -> None:
+    say(*(f"{count} {what}" for what, count in card.left_out.items()))
+    rows = f"{card.rows} rows, {card.completions} completions of {card.traces} traces: {card.good} good, {card.bad} bad"
+    if card.groups is not None:
+        rows += f"; {card.groups} groups, {card.flat_groups} of them without spread"
+    say(rows + (" (nothing was written)" if dry_run else f" in {out}"))
+    if card.weights:
+        say("train with " + " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in card.weights.items()))
+    if not dry_run:
+        say(f"what it holds stands in {out}.sheet.md")
+
+
+def _counted(row: "Row") -> Iterator[str]:
+    from journeyman.optimizers.weights.rows import SPREAD, LabelledCompletion, is_plain
+
+    yield "rows"
+    if is_plain(row):
+        yield "plain"
+    if isinstance(row, LabelledCompletion):
+        yield from ("labelled", "completions", "good" if row.label else "bad")
+        return
+    yield from ["completions"] * len(row.completions)
+    if all(abs(reward) < SPREAD for reward in row.rewards):
+        yield "flat"
+    if any(each is not None for each in row.logprobs):
+        yield "logprobs"
+
+
+def _faults(path: Path, counts: Counter[str]) -> Iterator[str]:
+    from journeyman.optimizers.weights.data import dataset_card
+
+    if not counts["rows"]:
+        yield "it has no rows"
+    elif counts["labelled"] and not (counts["good"] and counts["bad"]):
+        yield f"all its labels are {'good' if counts['good'] else 'bad'}: there is nothing to tell apart"
+    elif not counts["labelled"] and counts["flat"] == counts["rows"]:
+        yield "no group has any spread in its rewards: GRPO learns nothing from it"
+    beside = dataset_card.json_path(path)
+    if beside.is_file() and _sha256(beside) != sha256(path):
+        yield f"it is not the file that {beside.name} speaks of: it was changed, or the sheet was"
+
+
+def _sha256(beside: Path) -> str | None:
+    try:
+        text = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return text.get("sha256") if isinstance(text, dict) else None
+
+
+def _summary(found: Mapping[str, Any]) -> str:
+    if not found["rows"]:
+        return f"{found['file']}: 0 rows"
+    text = f"{found['file']}: {found['rows']} rows for {found['kind']}, {found['form']}"
+    if found["kind"] == "kto":
+        return f"{text}; {found['good']} good, {found['bad']} bad"
+    text += f"; {found['completions']} completions, {found['groups_without_spread']} rows without spread"
+    return f"{text}, {found['groups_with_logprobs']} with log-probabilities"
+
+
+def _lines(row: "Row", most: int | None) -> Iterator[str]:
+    from journeyman.optimizers.weights.rows import LabelledCompletion
+
+    yield from _text_lines(row.prompt, most)
+    if isinstance(row, LabelledCompletion):
+        yield f"→ {'good' if row.label else 'bad'}"
+        yield from _text_lines(row.completion, most)
+        return
+    for at, (completion, reward) in enumerate(zip(row.completions, row.rewards, strict=True)):
+        yield f"→ {reward:+.3f}" + (f" (from {row.scores[at]:.3f})" if row.scores else "")
+        yield from _text_lines(completion, most)
+
+
+def _text_lines(text: "TextOrMessages", most: int | None) -> Iterator[str]:
+    if isinstance(text, str):
+        yield _short(text, most)
+        return
+    for message in text:
+        if message["content"] or not message.get("tool_calls"):
+            yield f"{message['role']}: {_short(message['content'], most)}"
+        for call in message.get("tool_calls", ()):
+            does = call["function"]
+            yield f"{message['role']} calls {does['name']} {_short(json.dumps(does['arguments'], ensure_ascii=False), most)}"
+
+
+def _short(text: str, most: int | None) -> str:
+    return text if most is None or len(text) <= most else f"{text[:most]}…"
+
+
+def _show_prepared(prepared: "PreparedExamples") -> None:
+    made = prepared.data
+    say_some([str(problem) for problem in prepared.problems], _SHOWN, "places that could not be read", colour="yellow")
+    say(
+        f"{prepared.lines} executions: {prepared.succeeded} succeeded, {prepared.failed} failed, "
+        f"{prepared.unjudged} that nobody judged"
+    )
+    skipped = ((prepared.held_out, "held out"), (prepared.without_plan, "without a plan"), (prepared.left_out, "failed"))
+    if left := ", ".join(f"{count} {why}" for count, why in skipped if count):
+        say(f"left out: {left}")
+    steps = [len(example.plan.subtasks) for example in made.examples]
+    say(
+        f"{len(made.examples)} examples of {min(steps)} to {max(steps)} subtasks; {len(made.task_types)} kinds of work, "
+        f"{len(made.tools)} tools, {len(made.models)} models"
+    )
+    if made.models and not prepared.succeeded:
+        say("no execution succeeded, so there is no plan to follow: phase 1 has nothing to learn from", colour="yellow")

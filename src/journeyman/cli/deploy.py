@@ -1,12 +1,28 @@
 """`journeyman deploy`: serve what was learned in the weights."""
 
+import shlex
+import signal
+import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.shared import json_option, options_named
+from journeyman.cli.console import say
+from journeyman.cli.shared import console, emit, json_option, options_named
+from journeyman.core.errors import InputError
+
+if TYPE_CHECKING:
+    from journeyman.optimizers.weights.adapters import Artifact
+    from journeyman.optimizers.weights.hosting import OllamaHostingProfile
+    from journeyman.optimizers.weights.llamacpp import Launched
+    from journeyman.optimizers.weights.ollama import Deployed, Deployment, DeploymentProgress, OllamaDeployer
+
+_LINES = 10
+"""How often an upload is told of, where there is no terminal."""
 
 _QUANTIZATION = click.option(
     "--quantization",
@@ -31,10 +47,61 @@ _NAME = click.option("--name", default="", metavar="NAME", help="What the model 
 _FORCE = click.option("--force", is_flag=True, help="Also when its gate did not pass. That is written down in the run.")
 
 
-def _common(made: Callable[..., Any]) -> Callable[..., Any]:
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the options of both ways to serve, as a `DeployOptions` before those of its own."""
+
+    @wraps(command)
+    def with_options(run: str, as_json: bool, **options: Any) -> None:
+        common = {name: options.pop(name) for name in _COMMON}
+        with options_named():
+            click.get_current_context().exit(0 if command(DeployOptions(run=run, as_json=as_json, **common), **options) else 1)
+
+    made: Callable[..., Any] = click.argument("run", metavar="RUN")(with_options)
     for option in (json_option, _FORCE, _PROFILE, _PARALLEL, _CONTEXT, _BASE, _QUANTIZATION, _NAME):
         made = option(made)
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOptions:
+    """What is to be served, and how, as it was typed."""
+
+    run: str
+    name: str
+    """Of the model that is served; empty is that of the run."""
+    quantization: str
+    base_model: str
+    num_ctx: int | None
+    num_parallel: int | None
+    profile: str
+    force: bool
+    as_json: bool
+
+    def artifact(self) -> "Artifact":
+        from journeyman.optimizers.weights.adapters import find
+
+        return find(self.run, project_folder() / "runs")
+
+    def hosting(self, gguf: Path, where: "OllamaDeployer | None" = None) -> "OllamaHostingProfile":
+        """The settings of the server, with what was asked for in place of what follows from its machine."""
+        from journeyman.optimizers.weights.gguf.contents import read_header
+        from journeyman.optimizers.weights.hosting import OllamaHostingProfile
+        from journeyman.optimizers.weights.sizing import detect_hardware
+
+        if self.profile == "ryzen":
+            usual = OllamaHostingProfile.ryzen()
+            return OllamaHostingProfile(
+                num_parallel=self.num_parallel or usual.num_parallel,
+                num_ctx=self.num_ctx or usual.num_ctx,
+                reasons=() if self.num_parallel or self.num_ctx else usual.reasons,
+            )
+        header = read_header(gguf)
+        if where is not None:
+            return where.profile(header, context=self.num_ctx, parallel=self.num_parallel)
+        return OllamaHostingProfile.derive(detect_hardware(), header, context=self.num_ctx, parallel=self.num_parallel)
+
+
+_COMMON = tuple(field.name for field in fields(DeployOptions) if field.name not in ("run", "as_json"))
 
 
 @click.group()
@@ -51,8 +118,6 @@ def command() -> None:
 
 
 @command.command()
-@click.pass_context
-@click.argument("run", metavar="RUN")
 @click.option("--host", metavar="HOST", help="Where Ollama is, as OLLAMA_HOST has it.  [default: OLLAMA_HOST, or this machine]")
 @click.option("--system", default="", metavar="TEXT", help="A system message for every conversation.")
 @click.option(
@@ -63,7 +128,7 @@ def command() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Print the Modelfile, and say what would be sent, and send nothing.")
 @_common
-def ollama(ctx: click.Context, run: str, as_json: bool, **options: Any) -> None:
+def ollama(wish: DeployOptions, *, host: str | None, system: str, licence: Path | None, dry_run: bool) -> bool:
     """Make a model of Ollama, and ask it something.
 
     RUN is the id or folder of a training, the folder of an adapter or a merged model, or a GGUF file. The chat template is
@@ -76,16 +141,35 @@ def ollama(ctx: click.Context, run: str, as_json: bool, **options: Any) -> None:
       journeyman deploy ollama model-Q4_K_M.gguf --name toolbox-agent --dry-run
       journeyman deploy ollama RUN --name me/agent:v2 --host gpu-box:11434
     """
-    from journeyman.cli.actions import deploy
+    from journeyman.optimizers.weights.ollama import OllamaDeployer
 
-    with options_named():
-        wish = deploy.DeployOptions(run=run, as_json=as_json, **{name: options.pop(name) for name in deploy.COMMON})
-        ctx.exit(0 if deploy.to_ollama(wish, **options) else 1)
+    artifact = wish.artifact()
+    if not (allowed := _allowed(wish, artifact)) and not dry_run:
+        return _refused(wish, artifact)
+    deployer = OllamaDeployer(host, on_progress=_progress_lines())
+    gguf = _exported(wish, artifact)
+    deployment = deployer.prepare(
+        wish.name or artifact.name,
+        gguf,
+        profile=wish.hosting(gguf, deployer),
+        system=system,
+        licence=licence.read_text(encoding="utf-8", errors="replace") if licence else "",
+    )
+    _show(deployment)
+    if dry_run:
+        if not wish.as_json:
+            click.echo(deployment.modelfile.text, nl=False)
+        emit({**_planned(deployment), "dry_run": True}, as_json=wish.as_json)
+        return allowed
+    made = deployer.carry_out(deployment)
+    where = {"to": "ollama", "name": deployment.name, "url": deployment.url, "gguf": str(gguf), "digest": deployment.digest}
+    artifact.note(where, force=wish.force)
+    _show_deployed(made)
+    emit({**_planned(deployment), **_deployed_json(made)}, as_json=wish.as_json)
+    return bool(made.reply.strip())
 
 
-@command.command()
-@click.pass_context
-@click.argument("run", metavar="RUN")
+@command.command("llamacpp")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -100,7 +184,7 @@ def ollama(ctx: click.Context, run: str, as_json: bool, **options: Any) -> None:
 @click.option("--detach", is_flag=True, help="Leave it running when this command ends.")
 @click.option("--stop", is_flag=True, help="End the one that was left running.")
 @_common
-def llamacpp(ctx: click.Context, run: str, as_json: bool, **options: Any) -> None:
+def serve_by_llamacpp(wish: DeployOptions, *, port: int, log: Path | None, detach: bool, stop: bool) -> bool:
     """Serve by llama.cpp, for whoever speaks OpenAI's protocol, until Ctrl-C.
 
     RUN is the id or folder of a training, the folder of an adapter or a merged model, or a GGUF file. With --json, one line
@@ -112,8 +196,192 @@ def llamacpp(ctx: click.Context, run: str, as_json: bool, **options: Any) -> Non
       journeyman deploy llamacpp model-Q4_K_M.gguf --port 0 --detach --json
       journeyman deploy llamacpp model-Q4_K_M.gguf --stop
     """
-    from journeyman.cli.actions import deploy
+    from journeyman.optimizers.weights import llamacpp
 
-    with options_named():
-        wish = deploy.DeployOptions(run=run, as_json=as_json, **{name: options.pop(name) for name in deploy.COMMON})
-        ctx.exit(0 if (deploy.stop(wish) if options.pop("stop") else deploy.to_llamacpp(wish, **options)) else 1)
+    if stop:
+        return _stop(wish)
+    artifact = wish.artifact()
+    if not _allowed(wish, artifact):
+        return _refused(wish, artifact)
+    gguf, model = _exported(wish, artifact), wish.name or artifact.name
+    if any(server.model == model for server in llamacpp.running(_servers())):
+        raise InputError(f"a server of {model} runs already: end it with --stop, or give this one another --name")
+    profile = wish.hosting(gguf)
+    started = llamacpp.launch(gguf, profile, model=model, port=port, log=log, detached=detach)
+    kept = False
+    try:
+        say(f"{started.program} loads {gguf} (its log: {started.log})")
+        served = started.wait()
+        if detach:
+            llamacpp.keep(served, gguf, _servers())
+            kept = True
+        artifact.note({"to": "llamacpp", "name": model, "url": served.url, "gguf": str(gguf)}, force=wish.force)
+        say(f"{model} answers at {served.url}: asked {served.prompt!r}, it said {served.reply!r}")
+        emit({**asdict(served), "log": str(served.log), "gguf": str(gguf), "profile": _settings(profile)}, as_json=wish.as_json)
+        sys.stdout.flush()
+        if detach:
+            say(f"to end it: journeyman deploy llamacpp {shlex.quote(wish.run)} --name {shlex.quote(model)} --stop")
+        return True if detach else _wait_until_stopped(started)
+    finally:
+        if not kept:
+            started.stop()
+
+
+def _stop(wish: DeployOptions) -> bool:
+    """End a server that was left running. What it served need not be there any more."""
+    from journeyman.optimizers.weights import llamacpp
+
+    model = wish.name or _name(wish)
+    found = llamacpp.stop(_servers(), model)
+    if found is None:
+        known = ", ".join(server.model for server in llamacpp.running(_servers())) or "none"
+        raise InputError(f"no server of {model} was left running here; there are: {known}")
+    say(f"{model} is no longer served at {found.url}")
+    emit({"model": model, "url": found.url, "pid": found.pid}, as_json=wish.as_json)
+    return True
+
+
+def _name(wish: DeployOptions) -> str:
+    try:
+        return wish.artifact().name
+    except InputError:
+        return Path(wish.run).stem if wish.run.endswith(".gguf") else wish.run
+
+
+def _allowed(wish: DeployOptions, artifact: "Artifact") -> bool:
+    """Whether its gate passed, or somebody insists; weights from elsewhere never stood before one."""
+    proof = artifact.proof
+    if proof is None:
+        say(f"{artifact.path} is of no run here: no gate was asked about it")
+        return True
+    if not proof.passed and wish.force:
+        say(f"deployed by force, though its gate did not pass: {proof.reason}")
+    elif not proof.passed:
+        say(f"not deployed, as its gate did not pass: {proof.reason}", "--force deploys it all the same, and writes that down")
+    return proof.passed or wish.force
+
+
+def _refused(wish: DeployOptions, artifact: "Artifact") -> bool:
+    reason = artifact.proof.reason if artifact.proof else None
+    emit({"deployed": False, "passed": False, "reason": reason}, as_json=wish.as_json)
+    return False
+
+
+def _exported(wish: DeployOptions, artifact: "Artifact") -> Path:
+    """The GGUF file, made if it is not there, or older than the weights."""
+    from journeyman.optimizers.weights.adapters import Form
+    from journeyman.optimizers.weights.gguf import GGUFExporter
+
+    gguf = artifact.gguf(wish.quantization)
+    if artifact.form is Form.GGUF or _is_newer(gguf, artifact.path):
+        return gguf
+    say(f"exporting {artifact.path} as {wish.quantization}")
+    gguf.parent.mkdir(parents=True, exist_ok=True)
+    exporter = GGUFExporter(artifact.path, name=artifact.name, base_model=wish.base_model)
+    return exporter.convert(wish.quantization, gguf)
+
+
+def _is_newer(gguf: Path, weights: Path) -> bool:
+    if not gguf.is_file():
+        return False
+    return all(gguf.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in weights.glob("*.safetensors"))
+
+
+def _wait_until_stopped(started: "Launched") -> bool:
+    """Wait for Ctrl-C or SIGTERM, which is well; or for the server to end by itself, which is not."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        code = started.process.wait()
+    except KeyboardInterrupt:
+        say("stopping")
+        return True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    say(f"the server ended by itself, with exit code {code}; its log: {started.log}")
+    return False
+
+
+def _progress_lines() -> "Callable[[DeploymentProgress], None]":
+    """Something to tell of each step: a line that changes on a terminal, some lines elsewhere."""
+    screen, last = console(), ""
+
+    def show(progress: "DeploymentProgress") -> None:
+        nonlocal last
+        line = progress.status
+        if progress.total and progress.completed is not None:
+            steps = 1000 if screen.is_terminal else _LINES
+            share = progress.completed * steps // progress.total / steps
+            line += f" {share:.0%} of {progress.total / 1e6:.1f} MB"
+        if line != last:
+            screen.print(line, end="\r" if screen.is_terminal and "%" in line else "\n", markup=False, soft_wrap=True)
+            last = line
+
+    return show
+
+
+def _planned(deployment: "Deployment") -> dict[str, Any]:
+    return {
+        "name": deployment.name,
+        "url": deployment.url,
+        "gguf": str(deployment.gguf),
+        "size": deployment.size,
+        "digest": f"sha256:{deployment.digest}",
+        "modelfile": deployment.modelfile.text,
+        "request": deployment.request,
+        "environment": deployment.profile.environment,
+        "profile": _settings(deployment.profile),
+        "notes": list(deployment.notes),
+    }
+
+
+def _deployed_json(made: "Deployed") -> dict[str, Any]:
+    return {
+        "version": made.version,
+        "uploaded": made.uploaded,
+        "modelfile_path": str(made.modelfile),
+        "prompt": made.prompt,
+        "reply": made.reply,
+        "tokens": made.tokens,
+        "seconds": made.seconds,
+    }
+
+
+def _settings(profile: "OllamaHostingProfile") -> dict[str, Any]:
+    return {
+        "num_parallel": profile.num_parallel,
+        "num_ctx": profile.num_ctx,
+        "num_thread": profile.num_thread,
+        "flash_attention": profile.flash_attention,
+        "reasons": {reason.name: reason.why for reason in profile.reasons},
+    }
+
+
+def _show(deployment: "Deployment") -> None:
+    size = f"{deployment.size / 1e6:.1f} MB"
+    say(f"{deployment.gguf} ({size}, sha256:{deployment.digest}) to {deployment.url} as {deployment.name}")
+    say(*(f"  {reason.name} {reason.value}: {reason.why}" for reason in deployment.profile.reasons))
+    say(*(f"  not carried over: {note}" for note in deployment.notes))
+
+
+def _show_deployed(made: "Deployed") -> None:
+    name = made.deployment.name
+    environment = " ".join(f"{key}={value}" for key, value in made.deployment.profile.environment.items())
+    say(
+        f"{name} was asked {made.prompt!r} and said {made.reply!r} within {made.seconds:.1f} s",
+        f"the server's own settings are given where it is started: {environment} ollama serve",
+        f"ollama run {name}",
+    )
+
+
+def project_folder() -> Path:
+    from journeyman.experiments import settings
+
+    return Path(settings.load().folder)
+
+
+def _servers() -> Path:
+    return project_folder() / "servers"

@@ -1,15 +1,66 @@
-"""`journeyman doctor`: what is here, what is not, and what to type."""
+"""`journeyman doctor`: what is here, what is not, and what to type.
 
-from typing import TYPE_CHECKING
+Nothing is changed, made or imported that is not needed to look.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import click
 
 from journeyman.cli.shared import emit, json_option
-
-if TYPE_CHECKING:
-    from journeyman.cli.actions.doctor import HealthCheck
+from journeyman.core.errors import JourneymanError, SandboxError
+from journeyman.models import embedded_sizes
+from journeyman.sandbox import bubblewrap, started
+from journeyman.sandbox.base import LANGUAGES, Language, Level
 
 _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red", "no": None}
+PYTHON = (3, 11)
+KEYS = {
+    "OPENAI_API_KEY": "for models named openai:…",
+    "OPENAI_BASE_URL": "another server than OpenAI's",
+    "JOURNEYMAN_STORE": "another store than the project's",
+}
+SERVERS = {
+    "llama-server": "serves GGUF files; without it the server of llama-cpp-python does (the extra gguf)",
+    "ollama": "for journeyman deploy ollama, on this machine or another (OLLAMA_HOST)",
+}
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?:>=\s*(?P<least>[\d.]+))?.*?(?:extra == ['\"](?P<extra>[\w-]+))?['\"]?$"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """One thing that was looked at. The fields are those of `--json`."""
+
+    group: str
+    name: str
+    state: Literal["ok", "missing", "broken", "no"]
+    """`no` is an answer, not a fault: a key that is not set."""
+    detail: str = ""
+    mend: str = ""
+    """What to type, or to do."""
+    needed: bool = False
+    """Without it nothing works; an extra is missing only to those who want it."""
+
+    @property
+    def works(self) -> bool:
+        return not self.needed or self.state == "ok"
 
 
 @click.command()
@@ -25,11 +76,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
       journeyman doctor
       journeyman doctor --json
     """
-    from dataclasses import asdict
-
-    from journeyman.cli.actions import doctor
-
-    checks = [*doctor.examine(), *doctor.examine_sandboxes()]
+    checks = [*examine(), *examine_sandboxes()]
     works = all(check.works for check in checks)
     if not as_json:
         _show(checks)
@@ -38,7 +85,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
     ctx.exit(0 if works else 1)
 
 
-def _show(checks: "list[HealthCheck]") -> None:
+def _show(checks: list[HealthCheck]) -> None:
     group = ""
     for check in checks:
         if check.group != group:
@@ -48,3 +95,190 @@ def _show(checks: "list[HealthCheck]") -> None:
         click.echo(f"  {state} {check.name:22} {check.detail}".rstrip())
         if check.mend:
             click.echo(f"  {'':8} {'':22} → {check.mend}")
+
+
+def examine(start: Path | None = None, environment: Mapping[str, str] | None = None) -> list[HealthCheck]:
+    """Look at everything. `start` is where the project is searched from, else the working folder."""
+    given = os.environ if environment is None else environment
+    return [*_packages(), *_weights(), *_servers(given), *_project(start, given), *_keys(given), *_machine(given)]
+
+
+def _packages() -> Iterator[HealthCheck]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    least = ".".join(map(str, PYTHON))
+    old = sys.version_info < PYTHON
+    mend = f"install Python {least} or newer" if old else ""
+    core = partial(HealthCheck, group="core", needed=True)
+    yield core(name="python", state="broken" if old else "ok", detail=version, mend=mend)
+    try:
+        own, requirements = metadata.version("journeyman"), metadata.requires("journeyman") or []
+    except metadata.PackageNotFoundError:
+        yield core(name="journeyman", state="missing", mend="pip install journeyman")
+        return
+    yield core(name="journeyman", state="ok", detail=own)
+    matches = [match for line in requirements if (match := _REQUIREMENT.match(line))]
+    for match in sorted(matches, key=lambda match: (match["extra"] or "", match["name"])):
+        yield package(match["name"], match["least"], match["extra"])
+
+
+def package(name: str, least: str | None, extra: str | None) -> HealthCheck:
+    """Whether a package is installed, and new enough."""
+    found = partial(HealthCheck, group=f"extra: {extra}" if extra else "core", name=name, needed=extra is None)
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return found(state="missing", mend=installing(extra))
+    if least and _numbers(version) < _numbers(least):
+        return found(state="broken", detail=f"{version}, and {least} or newer is needed", mend=installing(extra))
+    return found(state="ok", detail=version)
+
+
+def installing(extra: str | None, direct_url: str | None = None) -> str:
+    """What to type for this installation: a clone stays one. `direct_url` is pip's note of where it came from."""
+    if direct_url is None:
+        direct_url = metadata.distribution("journeyman").read_text("direct_url.json")
+    origin = json.loads(direct_url) if direct_url else {}
+    parts = f"[{extra}]" if extra else ""
+    if not origin.get("dir_info", {}).get("editable"):
+        return f"pip install 'journeyman{parts}'" if extra else "pip install --force-reinstall journeyman"
+    clone = Path(url2pathname(urlsplit(origin["url"]).path))
+    folder = "." if clone == Path.cwd() else clone
+    return f"pip install -e {shlex.quote(f'{folder}{parts}')}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", version, maxsplit=1)[0]))
+
+
+def _weights() -> Iterator[HealthCheck]:
+    if sizes := embedded_sizes():
+        yield HealthCheck(group="embedded model", name="weights", state="ok", detail=", ".join(sizes))
+    else:
+        mend = "install journeyman again; to train them: python -m journeyman.experiments.pretrain"
+        yield HealthCheck(group="embedded model", name="weights", state="missing", mend=mend)
+
+
+def _servers(environment: Mapping[str, str]) -> Iterator[HealthCheck]:
+    for name, why in SERVERS.items():
+        path = shutil.which(name, path=environment.get("PATH"))
+        yield HealthCheck(group="serving", name=name, state="ok" if path else "no", detail=path or why)
+
+
+def _project(start: Path | None, environment: Mapping[str, str]) -> Iterator[HealthCheck]:
+    found = partial(HealthCheck, group="project", needed=True)
+    try:
+        from journeyman.experiments import settings
+
+        project = settings.load(start, environment)
+        detail = str(project.file) if project.file else f"no {settings.FILE}, so every setting has its default"
+        yield found(name="settings", state="ok", detail=detail)
+        try:
+            yield _store(project.store_url)
+        except JourneymanError as error:
+            yield found(name="store", state="broken", detail=str(error))
+    except JourneymanError as error:
+        yield found(name="settings", state="broken", detail=str(error))
+    except ImportError as error:
+        yield found(name="settings and store", state="broken", detail=f"they cannot be looked at: {error}")
+
+
+def _store(url: str) -> HealthCheck:
+    """
+    Raises:
+        JourneymanError: It cannot be opened.
+    """
+    from journeyman.stores import MEMORY, engine
+    from journeyman.stores.urls import redacted
+
+    found = partial(HealthCheck, group="project", name="store", needed=True)
+    shown = redacted(url)
+    if url == MEMORY:
+        return found(state="ok", detail="in memory: nothing is kept")
+    step = engine.step_of(url)
+    if step is not None and step > engine.HEAD:
+        detail = f"{shown} is at step {step}, and this Journeyman knows steps up to {engine.HEAD}"
+        return found(state="broken", detail=detail, mend="pip install --upgrade journeyman")
+    state = "not there yet, made on first use" if step is None else f"schema step {step}"
+    if step is not None and step < engine.HEAD:
+        state += f", brought to {engine.HEAD} when it is opened next"
+    return found(state="ok", detail=f"{shown}: {state}")
+
+
+def _keys(environment: Mapping[str, str]) -> Iterator[HealthCheck]:
+    for key, use in KEYS.items():
+        yield HealthCheck(group="environment", name=key, state="ok" if environment.get(key) else "no", detail=use)
+
+
+def _machine(environment: Mapping[str, str]) -> Iterator[HealthCheck]:
+    from journeyman.optimizers.weights.sizing import HardwareProfile, detect_hardware
+
+    found = partial(HealthCheck, group="machine", state="ok")
+    hardware = detect_hardware(HardwareProfile.CPU_ONLY)
+    yield found(name="cores", detail=f"{hardware.usable_cores:g}")
+    threads = environment.get("OMP_NUM_THREADS")
+    yield found(name="threads", detail=f"{threads} (OMP_NUM_THREADS)" if threads else "one a core")
+    if hardware.ram is not None:
+        yield found(name="memory", detail=f"{hardware.ram / 2**30:.1f} GiB")
+
+
+# What `journeyman doctor` says of sandboxes: each is started, and tests itself.
+
+MENDS = {
+    "memory_group": "a control group that may be shared out: systemd-run --user --scope -p Delegate=yes journeyman …",
+    "process_group": "a control group that may be shared out: systemd-run --user --scope -p Delegate=yes journeyman …",
+    "no_capabilities": "a Python that every user may read: one below /usr or /opt instead of root's home",
+    "no_new_privileges": "a kernel of 3.5 or newer",
+    "seccomp": "a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+    "disk_limit": "bubblewrap, which gives each run a file system of its own",
+    "inode_limit": "bubblewrap, which gives each run a file system of its own",
+    "hidden_names": "bubblewrap, which shows a run only what it may read",
+    "own_tmp": "bubblewrap, which gives each run a /tmp of its own",
+    "limits_at_once": "bubblewrap, whose limits on disk and inodes refuse at once",
+}
+"""What would give a sandbox a wall that it lacks here."""
+
+
+def examine_sandboxes() -> Iterator[HealthCheck]:
+    """The sandbox that works here, how strong it is, and what would make it stronger."""
+    found = partial(HealthCheck, group="sandbox")
+    levels: dict[str, Level | str] = {name: _level(name) for name in ("bubblewrap", "landlock")}
+    installed = bubblewrap.installed()
+    for name, level in levels.items():
+        if isinstance(level, Level):
+            yield found(name=name, state="ok", detail=f"{len(level.holds)} walls hold: {', '.join(level.holds)}")
+        else:
+            yield found(name=name, state="broken" if installed or name != "bubblewrap" else "missing", detail=level)
+    working = next(((name, level) for name, level in levels.items() if isinstance(level, Level)), None)
+    if working is None:
+        mend = "see above; or the code service of another machine: --ptc-url http://…"
+        yield found(name="used", state="missing", detail="code that agents write cannot be run here", mend=mend)
+        return
+    name, level = working
+    if installed:
+        yield found(name="used", state="ok", detail=name if name == "bubblewrap" else f"{name}, the second choice")
+    else:
+        # What one command brings is not fallen back from.
+        yield found(name="used", state="missing", detail="none", mend="install bubblewrap, or say --sandbox landlock")
+    for wall in level.lacks:
+        yield found(name=wall, state="no", detail=f"not to be had by {name} here", mend=MENDS.get(wall, ""))
+    languages = [name for name, language in LANGUAGES.items() if _is_there(language)]
+    yield found(name="languages", state="ok", detail=", ".join(languages))
+
+
+def _level(name: str) -> Level | str:
+    """What it measured when it was started, or why it did not start and what to do."""
+
+    async def measured() -> Level:
+        async with started(name) as box:
+            return box.level
+
+    try:
+        return asyncio.run(measured())
+    except SandboxError as error:
+        return str(error)
+
+
+def _is_there(language: Language) -> bool:
+    if language.kind == "pytest":
+        return find_spec("pytest") is not None
+    return not language.commands or any(shutil.which(command[0]) for command in language.commands)

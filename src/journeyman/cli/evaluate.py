@@ -5,8 +5,11 @@ from typing import Any
 
 import click
 
+from journeyman.cli.options import options, provided
+from journeyman.cli.route import evaluate as router
 from journeyman.cli.shared import emit, json_option, options_named
-from journeyman.cli.train import OUTPUT
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.settings import GateSettings
 
 # The options of `journeyman evaluate planner`.
 
@@ -21,12 +24,8 @@ from journeyman.cli.train import OUTPUT
     help="Compare with the plans of this file, as `journeyman dataset planner` writes them; carry out none.",
 )
 @click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
-@click.option(
-    "--success-value", "pay", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
-)
-@click.option(
-    "--min-gain", "least_gain", type=float, default=0.0, show_default=True, help="What the interval's low end must exceed."
-)
+@click.option("--success-value", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time.")
+@options(GateSettings)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
 @json_option
 def planner(as_json: bool, **given: Any) -> int:
@@ -44,47 +43,8 @@ def planner(as_json: bool, **given: Any) -> int:
     """
     from journeyman.cli.actions import evaluate
 
-    result = evaluate.run_planner(given, quiet=as_json)
-    emit(result, as_json=as_json)
-    return 0 if result["passed"] else 1
-
-
-# The options of `journeyman evaluate router`.
-
-_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
-
-
-@click.command("router")
-@click.option("--policy", default=str(OUTPUT), show_default=True, metavar="DIR|ID", help="The router: its folder, or its id.")
-@click.option("--outcomes", type=_FILE, multiple=True, required=True, metavar="FILE", help="What became of requests.")
-@click.option("--all", "everything", is_flag=True, help="Use all of the file: nothing in it was learned from.")
-@click.option("--prices", type=_FILE, metavar="FILE", help="US dollars for a million tokens, by model.  [default: list prices]")
-@click.option(
-    "--assume-output-tokens",
-    type=click.IntRange(1),
-    metavar="N",
-    help="How long answers are whose length was not recorded.",
-)
-@click.option("--skip-unusable", is_flag=True, help="Leave lines out that cannot be used.")
-@click.option(
-    "--min-gain", "least_gain", type=float, help="Successes a request that the interval's low end must exceed.  [default: 0]"
-)
-@json_option
-def router(as_json: bool, **given: Any) -> int:
-    """Measure a router on requests that it has not learned from.
-
-    Accuracy, cost and utility beside every single model, chance and an oracle, with 95 % intervals; how true its
-    probabilities are; and whether it is better than the best single model. Without --all only the held-out part of the file is
-    used, found by the split of the training. Exit code 0: it is better, 1: it is not. Every look is counted.
-
-    \b
-    Examples:
-      journeyman evaluate router --outcomes outcomes.jsonl
-      journeyman evaluate router --policy routers/trained --outcomes next_month.jsonl --all --json
-    """
-    from journeyman.cli.actions import routing
-
-    result = routing.evaluate(given, quiet=as_json)
+    with options_named():
+        result = evaluate.run_planner(given, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["passed"] else 1
 
@@ -123,31 +83,32 @@ def decisions(as_json: bool, **given: Any) -> int:
 @click.group(invoke_without_command=True)
 @click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
 @click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat.")
-@click.option("--dataset", "dataset_name", default="gsm8k", show_default=True, help="gsm8k, custom, humaneval, mbpp or desk.")
-@click.option("--input", "input_path", metavar="FILE", help="The data set's file.")
-@click.option("--held-out-input", "held_out_path", metavar="FILE", help="Held-out tasks; else some are set apart from --input.")
-@click.option("--domain", help="Only tasks of this domain; for the desk, the shop.")
+@options(
+    TrainingConfig,
+    only=("dataset_name", "input_path", "held_out_path", "domain"),
+    helps={"input_path": "The data set's file.", "domain": "Only tasks of this domain; for the desk, the shop."},
+)
 @click.option(
     "--split",
     type=click.Choice(["held_out", "held-out", "test"]),
     default="held_out",
+    metavar="[held_out|test]",
     show_default=True,
     help="What is examined.",
 )
-@click.option("--num-examples", "held_out", type=int, help="Held-out tasks, at most.  [default: 200]")
-@click.option("--model", "--generator-model", "generator_model", metavar="MODEL", help="Such as openai:gpt-5-mini.")
+@options(
+    TrainingConfig,
+    only=("held_out", "attempts_per_task", "generator_model"),
+    names={"held_out": ("--num-examples", "--held-out")},
+    helps={"generator_model": "Who attempts the tasks, such as openai:gpt-5-mini."},
+)
 @click.option("--baseline-model", metavar="MODEL", help="Another model for the side of --against.")
 @click.option("--any-domain", is_flag=True, default=None, help="Show bullets of every domain: for placebos and transfer.")
-@click.option("--base-url", metavar="URL", help="Another server for the models.")
-@click.option(
-    "--sandbox", metavar="NAME|URL", help="Where programs of humaneval or mbpp run.  [default: the strongest there is]"
+@options(
+    TrainingConfig,
+    only=("base_url", "sandbox", "concurrency", "token_budget", "embedder", "alpha", "min_gain", "min_tasks", "seed"),
+    helps={"seed": "Of the desk's tasks. No split hangs on it."},
 )
-@click.option("--attempts-per-task", "trials", type=int, help="Attempts at each task.  [default: 1]")
-@click.option("--concurrency", type=int, help="Calls at once.  [default: 10]")
-@click.option("--token-budget", type=int, help="Tokens of bullets in a prompt.  [default: 2000]")
-@click.option("--min-gain", "least_gain", type=float, help="The gain that the interval's low end must exceed.  [default: 0]")
-@click.option("--alpha", type=float, help="Chance of passing what is no better.  [default: 0.05]")
-@click.option("--seed", type=int, help="Of the desk's tasks. No split hangs on it.  [default: 0]")
 @click.option(
     "--output", type=click.Path(), metavar="DIR", help="Write baseline.jsonl and candidate.jsonl for `journeyman compare`."
 )
@@ -172,9 +133,8 @@ def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
     from journeyman.cli.actions import evaluate
 
     given.pop("split")
-    options = {name: value for name, value in given.items() if value is not None}
     with options_named():
-        report = evaluate.run(options, quiet=as_json)
+        report = evaluate.run(provided(given), quiet=as_json)
     emit(report.json(), as_json=as_json)
     return 0 if report.passed else 1
 

@@ -1,21 +1,24 @@
 """`journeyman playbook`: look at what was learned, carry it in and out, and keep it tidy."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli import console
+from journeyman.cli.console import Column, say, short
 from journeyman.cli.shared import emit, json_option
+from journeyman.core.errors import InputError
+from journeyman.core.playbook import Batch, Bullet, Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from journeyman.core.playbook import Delta, Playbook
+    from journeyman.optimizers.playbook.journal import Entry
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
@@ -65,12 +68,10 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
     bullets = [bullet for bullet in playbook.bullets if (retired or not bullet.retired) and domain in (None, bullet.domain)]
     counts = {"active": len(playbook.active), "retired": len(playbook.bullets) - len(playbook.active)}
     if not as_json:
-        from journeyman.cli.actions import playbook as _bullets
-
         apart = f", {len(found)} contradictions" if found else ""
         title = f"{file}: {counts['active']} bullets, {counts['retired']} retired{apart}"
         if bullets:
-            _bullets.table(bullets, rivals, title)
+            _show_bullets(bullets, rivals, title)
         else:
             click.echo(f"{title}. There is nothing to show{'' if domain is None else f' of the domain {domain}'}.")
     chosen = {bullet.id for bullet in bullets}
@@ -116,9 +117,6 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
       journeyman playbook import playbook.txt --output playbooks/imported.json
       journeyman playbook import skillbook.json --output playbooks/desk.json --domain desk
     """
-    from dataclasses import replace
-
-    from journeyman.core.playbook import normalised
     from journeyman.optimizers.playbook import files, formats
 
     text = read_text(file)
@@ -132,13 +130,13 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
     files.save(playbook, output)
     copies = len(playbook.active) - len({(bullet.domain, normalised(bullet.content)) for bullet in playbook.active})
     if playbook.bullets:
-        _tell(f"{len(playbook.bullets)} bullets ({name}) are in {output}")
+        say(f"{len(playbook.bullets)} bullets ({name}) are in {output}")
     else:
-        _tell(f"{file} holds no bullets ({name}): {output} is an empty playbook")
+        say(f"{file} holds no bullets ({name}): {output} is an empty playbook")
     if copies:
-        _tell(f"{copies} of them are exact copies: journeyman playbook dedupe {output}")
+        say(f"{copies} of them are exact copies: journeyman playbook dedupe {output}")
     if file.with_suffix(".embeddings.npz").exists():
-        _tell(f"{file.with_suffix('.embeddings.npz')} was not read: vectors are made when they are needed")
+        say(f"{file.with_suffix('.embeddings.npz')} was not read: vectors are made when they are needed")
     emit({"format": name, "bullets": len(playbook.bullets), "copies": copies, "output": str(output)}, as_json=as_json)
 
 
@@ -158,8 +156,6 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
       journeyman playbook export playbooks/oslo.json --format ace --output playbook.txt
       journeyman playbook export playbooks/oslo.json --format skill --output .claude/skills/oslo-orders
     """
-    from dataclasses import replace
-
     from journeyman.optimizers.playbook import formats
     from journeyman.optimizers.playbook.edit import at_revision
 
@@ -178,7 +174,7 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     elif not as_json:
         click.echo(exported.text, nl=False)
     for loss in exported.losses:
-        _tell(f"lost: {loss}")
+        say(f"lost: {loss}")
     written: dict[str, Any] = {"output": str(output)} if output else {"text": exported.text}
     emit({"format": name, "bullets": len(playbook.active), "losses": list(exported.losses), **written}, as_json=as_json)
 
@@ -201,7 +197,6 @@ def dedupe(file: Path, similarity_threshold: float, embedder: str, as_json: bool
       journeyman playbook dedupe playbooks/imported.json
       journeyman playbook dedupe playbooks/imported.json --similarity-threshold 0.85 --in-place
     """
-    from journeyman.cli.actions import playbook as _bullets
     from journeyman.models import embedders
     from journeyman.optimizers.playbook import files
     from journeyman.optimizers.playbook.edit import duplicates
@@ -210,12 +205,16 @@ def dedupe(file: Path, similarity_threshold: float, embedder: str, as_json: bool
     playbook = files.load(file)
     found = duplicates(playbook, embedders.load(embedder), similarity_threshold)
     if not as_json:
-        click.echo("\n".join([*_bullets.merges(found, playbook), ""]), nl=False)
-    _tell(
+        texts = {bullet.id: bullet.content for bullet in playbook.bullets}
+        for merge in found.merges:
+            click.echo(f"{merge.kept} stays: {short(texts[merge.kept])}")
+            for id in merge.gone:
+                click.echo(f"  {id} goes: {short(texts[id])}")
+    say(
         f"{found.exact} exact copies and {found.near} near duplicates among {len(playbook.active)} bullets; "
         f"{found.kept_apart} near ones say something else and stay"
     )
-    merges = [_bullets.merge_json(merge) for merge in found.merges]
+    merges = [{"kept": merge.kept, "gone": list(merge.gone)} for merge in found.merges]
     result = {"exact": found.exact, "near": found.near, "kept_apart": found.kept_apart, "merges": merges}
     emit({**_write(file, playbook, "dedupe", found.merges, where), **result}, as_json=as_json)
 
@@ -235,7 +234,6 @@ def prune(file: Path, min_confidence: float, max_bullets: int | None, harmful: b
       journeyman playbook prune playbooks/oslo.json --harmful
       journeyman playbook prune playbooks/oslo.json --max-bullets 40 --min-confidence 0.4 --in-place
     """
-    from journeyman.cli.actions import playbook as _bullets
     from journeyman.optimizers.playbook import files
     from journeyman.optimizers.playbook.edit import superfluous
 
@@ -245,8 +243,10 @@ def prune(file: Path, min_confidence: float, max_bullets: int | None, harmful: b
     playbook = files.load(file)
     found = superfluous(playbook, min_confidence=min_confidence, max_bullets=max_bullets, harmful=harmful)
     if not as_json:
-        click.echo("\n".join([*_bullets.retirements(found, playbook), ""]), nl=False)
-    _tell(f"{len(found)} of {len(playbook.active)} bullets are not worth their place")
+        texts = {bullet.id: bullet.content for bullet in playbook.bullets}
+        for each in found:
+            click.echo(f"{each.bullet_id} goes: {short(texts[each.bullet_id])}\n  {each.reason}")
+    say(f"{len(found)} of {len(playbook.active)} bullets are not worth their place")
     rows = [{"id": retire.bullet_id, "reason": retire.reason} for retire in found]
     emit({**_write(file, playbook, "prune", found, where), "retired": rows}, as_json=as_json)
 
@@ -262,8 +262,6 @@ def lock(file: Path, id: str, as_json: bool) -> None:
     Example:
       journeyman playbook lock playbooks/oslo.json b-3f2a91c04d11
     """
-    from journeyman.core.playbook import Lock
-
     emit(_one(file, id, "lock", Lock(bullet_id=id)), as_json=as_json)
 
 
@@ -278,8 +276,6 @@ def unlock(file: Path, id: str, as_json: bool) -> None:
     Example:
       journeyman playbook unlock playbooks/oslo.json b-3f2a91c04d11
     """
-    from journeyman.core.playbook import Lock
-
     emit(_one(file, id, "unlock", Lock(bullet_id=id, locked=False)), as_json=as_json)
 
 
@@ -295,8 +291,6 @@ def retire(file: Path, id: str, reason: str, as_json: bool) -> None:
     Example:
       journeyman playbook retire playbooks/oslo.json b-3f2a91c04d11 --reason "the shop ships on Sundays now"
     """
-    from journeyman.core.playbook import Retire
-
     emit(_one(file, id, "retire", Retire(bullet_id=id, reason=reason)), as_json=as_json)
 
 
@@ -310,16 +304,14 @@ def log(file: Path, as_json: bool) -> None:
     Example:
       journeyman playbook log playbooks/oslo.json
     """
-    from journeyman.cli.actions import playbook as _bullets
     from journeyman.optimizers.playbook.edit import revisions
 
     entries = revisions(file)
+    changes = [(entry.revision, _time_of(entry), _change_of(entry), entry.hash) for entry in entries]
     if not as_json:
-        _bullets.log(entries)
-    rows = [
-        {"revision": entry.revision, "at": _bullets.when(entry), "what": _bullets.what(entry), "hash": entry.hash}
-        for entry in entries
-    ]
+        columns = (Column(name="revision"), Column(name="when", words=True), Column(name="what", words=True, wraps=True))
+        console.table(columns, [(str(revision), at or "", what) for revision, at, what, _ in changes])
+    rows = [{"revision": revision, "at": at, "what": what, "hash": hash} for revision, at, what, hash in changes]
     emit({"file": str(file), "revisions": rows}, as_json=as_json)
 
 
@@ -337,7 +329,7 @@ def restore(file: Path, revision: int, as_json: bool) -> None:
     from journeyman.optimizers.playbook import edit
 
     edited = edit.restore(file, revision, _now())
-    _tell(f"{file} is as it was in revision {revision}; this is revision {edited.revision}")
+    say(f"{file} is as it was in revision {revision}; this is revision {edited.revision}")
     emit({"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}, as_json=as_json)
 
 
@@ -354,9 +346,8 @@ class _Where:
             raise click.UsageError("--output, --in-place and --dry-run exclude each other")
 
 
-def _one(file: Path, id: str, verb: str, delta: "Delta") -> dict[str, Any]:
+def _one(file: Path, id: str, verb: str, delta: Delta) -> dict[str, Any]:
     """Change one bullet in place."""
-    from journeyman.core.errors import InputError
     from journeyman.optimizers.playbook import files
 
     playbook = files.load(file)
@@ -368,7 +359,7 @@ def _one(file: Path, id: str, verb: str, delta: "Delta") -> dict[str, Any]:
     return {**_write(file, playbook, verb, [delta], _Where(in_place=True)), "id": id}
 
 
-def _write(file: Path, playbook: "Playbook", verb: str, deltas: "Sequence[Delta]", where: _Where) -> dict[str, Any]:
+def _write(file: Path, playbook: Playbook, verb: str, deltas: Sequence[Delta], where: _Where) -> dict[str, Any]:
     """Merge the deltas and put the result where it goes; what is to be told of it."""
     from journeyman.optimizers.playbook import edit, files
 
@@ -376,15 +367,15 @@ def _write(file: Path, playbook: "Playbook", verb: str, deltas: "Sequence[Delta]
     if where.in_place:
         edited = edit.change(file, batch)
         if edited.moved:
-            _tell(f"the journal did not know {file} as it is now; a new one begins, and the old one is {edited.moved}")
-        _tell(f"{file} is written" if edited.revision is not None else f"{file} stays as it is: there is nothing to change")
+            say(f"the journal did not know {file} as it is now; a new one begins, and the old one is {edited.moved}")
+        say(f"{file} is written" if edited.revision is not None else f"{file} stays as it is: there is nothing to change")
         return {"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}
     after = playbook.apply(batch)
     if where.output:
         files.save(after, where.output)
-        _tell(f"{where.output} is written")
+        say(f"{where.output} is written")
     else:
-        _tell("nothing was written; --in-place or --output FILE does it")
+        say("nothing was written; --in-place or --output FILE does it")
     return {"output": str(where.output) if where.output else None, "revision": None, "bullets": len(after.active)}
 
 
@@ -392,5 +383,45 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _tell(words: str) -> None:
-    click.echo(words, err=True)
+# What people are shown.
+
+
+def _show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]], title: str) -> None:
+    """One row a bullet. A bullet that contradicts another names it; a retired one says why."""
+    domains = {bullet.domain for bullet in bullets}
+    stages = {bullet.stage for bullet in bullets}
+    rows = []
+    for bullet in bullets:
+        marks = [f"retired: {bullet.retired}"] * bool(bullet.retired) + ["locked"] * bullet.locked
+        marks += [f"contradicts {other}" for other in rivals.get(bullet.id, ())]
+        # What is the same for all is said once, below the table.
+        section = [bullet.domain] * (len(domains) > 1) + [bullet.section] + [bullet.stage.value] * (len(stages) > 1)
+        votes = f"+{bullet.helpful} -{bullet.harmful}\n{bullet.confidence:.2f}"
+        strategy = "\n".join([console.plain(bullet.content), *(f"({mark})" for mark in marks)])
+        rows.append((bullet.id, "\n".join(section), strategy, votes, str(bullet.shown)))
+    columns = (
+        Column(name="id", words=True),
+        Column(name="section", words=True, wraps=True, least=12),
+        Column(name="strategy", words=True, wraps=True, least=30),
+        Column(name="votes", words=True),
+        Column(name="shown"),
+    )
+    styles = ["dim" if bullet.retired else "yellow" if rivals.get(bullet.id) else None for bullet in bullets]
+    console.table(columns, rows, title=title, styles=styles)
+    same = [next(iter(values)) for values in (domains, stages) if len(values) == 1]
+    click.echo(", ".join(["votes: helpful, harmful and confidence", *same]))
+
+
+def _time_of(entry: "Entry") -> str | None:
+    return None if isinstance(entry.change, Playbook) else entry.change.at or None
+
+
+def _change_of(entry: "Entry") -> str:
+    """An entry of a journal in a few words."""
+    change = entry.change
+    if isinstance(change, Playbook):
+        return f"begun with {len(change.bullets)} bullets"
+    if isinstance(change, Batch):
+        kinds = Counter(type(delta).__name__.casefold() for delta in change.deltas)
+        return f"{change.id}: " + (", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing")
+    return f"revision {change.revision} brought back"

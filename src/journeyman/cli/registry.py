@@ -1,20 +1,50 @@
 """`journeyman runs`, `candidates`, `evaluations` and `releases`: look at what was done, learned, proven and released."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import wraps
+from typing import Any
 
 import click
 
-from journeyman.cli.shared import emit, json_option
+from journeyman.cli import console
+from journeyman.cli.console import Column, minute, number, plain, say, short
+from journeyman.cli.shared import emit, json_option, store_option, store_url
+from journeyman.core import format
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.evaluation import Pair
+from journeyman.core.release import Move, Release, Stage
+from journeyman.stores.base import AttemptTotals, EvaluationRecord, RunRecord, RunState
+from journeyman.stores.registry import Registry
+from journeyman.stores.urls import redacted
 
-_Made = TypeVar("_Made", bound=Callable[..., Any])
-_STORE = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
+_FIRST_LINES = 40
+"""Lines of a candidate that are shown; `--json` has all of it."""
+_WHOLE, _LONGEST, _SHORTEST = 1000, 40, 20
+"""Characters that the first column of a table keeps, as people copy it; the others, where they have as many; the last."""
+_HOW = {
+    "runs": "To have one: journeyman train playbook, router, planner or weights",
+    "candidates": "They come from journeyman train",
+    "evaluations": "They come from journeyman train and journeyman evaluate",
+    "releases": "They come from a training whose gate passes",
+}
 _LIMIT = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="So many at most.")
 
+Read = Callable[..., dict[str, Any]]
+"""Takes the registry and the command's own options, shows what it finds unless `quiet`, and gives it for `--json`."""
 
-def _told(made: _Made) -> _Made:
+
+def _reading(read: Read) -> Callable[..., None]:
     """Gives a command `--store` and `--json`."""
-    return _STORE(json_option(made))
+
+    @wraps(read)
+    def run(store: str | None, as_json: bool, **given: Any) -> None:
+        with Registry.open(store_url(store)) as registry:
+            result = read(registry, quiet=as_json, **given)
+        emit(result, as_json=as_json)
+
+    return store_option(json_option(run))
 
 
 @click.group()
@@ -32,10 +62,10 @@ def runs() -> None:
 
 @runs.command("list")
 @click.option("--kind", metavar="NAME", help='What ran: "train playbook", for instance.')
-@click.option("--state", type=click.Choice(("running", "stopped", "finished", "failed")), help="In this state now.")
+@click.option("--state", type=click.Choice([each.value for each in RunState]), help="In this state now.")
 @_LIMIT
-@_told
-def list_runs(as_json: bool, **given: Any) -> None:
+@_reading
+def list_runs(registry: Registry, *, kind: str | None, state: str | None, limit: int, quiet: bool) -> dict[str, Any]:
     """List runs, newest first.
 
     \b
@@ -43,47 +73,61 @@ def list_runs(as_json: bool, **given: Any) -> None:
       journeyman runs list
       journeyman runs list --kind "train router" --state finished
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.runs(quiet=as_json, **given), as_json=as_json)
+    found = registry.runs(kind=kind, state=RunState(state) if state else None, limit=limit)
+    if not quiet:
+        rows = [(run.id, run.kind, run.state.value, minute(run.started_at), _took(run), _outcome(run)) for run in found]
+        _listed("runs", ("id", "kind", "state", "begun", "took", "result"), rows)
+    return {"runs": [_run_json(run) for run in found]}
 
 
 @runs.command("show")
 @click.argument("run_id", metavar="ID")
-@_told
-def show_run(run_id: str, store: str | None, as_json: bool) -> None:
+@_reading
+def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
     """Show a run: its settings, what its attempts came to, its evaluations and its result.
 
     \b
     Example:
       journeyman runs show 20261105-1200
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.run(store, run_id, quiet=as_json), as_json=as_json)
+    found = registry.run(run_id)
+    if not quiet:
+        run = found.run
+        _head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
+        _head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", _outcome(run)))
+        _head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
+        _head(*((name, _value(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
+    return {
+        "run": _run_json(found.run),
+        "attempts": [asdict(totals) for totals in found.attempts],
+        "evaluations": [_evaluation_json(each) for each in found.evaluations],
+    }
 
 
 @runs.command("diff")
 @click.argument("before", metavar="ID")
 @click.argument("after", metavar="OTHER")
-@_told
-def diff_runs(before: str, after: str, store: str | None, as_json: bool) -> None:
+@_reading
+def diff_runs(registry: Registry, *, before: str, after: str, quiet: bool) -> dict[str, Any]:
     """Show in which settings and results two runs differ.
 
     \b
     Example:
       journeyman runs diff 20261105-1200 20261106-0930
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.runs_diff(store, before, after, quiet=as_json), as_json=as_json)
+    changes = registry.diff_runs(before, after)
+    if not quiet:
+        _table(("what", before, after), [(each.name, _value(each.before), _value(each.after)) for each in changes])
+        if not changes:
+            say("the two runs have the same settings and the same result")
+    return {"changes": [asdict(each) for each in changes]}
 
 
 @runs.command("rm")
 @click.argument("run_id", metavar="ID")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_told
-def remove_run(run_id: str, yes: bool, store: str | None, as_json: bool) -> None:
+@_reading
+def remove_run(registry: Registry, *, run_id: str, yes: bool, quiet: bool) -> dict[str, Any]:
     """Forget a run with its attempts, their traces and its evaluations, for good.
 
     A run stays when a release stands on one of its evaluations. Candidates stay, and so does the count of looks at held-out
@@ -93,9 +137,15 @@ def remove_run(run_id: str, yes: bool, store: str | None, as_json: bool) -> None
     Example:
       journeyman runs rm 20261105-1200
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.run_removed(store, run_id, yes=yes, quiet=as_json), as_json=as_json)
+    found = registry.run(run_id)
+    id, count = found.run.id, sum(totals.attempts for totals in found.attempts)
+    with_it = f"{count} attempt{'' if count == 1 else 's'}"
+    if not yes:
+        click.confirm(f"Forget run {id} ({found.run.state.value}) with its {with_it} for good?", abort=True, err=True)
+    removed = registry.remove_run(id)
+    if not quiet:
+        say(f"run {id} and its {with_it} are forgotten")
+    return {"run": id, "attempts": removed}
 
 
 @click.group()
@@ -112,50 +162,78 @@ def candidates() -> None:
 
 
 @candidates.command("list")
-@click.option("--kind", type=click.Choice(("playbook", "policy", "adapter")), help="Of one kind.")
+@click.option("--kind", type=click.Choice([each.value for each in Kind]), help="Of one kind.")
 @_LIMIT
-@_told
-def list_candidates(as_json: bool, **given: Any) -> None:
+@_reading
+def list_candidates(registry: Registry, *, kind: str | None, limit: int, quiet: bool) -> dict[str, Any]:
     """List candidates, newest first, with how far they are released.
 
     \b
     Example:
       journeyman candidates list --kind playbook
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.candidates(quiet=as_json, **given), as_json=as_json)
+    found = registry.candidates(kind=Kind(kind) if kind else None, limit=limit)
+    stages = {release.candidate_id: release.stage.value for release in registry.releases()}
+    passed = {each.candidate_id: each.passed for each in reversed(registry.evaluations())}
+    if not quiet:
+        rows = [
+            (each.id, each.kind.value, stages.get(each.id, ""), _passed(passed.get(each.id)), " ".join(each.parents))
+            for each in found
+        ]
+        _listed("candidates", ("id", "kind", "stage", "last evaluation", "parents"), rows)
+    return {
+        "candidates": [{**_candidate_json(each), "stage": stages.get(each.id), "passed": passed.get(each.id)} for each in found]
+    }
 
 
 @candidates.command("show")
 @click.argument("candidate_id", metavar="ID")
-@_told
-def show_candidate(candidate_id: str, store: str | None, as_json: bool) -> None:
+@_reading
+def show_candidate(registry: Registry, *, candidate_id: str, quiet: bool) -> dict[str, Any]:
     """Show a candidate: what it holds, where it came from, its evaluations and its release.
 
     \b
     Example:
       journeyman candidates show 3f2a
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.candidate(store, candidate_id, quiet=as_json), as_json=as_json)
+    found = registry.candidate(candidate_id)
+    one = found.candidate
+    if not quiet:
+        _head(("candidate", one.id), ("kind", one.kind.value), ("stage", found.stage.value if found.stage else "not released"))
+        _head(("parents", ", ".join(one.parents)), ("children", ", ".join(found.children)))
+        for each in found.evaluations:
+            _head(("evaluated", f"{_passed(each.passed)} against {each.baseline_id}: {each.reason}"))
+        lines = one.body.splitlines()
+        for line in lines[:_FIRST_LINES]:
+            click.echo(plain(line))
+        if len(lines) > _FIRST_LINES:
+            say(f"{len(lines) - _FIRST_LINES} more lines; --json has them")
+    return {
+        "candidate": {**_candidate_json(one), "body": one.body},
+        "children": list(found.children),
+        "evaluations": [_evaluation_json(each) for each in found.evaluations],
+        "release": _release_json(found.release) if found.release else None,
+    }
 
 
 @candidates.command("diff")
 @click.argument("before", metavar="ID")
 @click.argument("after", metavar="OTHER")
-@_told
-def diff_candidates(before: str, after: str, store: str | None, as_json: bool) -> None:
+@_reading
+def diff_candidates(registry: Registry, *, before: str, after: str, quiet: bool) -> dict[str, Any]:
     """Show line by line in what two candidates differ.
 
     \b
     Example:
       journeyman candidates diff 3f2a 81bc
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.candidates_diff(store, before, after, quiet=as_json), as_json=as_json)
+    lines = registry.diff_candidates(before, after)
+    if not quiet:
+        for line in lines:
+            click.secho(plain(line), fg={"+": "green", "-": "red"}.get(line[:1]))
+        if not lines:
+            say("the two candidates hold the same")
+    return {"diff": lines}
 
 
 @click.group()
@@ -176,8 +254,10 @@ def evaluations() -> None:
 @click.option("--candidate", metavar="ID", help="Of one candidate.")
 @click.option("--passed/--not-passed", default=None, help="That the gate let pass, or that it did not.")
 @_LIMIT
-@_told
-def list_evaluations(as_json: bool, **given: Any) -> None:
+@_reading
+def list_evaluations(
+    registry: Registry, *, candidate: str | None, passed: bool | None, limit: int, quiet: bool
+) -> dict[str, Any]:
     """List evaluations, newest first.
 
     \b
@@ -185,25 +265,37 @@ def list_evaluations(as_json: bool, **given: Any) -> None:
       journeyman evaluations list
       journeyman evaluations list --candidate 3f2a --passed
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.evaluations(quiet=as_json, **given), as_json=as_json)
+    found = registry.evaluations(candidate_id=candidate, passed=passed, limit=limit)
+    if not quiet:
+        rows = [
+            (each.id, each.candidate_id, each.baseline_id, _gain(each), _passed(each.passed), minute(each.at)) for each in found
+        ]
+        _listed("evaluations", ("id", "candidate", "baseline", "gain", "gate", "at"), rows)
+    return {"evaluations": [_evaluation_json(each) for each in found]}
 
 
 @evaluations.command("show")
 @click.argument("evaluation_id", metavar="ID")
 @click.option("--all", "everything", is_flag=True, help="The tasks on which nothing changed, too.")
-@_told
-def show_evaluation(evaluation_id: str, everything: bool, store: str | None, as_json: bool) -> None:
+@_reading
+def show_evaluation(registry: Registry, *, evaluation_id: str, everything: bool, quiet: bool) -> dict[str, Any]:
     """Show an evaluation, with the tasks won and lost, before and after side by side.
 
     \b
     Example:
       journeyman evaluations show 20261105-1200
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.evaluation(store, evaluation_id, everything=everything, quiet=as_json), as_json=as_json)
+    found = registry.evaluation(evaluation_id)
+    one = found.evaluation
+    if not quiet:
+        _head(("evaluation", one.id), ("candidate", one.candidate_id), ("baseline", one.baseline_id))
+        _head(("at", minute(one.at)), ("gate", f"{_passed(one.passed)}: {one.reason}"))
+        counts = f"{len(found.won)} won, {len(found.lost)} lost, {len(found.same)} the same"
+        _head(("tasks", counts if found.pairs else "were not kept one by one with this evaluation"))
+        shown = [*found.won, *found.lost, *(found.same if everything else ())]
+        _table(("task", "before", "after", "change"), [_pair(each) for each in shown])
+    pairs = {name: [asdict(each) for each in getattr(found, name)] for name in ("won", "lost", "same")}
+    return {"evaluation": _evaluation_json(one), **pairs}
 
 
 @click.group()
@@ -221,48 +313,155 @@ def releases() -> None:
 
 
 @releases.command("list")
-@click.option(
-    "--stage", type=click.Choice(("shadow", "canary", "production", "retired", "rolled_back")), help="That are there now."
-)
+@click.option("--stage", type=click.Choice([each.value for each in Stage]), help="That are there now.")
 @_LIMIT
-@_told
-def list_releases(as_json: bool, **given: Any) -> None:
+@_reading
+def list_releases(registry: Registry, *, stage: str | None, limit: int, quiet: bool) -> dict[str, Any]:
     """List releases and where they are now, last moved first.
 
     \b
     Example:
       journeyman releases list --stage production
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.releases(quiet=as_json, **given), as_json=as_json)
+    found = registry.releases(stage=Stage(stage) if stage else None, limit=limit)
+    if not quiet:
+        rows = [(each.candidate_id, *_move(each.moves[-1])) for each in found]
+        _listed("releases", ("candidate", "stage", "since", "reason"), rows)
+    return {"releases": [_release_json(each) for each in found]}
 
 
 @releases.command("show")
 @click.argument("candidate_id", metavar="ID")
-@_told
-def show_release(candidate_id: str, store: str | None, as_json: bool) -> None:
+@_reading
+def show_release(registry: Registry, *, candidate_id: str, quiet: bool) -> dict[str, Any]:
     """Show the release of a candidate: every move with its reason, and the evaluations that it stands on.
 
     \b
     Example:
       journeyman releases show 3f2a
     """
-    from journeyman.cli.actions import registry
-
-    emit(registry.release(store, candidate_id, quiet=as_json), as_json=as_json)
+    found = registry.release(candidate_id)
+    stands_on = registry.evaluations(candidate_id=found.candidate_id)
+    if not quiet:
+        _head(("candidate", found.candidate_id), ("stage", found.stage.value), *_verdicts(stands_on))
+        _table(("stage", "at", "reason"), [_move(move) for move in found.moves])
+    return {"release": _release_json(found), "evaluations": [_evaluation_json(each) for each in stands_on]}
 
 
 @releases.command("history")
 @_LIMIT
-@_told
-def history(store: str | None, limit: int, as_json: bool) -> None:
+@_reading
+def history(registry: Registry, *, limit: int, quiet: bool) -> dict[str, Any]:
     """List the moves of all releases, newest first.
 
     \b
     Example:
       journeyman releases history --limit 5
     """
-    from journeyman.cli.actions import registry
+    moves = [(release.candidate_id, move) for release in registry.releases() for move in reversed(release.moves)]
+    # Sorting is stable: of two moves at one moment the later stays first.
+    moves = sorted(moves, key=lambda each: each[1].at, reverse=True)[:limit]
+    if not quiet:
+        _listed("releases", ("candidate", "stage", "at", "reason"), [(id, *_move(move)) for id, move in moves])
+    return {"moves": [{"candidate_id": id, **_move_json(move)} for id, move in moves]}
 
-    emit(registry.history(store, limit=limit, quiet=as_json), as_json=as_json)
+
+# How it is shown to people.
+
+
+def _head(*rows: tuple[str, str]) -> None:
+    for name, value in rows:
+        if value:
+            click.echo(click.style(f"{name:<10} ", dim=True) + plain(value))
+
+
+def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    _table(names, rows)
+    if not rows:
+        store = store_url(click.get_current_context().params["store"])
+        say(f"There are no such {what} in {redacted(store)}. {_HOW[what]}.")
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table whose first column is never cut; of the others the last gives way first."""
+    last = len(names) - 1
+    least = [_WHOLE, *[_LONGEST] * (last - 1), _SHORTEST]
+    columns = [
+        Column(name=name, words=True, spare=place and last + 1 - place, least=least[place]) for place, name in enumerate(names)
+    ]
+    if rows:
+        console.table(columns, [[short(cell, 300) for cell in row] for row in rows])
+
+
+def _took(run: RunRecord) -> str:
+    return format.seconds((run.ended_at - run.started_at).total_seconds()) if run.ended_at else ""
+
+
+def _outcome(run: RunRecord) -> str:
+    """What a run says of itself in one line: the gate's sentence, where it had one."""
+    return str((run.result or {}).get("reason") or "")
+
+
+def _totals(totals: AttemptTotals) -> str:
+    unscored = f" ({totals.unscored} unscored)" if totals.unscored else ""
+    return (
+        f"{totals.attempts} {totals.split.value}, mean score {number(totals.mean_score)}{unscored}, "
+        f"{number(totals.tokens, ',')} tokens, {format.money(totals.cost)}"
+    )
+
+
+def _verdicts(evaluations: Sequence[EvaluationRecord]) -> Iterator[tuple[str, str]]:
+    return (("evaluated", f"{_passed(each.passed)}: {each.reason}") for each in evaluations)
+
+
+def _value(value: Any) -> str:
+    return "—" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _passed(passed: bool | None) -> str:
+    return "" if passed is None else "passed" if passed else "not passed"
+
+
+def _gain(evaluation: EvaluationRecord) -> str:
+    gain = evaluation.report.get("gain")
+    return number(gain if isinstance(gain, float | int) else None, "+.3f")
+
+
+def _pair(pair: Pair) -> tuple[str, str, str, str]:
+    return pair.task_id, f"{pair.baseline:.3f}", f"{pair.candidate:.3f}", f"{pair.difference:+.3f}"
+
+
+def _move(move: Move) -> tuple[str, str, str]:
+    return move.stage.value, minute(move.at), f"forced: {move.reason}" if move.forced else move.reason
+
+
+# What `--json` has of it.
+
+
+def _run_json(run: RunRecord) -> dict[str, Any]:
+    times = {"started_at": run.started_at.isoformat(), "ended_at": run.ended_at.isoformat() if run.ended_at else None}
+    return {**asdict(run), **times, "state": run.state.value}
+
+
+def _candidate_json(candidate: Candidate) -> dict[str, Any]:
+    return {"id": candidate.id, "kind": candidate.kind.value, "parents": list(candidate.parents)}
+
+
+def _evaluation_json(evaluation: EvaluationRecord) -> dict[str, Any]:
+    report = _without_pairs(evaluation.report)
+    if isinstance(inner := report.get("report"), Mapping):
+        report["report"] = _without_pairs(inner)
+    return {**asdict(evaluation), "run_id": evaluation.run_id, "report": report, "at": evaluation.at.isoformat()}
+
+
+def _without_pairs(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in report.items() if name != "pairs"}
+
+
+def _move_json(move: Move) -> dict[str, Any]:
+    return {"stage": move.stage.value, "reason": move.reason, "at": move.at.isoformat(), "forced": move.forced}
+
+
+def _release_json(release: Release) -> dict[str, Any]:
+    moves = [_move_json(move) for move in release.moves]
+    return {"candidate_id": release.candidate_id, "stage": release.stage.value, "moves": moves}

@@ -1,12 +1,38 @@
 """`journeyman score`: what were these attempts worth?"""
 
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.shared import emit, json_option
+from journeyman.cli import console
+from journeyman.cli.console import Column, bar, number, say
+from journeyman.cli.shared import emit, json_option, store_url
+from journeyman.core.errors import InputError
+from journeyman.core.reward import Reward
+from journeyman.core.score import Score
+from journeyman.core.task import Split
+from journeyman.core.trace import Trace
+from journeyman.io.atomic import write_text
+from journeyman.io.files import check_writable
 
+if TYPE_CHECKING:
+    from journeyman.experiments.scoring import ScoreCache
+    from journeyman.rewards.base import RewardFunction
+    from journeyman.rewards.engine import RewardEngine, Verdicts
+    from journeyman.sandbox.base import Sandbox
+    from journeyman.stores.traces.base import TraceStore
+
+CACHE = Path(".journeyman/scores.db")
+_BY = "journeyman"
+"""Begins the name under which rewards are kept with a trace."""
 _FILE = click.Path(path_type=Path)
 
 
@@ -49,8 +75,230 @@ def command(as_json: bool, **given: Any) -> int:
       journeyman score --store --keep
       journeyman score --task task.json --output output.json --json
     """
-    from journeyman.cli.actions import score
-
-    result, code = score.run(given, quiet=as_json)
+    result, code = _score(given, quiet=as_json)
     emit(result, as_json=as_json)
     return code
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Makes a sandbox by name, in whichever process it is needed."""
+
+    name: str
+
+    def __call__(self) -> "Sandbox":
+        from journeyman import sandbox
+
+        return sandbox.load(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    id: str
+    """What it is called among the traces of the store."""
+    trace: Trace
+    score: Score
+    """What its own run, or its recorder, found it worth."""
+    split: Split | None = None
+    """`None` for what was recorded: it is of no set of tasks."""
+
+
+def _score(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], int]:
+    """Score what the options name; the summary, and the exit code. Tables go to stdout, progress to stderr."""
+    paths, store = given["traces"], given["store"]
+    if given["keep"] and store is None:
+        raise InputError("--keep is for the traces of a store; name it with --store, or --out FILE for files of traces")
+    single = given["task_path"] or given["output_path"]
+    if sum((bool(paths), store is not None, bool(single))) != 1:
+        raise InputError("name what is to be scored: files of traces, --store, or --task with --output; one of the three")
+    with ExitStack() as stack:
+        if single:
+            return _one(given, stack, quiet=quiet)
+        engine = stack.enter_context(closing(_engine(given, [])))
+        return _many(given, engine, stack, quiet=quiet), 0
+
+
+def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *, quiet: bool) -> dict[str, Any]:
+    from journeyman.experiments import scoring
+    from journeyman.io import executors
+    from journeyman.rewards.weight_fitting import load
+
+    out: Path | None = given["out"]
+    if out is not None:
+        check_writable(out)
+    stored = [] if given["store"] is None else _stored(given["store"])
+    traces = [one.trace for one in stored or scoring.read_traces(given["traces"])]
+    if not traces:
+        raise InputError("there are no traces to score")
+    cache = None if given["no_cache"] else _cache(stack)
+    pool = stack.enter_context(executors.load(given["workers"]))
+    began = time.monotonic()
+    with bar("traces", len(traces), quiet=quiet) as done:
+        verdicts = scoring.score_all(traces, engine, workers=pool, cache=cache, by_task=True, done=done)
+    kept = _keep(given["store"], stored, verdicts) if given["keep"] else None
+    if any(one.score.rewards for one in stored):
+        verdicts = scoring.with_recorded(
+            verdicts, [one.score for one in stored], load(given["weights"]) if given["weights"] else None
+        )
+    found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
+    if kept is not None:
+        found["kept"] = kept
+    if out is not None:
+        splits = [{"split": one.split.value} if one.split else {} for one in stored] or [{}] * len(traces)
+        rows = ({**row, **split} for row, split in zip(scoring.reports(traces, verdicts, engine), splits, strict=True))
+        write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
+    if not quiet:
+        _show_summary(found)
+    _warn(verdicts)
+    return found
+
+
+def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[dict[str, Any], int]:
+    from journeyman.experiments import scoring
+    from journeyman.rewards import answers
+
+    if not (given["task_path"] and given["output_path"]):
+        raise InputError("one answer needs both: --task task.json and --output output.json")
+    task, check, work = scoring.read_task(given["task_path"])
+    trace, files = scoring.read_output(given["output_path"], task)
+    own: list[RewardFunction] = []
+    if task.answer:
+        own.append(answers.AnswerReward(answers.load(check, _opening(given, stack)), [task]))
+    if work:
+        own.append(scoring.development_reward(given["task_path"], work, files, _opening(given, stack)))
+    engine = stack.enter_context(closing(_engine(given, own)))
+    verdicts = engine.verdicts(trace)
+    label = engine.label(verdicts)
+    if not quiet:
+        _show_verdicts(verdicts, label)
+    return scoring.report(trace, verdicts, label), 1 if label is False else 0
+
+
+def _opening(given: Mapping[str, Any], stack: ExitStack) -> "Callable[[], Sandbox]":
+    """Makes a sandbox that is closed in the end."""
+    from journeyman import sandbox
+    from journeyman.rewards.code_execution import wait
+
+    def opened() -> "Sandbox":
+        box = sandbox.load(_where(given) or "auto")
+        stack.callback(lambda: wait(box.close()))
+        return box
+
+    return opened
+
+
+def _where(given: Mapping[str, Any]) -> str | None:
+    """The name of the sandbox that was asked for, if one was."""
+    named: str | None = "unsafe-local" if given["unsafe_local"] else given["sandbox"]
+    return None if named == "auto" else named
+
+
+def _engine(given: Mapping[str, Any], own: "Sequence[RewardFunction]") -> "RewardEngine":
+    from journeyman import rewards, sandbox
+    from journeyman.rewards.engine import RewardEngine
+    from journeyman.rewards.weight_fitting import load
+
+    where = _where(given)
+    options: dict[str, dict[str, Any]] = {"efficiency": {"tokens": given["tokens"], "calls": given["calls"]}}
+    if where is not None:
+        # A wrong name is said now, and not after the first thousand traces.
+        sandbox.load(where)
+        options["code_execution"] = {"sandbox": _Open(where)}
+    known = {reward.name for reward in own}
+    wanted = given["rewards"].split(",") if given["rewards"] else rewards.DEFAULTS
+    names = [name for name in wanted if name.strip() not in known]
+    chosen = [*own, *(rewards.load(name, **options.get(name.strip().replace("-", "_"), {})) for name in names)]
+    return RewardEngine(chosen, weights=load(given["weights"]) if given["weights"] else None)
+
+
+def _cache(stack: ExitStack) -> "ScoreCache | None":
+    """What was scored before; `None`, said in one line, where nothing can be kept."""
+    from journeyman.experiments import scoring
+
+    try:
+        check_writable(CACHE)
+        if CACHE.exists() and not os.access(CACHE, os.W_OK):
+            raise InputError(f"{CACHE} is not yours to write to")
+    except InputError as error:
+        say(f"scores are not kept for the next time: {error}")
+        return None
+    return stack.enter_context(scoring.cached(CACHE))
+
+
+def _stored(url: str) -> list[_Stored]:
+    """The attempts of training, and what was recorded or collected beside them."""
+    from journeyman.stores import engine as schema
+    from journeyman.stores import open_store, open_traces
+    from journeyman.stores.traces.attempts import as_trace
+    from journeyman.stores.urls import MEMORY, redacted
+
+    where = store_url(url)
+    if where == MEMORY or schema.step_of(where) is None:
+        raise InputError(f"there is no store at {redacted(where)}; name one: --store URL")
+    with open_store(where) as store:
+        attempts = list(store.attempts())
+    # Attempts are among the traces, too.
+    found = [_Stored(as_trace(one).id, one.trace, one.score, one.split) for one in attempts]
+    known = {one.id for one in found}
+    with open_traces(where) as watched:
+        others = (trace for trace in watched.traces() if trace.id not in known)
+        return [*found, *(_Stored(trace.id, trace, _recorded(watched, trace)) for trace in others)]
+
+
+def _recorded(store: "TraceStore", trace: Trace) -> Score:
+    """What others found a trace worth: what was kept of an earlier scoring is no verdict of its own."""
+    ours = _ours(store, trace.id)
+    return Score(trace_id=trace.id, rewards=tuple(reward for reward in trace.rewards if reward not in ours))
+
+
+def _ours(store: "TraceStore", trace_id: str) -> Sequence[Reward]:
+    return [each.reward for each in store.rewards(trace_id) if each.by.startswith(_BY)]
+
+
+def _keep(url: str, stored: Sequence[_Stored], verdicts: "Sequence[Verdicts]") -> int:
+    """Keep with the traces of the store what could be told of them; how many rewards that are."""
+    from journeyman.experiments import wiring
+    from journeyman.stores import open_traces
+
+    count, at = 0, wiring.now()
+    with open_traces(store_url(url)) as store:
+        for one, verdict in zip(stored, verdicts, strict=True):
+            # One that is unknown would make the trace's mean unknown: here it is left out of the mean, and so of the store.
+            known = [reward for reward in verdict.score.rewards if reward.value is not None]
+            new = [reward for reward in known if reward not in _ours(store, one.id)]
+            store.reward(one.id, new, by=f"{_BY} {version('journeyman')}", at=at)
+            count += len(known)
+    return count
+
+
+def _show_summary(found: Mapping[str, Any]) -> None:
+    rows = [(name, f"{row['weight']:g}", *_counts(row)) for name, row in found["rewards"].items()]
+    columns = [Column(name="reward", words=True), *(Column(name=name) for name in ("weight", "mean", "known", "unknown"))]
+    console.table(columns, [*rows, ("together", "", *_counts(found))], styles=[*[None] * len(rows), "bold"])
+    good, bad, open_ = found["good"], found["bad"], found["unlabelled"]
+    click.echo(f"{found['traces']} traces: {good} good, {bad} bad, {open_} undecided")
+
+
+def _counts(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return number(row["mean"]), str(row["known"]), str(row["unknown"])
+
+
+def _show_verdicts(verdicts: "Verdicts", label: bool | None) -> None:
+    rows = [
+        (name, f"{verdicts.weights[name]:g}", number(result.score), str(result.details.get("evidence", "")))
+        for name, result in verdicts.results.items()
+    ]
+    columns = [Column(name="reward", words=True), Column(name="weight"), Column(name="score")]
+    console.table([*columns, Column(name="evidence", words=True, wraps=True)], rows)
+    word = {True: "good", False: "bad", None: "undecided"}[label]
+    click.echo(f"{word}: {number(verdicts.combined)}")
+
+
+def _warn(verdicts: "Sequence[Verdicts]") -> None:
+    """Say which verdicts a failure of ours has prevented, and the first reason."""
+    from journeyman.rewards.base import UNREACHABLE
+
+    for name in verdicts[0].results:
+        lost = [one.results[name].details for one in verdicts if one.results[name].details.get(UNREACHABLE)]
+        if lost:
+            say(f"{name}: {len(lost)} verdicts were not reached; {lost[0]['evidence']}")

@@ -77,3 +77,16 @@ def tokens_in(variable: str) -> tuple[str, ...]:
     if not all(token.isascii() and len(token) >= 16 for token in tokens):
         raise InputError(f"a token in {variable} is too short: use 16 ASCII characters or more, as of `openssl rand -hex 16`")
     return tokens
+
+
+# Where things are kept.
+
+store_option = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
+
+
+def store_url(store: str | None) -> str:
+    """The URL of the store that `--store` names, else of the project's."""
+    from journeyman.experiments import settings
+    from journeyman.stores.urls import as_url
+
+    return as_url(store) if store else settings.load().store_url

@@ -24,8 +24,7 @@ from typing import Any, Self, TypeVar
 from journeyman import sandbox
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.attempt import attempt
-from journeyman.agents.coder import ROUNDS, Coder, tries
-from journeyman.agents.workspace import ScenarioWorkshop, last_files
+from journeyman.agents.coder import ROUNDS, Coder, ScenarioWorkshop, last_files, tries
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.playbook import Bullet, Playbook
@@ -37,7 +36,7 @@ from journeyman.experiments.agents import candidate_of
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
 from journeyman.models.base import Model
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit
 from journeyman.optimizers.playbook.background import Learner, LearningStats, Lessons
 from journeyman.optimizers.playbook.curator import Curator

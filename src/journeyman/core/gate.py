@@ -30,8 +30,8 @@ class All:
 class BetterOnHeldOut:
     """Passes when even the low end of the interval is a gain worth having. For one look at each candidate."""
 
-    least_gain: float = 0.0
-    least_tasks: int = 30
+    min_gain: float = 0.0
+    min_tasks: int = 30
     most_unknown: float = 0.05
     """Of all tasks. Without it, breaking the verifier would be a way to win."""
     alpha: float = 0.05
@@ -52,8 +52,8 @@ class BetterAtAnyTime:
     once, and asks for more tasks in return. `Evaluation.looks` still counts other candidates, not this one's batches.
     """
 
-    least_gain: float = 0.0
-    least_tasks: int = 30
+    min_gain: float = 0.0
+    min_tasks: int = 30
     most_unknown: float = 0.05
     alpha: float = 0.05
 
@@ -78,18 +78,18 @@ def _decide(
             f"{unknown} of {tasks + unknown} tasks could not be compared, and at most {gate.most_unknown:.0%} may be unknown"
             + left_out,
         )
-    if gain is None or tasks < gate.least_tasks:
-        return Decision(False, f"{tasks} held-out tasks were compared, and {gate.least_tasks} are needed{left_out}")
+    if gain is None or tasks < gate.min_tasks:
+        return Decision(False, f"{tasks} held-out tasks were compared, and {gate.min_tasks} are needed{left_out}")
     alpha = spent(gate.alpha, evaluation.looks + 1)
     low, high = interval(evaluation.differences, alpha)
     kind = "any-time interval" if isinstance(gate, BetterAtAnyTime) else "interval"
     found = (
         f"gain {gain:+.3f} on {tasks} tasks, {_percent(1 - alpha)} {kind} {low:+.3f} to {high:+.3f}{_look(evaluation.looks)}"
     )
-    if low > gate.least_gain:
+    if low > gate.min_gain:
         passed, reason = True, f"{found}; {evaluation.wins} better, {evaluation.losses} worse{_chosen(evaluation)}"
     else:
-        passed, reason = False, f"{found}, whose low end is not above {gate.least_gain:+.3f}{_broken(evaluation)}"
+        passed, reason = False, f"{found}, whose low end is not above {gate.min_gain:+.3f}{_broken(evaluation)}"
     return Decision(passed, f"{reason}{left_out}", low=low, high=high, level=1 - alpha)
 
 

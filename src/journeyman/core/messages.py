@@ -1,6 +1,6 @@
 """A conversation with a model, in whichever API's words or recorder's file it stands.
 
-Every dialect and every format is read into these, and `capture.builder` makes them the steps of a trace.
+Every dialect and every format is read into these, and `tracing.builder` makes them the steps of a trace.
 """
 
 import json

@@ -9,15 +9,16 @@ each of `KINDS`. A module is imported when its name is said, and not before; nam
 
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module, invalidate_caches
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from journeyman.core.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 KINDS: Mapping[str, Mapping[str, str]] = {
     "models": {
@@ -29,32 +30,34 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "scripted": "journeyman.models.scripted:Always",
     },
     "embedders": {
-        "hashing": "journeyman.models.embedders.hashing:HashingEmbedder",
+        "hashing": "journeyman.models.embedders:HashingEmbedder",
         "sentence": "journeyman.models.embedders.sentence:SentenceEmbedder",
     },
     "rewards": {
         "code_execution": "journeyman.rewards.code_execution:CodeExecutionReward",
-        "syntax_validation": "journeyman.rewards.syntax:SyntaxValidationReward",
-        "tool_success": "journeyman.rewards.tool_use:ToolSuccessReward",
-        "task_completion": "journeyman.rewards.completion:TaskCompletionReward",
-        "efficiency": "journeyman.rewards.efficiency:EfficiencyReward",
-        "format_compliance": "journeyman.rewards.format_compliance:FormatComplianceReward",
+        "syntax_validation": "journeyman.rewards.static:SyntaxValidationReward",
+        "tool_success": "journeyman.rewards.static:ToolSuccessReward",
+        "task_completion": "journeyman.rewards.static:TaskCompletionReward",
+        "efficiency": "journeyman.rewards.static:EfficiencyReward",
+        "format_compliance": "journeyman.rewards.static:FormatComplianceReward",
         "learned": "journeyman.rewards.learned:LearnedReward",
         "development": "journeyman.rewards.development:DevelopmentReward",
     },
     "importers": {
         "journeyman": "journeyman.tracing.importers.jsonl:STEPS",
-        "tau2-bench": "journeyman.tracing.importers.tau2_bench:FORMAT",
+        "tau2-bench": "journeyman.tracing.importers.tau_bench:TAU2_BENCH",
         "inspect": "journeyman.tracing.importers.inspect_log:FORMAT",
         "langfuse": "journeyman.tracing.importers.langfuse:FORMAT",
         "langsmith": "journeyman.tracing.importers.langsmith:FORMAT",
-        "tau-bench": "journeyman.tracing.importers.jsonl:TAU_BENCH",
+        "tau-bench": "journeyman.tracing.importers.tau_bench:TAU_BENCH",
         "swe-agent": "journeyman.tracing.importers.swe_agent:SWE_AGENT",
         "mini-swe-agent": "journeyman.tracing.importers.swe_agent:MINI_SWE_AGENT",
         "execution-log": "journeyman.tracing.importers.execution_log:FORMAT",
         "openclaw": "journeyman.tracing.importers.openclaw:FORMAT",
         "sharegpt": "journeyman.tracing.importers.sharegpt:FORMAT",
-        "chat": "journeyman.tracing.importers.jsonl:CHAT",
+        "chat": "journeyman.tracing.importers.chat:CHAT",
+        "checkpoint": "journeyman.tracing.importers.checkpoints:FORMAT",
+        "otlp": "journeyman.tracing.importers.otlp:FORMAT",
     },
     "tasks": {
         "custom": "journeyman.tasks.questions:custom",
@@ -64,10 +67,10 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "mbpp": "journeyman.tasks.code:load",
     },
     "sandboxes": {
-        "auto": "journeyman.sandbox.strongest:Strongest",
+        "auto": "journeyman.sandbox.supervised:Strongest",
         "bubblewrap": "journeyman.sandbox.bubblewrap:Bubblewrap",
-        "landlock": "journeyman.sandbox.strongest:Landlock",
-        "unsafe-local": "journeyman.sandbox.unsafe:Unsafe",
+        "landlock": "journeyman.sandbox.supervised:Landlock",
+        "unsafe-local": "journeyman.sandbox.supervised:Unsafe",
     },
     "workers": {},
     "optimizers": {
@@ -159,6 +162,8 @@ def unknown(kind: str, name: str, *, known: Sequence[str] = (), more: str = "") 
         known: The names, where they are not all of `names(kind)`.
         more: What else can be typed, such as "the URL of a service".
     """
+    from difflib import get_close_matches
+
     there = known or names(kind)
     near = get_close_matches(name, there, n=1)
     meant = f"; {near[0]} may be meant" if near else ""
@@ -230,6 +235,8 @@ def _table(kind: str) -> Mapping[str, str]:
 
 
 @cache
-def _added(kind: str) -> Mapping[str, EntryPoint]:
+def _added(kind: str) -> "Mapping[str, EntryPoint]":
     """What installed packages add; read once, as it looks through all of them."""
+    from importlib.metadata import entry_points  # Takes 0.02 s to load.
+
     return {each.name: each for each in entry_points(group=f"journeyman.{kind}")}

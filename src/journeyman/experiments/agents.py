@@ -1,6 +1,6 @@
 """Two agents on the held-out tasks of a data set: with a playbook or another, on a model or another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from journeyman.core.release import Stage
 from journeyman.core.task import Split
 from journeyman.experiments.compare import EvaluateConfig, EvaluationReport, evaluate_agents
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
+from journeyman.experiments.run import Run
 from journeyman.io.files import sha256
 from journeyman.models.base import Model
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.retrieval import chooser
+from journeyman.stores import AttemptRecord
 from journeyman.tasks.base import Dataset
 
 
@@ -33,12 +35,14 @@ class AgentEvaluation:
     dataset: Dataset
     embedder: Embedder
     gate: Gate
-    trials: int = 1
+    attempts_per_task: int = 1
     token_budget: int = 2000
     rival: Model | None = None
     """The baseline's model, where it is another one."""
     agent: MakeAgent = Answer
     """Who attempts the tasks, on both sides."""
+    run: Run | None = None
+    """Whose attempts they are, where they are to be kept beside what they show."""
     weights: Candidate | None = None
     """What was learned in the weights of `model` and not in the rival's, where that is examined and not the playbook."""
     trained_on: frozenset[str] = field(default_factory=frozenset)
@@ -83,8 +87,12 @@ class AgentEvaluation:
             measure,
             id=id,
             records=lambda report: [(subject.baseline, report)],
+            attempts=self._attempted,
             restore=EvaluationReport.restored if resumed else None,
         )
+
+    def _attempted(self, report: EvaluationReport) -> Iterable[AttemptRecord]:
+        return self.run.records((*report.baseline_attempts, *report.candidate_attempts)) if self.run else ()
 
     def _settings(self, playbook: Playbook) -> dict[str, object]:
         """What can change the answer beside the tasks and the candidate.
@@ -97,7 +105,7 @@ class AgentEvaluation:
             "models": [[model.name, _content(model.name)] for model in known if model],
             "playbook": shown.id if shown else "",
             "gate": repr(self.gate),
-            "trials": self.trials,
+            "trials": self.attempts_per_task,
             "token_budget": self.token_budget,
             "embedder": self.embedder.name,
             "agent": _named(self.agent),
@@ -116,10 +124,10 @@ class AgentEvaluation:
 
         def count(attempt: Attempt) -> None:
             finished.append(attempt)
-            done(len(finished), 2 * self.trials * len(look.tasks))
+            done(len(finished), 2 * self.attempts_per_task * len(look.tasks))
 
         config = EvaluateConfig(
-            trials=self.trials,
+            attempts_per_task=self.attempts_per_task,
             looks=look.before,
             contaminated=look.contaminated,
             prefix=f"{id}/evaluation",

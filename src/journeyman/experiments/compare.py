@@ -20,18 +20,18 @@ from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, Total
 from journeyman.core.gate import BetterOnHeldOut, Gate
 from journeyman.core.task import Task
 from journeyman.core.trace import total
+from journeyman.experiments.settings import AttemptSettings
+from journeyman.io.config import config
 from journeyman.tasks import rows
 from journeyman.tasks.base import Verifier
 
 _GATE = BetterOnHeldOut()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateConfig:
+@config
+class EvaluateConfig(AttemptSettings):
     """How thoroughly to look."""
 
-    trials: int = 1
-    """Attempts at each task on each side. They sharpen a noisy agent's score; more tasks sharpen the verdict."""
     looks: int = 0
     """How often these held-out tasks were looked at before, by other candidates."""
     contaminated: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ def evaluate(
     verifier: Verifier,
     *,
     gate: Gate = _GATE,
-    config: EvaluateConfig = EvaluateConfig(),
+    config: EvaluateConfig | None = None,
 ) -> EvaluationReport:
     """Let both attempt the tasks, and ask the gate. For programs without an event loop; `evaluate_agents` is for the others.
 
@@ -189,11 +189,10 @@ async def evaluate_agents(
     verifier: Verifier,
     *,
     gate: Gate = _GATE,
-    config: EvaluateConfig = EvaluateConfig(),
+    config: EvaluateConfig | None = None,
 ) -> EvaluationReport:
     """`evaluate`, awaited."""
-    if config.trials < 1:
-        raise InputError(f"trials is {config.trials}, and must be at least 1")
+    config = config or EvaluateConfig()
     before, after = await asyncio.gather(
         _trials(baseline, tasks, verifier, "baseline", config), _trials(candidate, tasks, verifier, "candidate", config)
     )
@@ -218,7 +217,7 @@ async def _trials(
     """All attempts of one side; the trace ids say which trial they were, `prefix/side/trial/task id`."""
     rounds = [
         attempt_all(agent, tasks, verifier, prefix=f"{config.prefix}/{side}/{trial}", clock=config.clock, done=config.done)
-        for trial in range(config.trials)
+        for trial in range(config.attempts_per_task)
     ]
     return tuple(attempt for attempts in await asyncio.gather(*rounds) for attempt in attempts)
 

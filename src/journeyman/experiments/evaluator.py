@@ -19,7 +19,7 @@ from journeyman.core.evaluation import Evaluation
 from journeyman.core.gate import named
 from journeyman.core.task import Task, content, fingerprint
 from journeyman.experiments import wiring
-from journeyman.stores import EvaluationRecord, Store
+from journeyman.stores import AttemptRecord, EvaluationRecord, Store
 
 LANDMARKS = 8
 
@@ -93,6 +93,11 @@ class Look:
         """How many looks were taken before this one."""
         return self.number - 1
 
+    def rows(self, tasks: Sequence[Task]) -> list[int]:
+        """Where the tasks of the look stand among those of its subject, several of which may have one id."""
+        at = {id(task): row for row, task in enumerate(tasks)}
+        return [at[id(task)] for task in self.tasks]
+
     def at(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation with what its gate must know of the look."""
         return replace(evaluation, looks=self.before, contaminated=self.contaminated)
@@ -118,6 +123,7 @@ class HeldOutEvaluator:
         *,
         id: str,
         records: Callable[[_Found], Iterable[tuple[str, Recorded]]],
+        attempts: Callable[[_Found], Iterable[AttemptRecord]] = lambda _: (),
         restore: Restore[_Found] | None = None,
     ) -> _Found:
         """Count the look, measure, and keep what was found.
@@ -126,6 +132,8 @@ class HeldOutEvaluator:
             measure: Both sides on the tasks of the look, and the gate's word on them.
             id: Of the run or command; part of the evaluation's.
             records: The baselines that it was compared with, by id, and what is kept of each.
+            attempts: Those that it stands on, where they are to be kept. They are kept with it, all or nothing: a run that is
+                killed has both or looks again.
             restore: Where a run is gone on with: an evaluation of its own that is kept already is taken again.
 
         Raises:
@@ -141,6 +149,7 @@ class HeldOutEvaluator:
         found = await measured if isawaitable(measured) else measured
         if subject.learned is not None:
             self.store.add_candidate(subject.learned)
+        attempted = list(attempts(found))
         for baseline, kept in records(found):
             self.store.add_evaluation(
                 EvaluationRecord(
@@ -152,8 +161,10 @@ class HeldOutEvaluator:
                     reason=kept.reason,
                     report={**kept.record(), "key": key},
                     at=at,
-                )
+                ),
+                attempted,
             )
+            attempted = []
         return found
 
     def _look(self, subject: Subject, key: str, at: datetime) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from journeyman.core.candidate import Candidate
@@ -94,9 +94,9 @@ async def improve(
     finding = await evaluate(candidate, baseline)
     log.info("%s %s: %s", optimizer.name, candidate.id, finding.reason)
 
-    stage, forced = releases.decide(passed=finding.passed)
-    iteration = Iteration(reason=finding.reason, candidate=candidate, finding=finding, stage=stage, forced=forced)
+    decision = releases.decide(candidate, run, passed=finding.passed, reason=finding.reason)
+    iteration = Iteration(**decision._asdict(), candidate=candidate, finding=finding)
     settle(iteration)
 
-    release = releases.begin(candidate, run, passed=finding.passed, reason=finding.reason)
-    return Iteration(reason=finding.reason, candidate=candidate, finding=finding, stage=stage, forced=forced, release=release)
+    release = releases.begin(candidate, run, decision, passed=finding.passed)
+    return replace(iteration, release=release)

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from journeyman.agents.attempt import Attempt
 from journeyman.core.errors import StoreError
 from journeyman.experiments import wiring
+from journeyman.io.processes import this_process
 from journeyman.stores import AttemptRecord, RunRecord, RunState, Store
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class Run:
     def tracked(self) -> Iterator[Self]:
         """It is in the store as running, and as stopped when what is done here breaks off, by whatever it be."""
         self.store.add_run(RunRecord(id=self.id, kind=self.kind, config=self.config, started_at=self.clock()))
-        self.store.mark_run(self.id, RunState.RUNNING, self.clock())
+        self.store.mark_run(self.id, RunState.RUNNING, self.clock(), {"process": this_process()})
         try:
             yield self
         except BaseException:
@@ -55,10 +56,12 @@ class Run:
 
     def keep(self, attempts: Iterable[Attempt]) -> None:
         """Keep attempts; those that are there already stay as they are."""
-        self.store.add_attempts(
-            AttemptRecord(run_id=self.id, split=attempt.task.split, trace=attempt.trace, score=attempt.score)
-            for attempt in attempts
-        )
+        self.store.add_attempts(self.records(attempts))
+
+    def records(self, attempts: Iterable[Attempt]) -> Iterator[AttemptRecord]:
+        """Attempts of this run, as a store keeps them."""
+        for attempt in attempts:
+            yield AttemptRecord(run_id=self.id, split=attempt.task.split, trace=attempt.trace, score=attempt.score)
 
 
 def blocking(work: Coroutine[Any, Any, _Result]) -> _Result:

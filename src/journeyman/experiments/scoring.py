@@ -9,19 +9,37 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from journeyman.agents.workspace import READING
-from journeyman.core.errors import StoreError, boundary
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from journeyman.agents.coder import READING
+from journeyman.core.errors import InputError, StoreError, TraceError, boundary
 from journeyman.core.score import Score
-from journeyman.core.trace import Trace, average
+from journeyman.core.task import Split, Task
+from journeyman.core.trace import ModelCall, Trace, average
 from journeyman.io.executors import Here, Workers
+from journeyman.io.files import read_json, read_text
 from journeyman.rewards.base import UNREACHABLE, RewardFunction, RewardResult, soft, unknown
+from journeyman.rewards.checks import Check
+from journeyman.rewards.code_execution import wait
+from journeyman.rewards.development import (
+    WEIGHTS,
+    Development,
+    DevelopmentReward,
+    DevelopmentWork,
+    code_measures,
+    components,
+    examine,
+    work_of,
+)
 from journeyman.rewards.engine import RECORDED, RewardEngine, Verdicts
-from journeyman.tasks.rows import Complaints
+from journeyman.rewards.weight_fitting import Scored
+from journeyman.sandbox.base import Sandbox
+from journeyman.tasks.rows import Complaints, FileRow, read
 from journeyman.tracing import importers
-from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers.jsonl import line
+from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.importers.jsonl import line, parse
 
 _CHUNK = 64
 """Traces that cross to a worker together, at most; fewer where there are few, so that all workers have some."""
@@ -273,3 +291,214 @@ def report(trace: Trace, verdicts: Verdicts, label: bool | None, *, trial: int =
             for name, result in verdicts.results.items()
         },
     }
+
+
+# One answer: a task of a file, and what an agent gave.
+
+_REPLY = ("output", "reply", "answer", "response", "text")
+_TASK = frozenset({"id", "question", "answer", "check", "domain", "instructions"})
+_WORK = frozenset({"files", "checks", "setup", "development"})
+"""Fields of a task of development work."""
+
+
+def read_task(path: Path) -> tuple[Task, str, dict[str, Any]]:
+    """The task of a JSON file, the name of the check that goes with it, and what it says of development work."""
+    given = read_json(path)
+    if not isinstance(given, dict):
+        raise InputError(f"{path}: a task is a JSON object with question, answer and check")
+    extra = sorted(set(given) - _TASK - _WORK)
+    if extra:
+        raise InputError(f"{path}: a task has no field {extra[0]!r}; there are {', '.join(sorted(_TASK | _WORK))}")
+    answer = given.get("answer", "")
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    task = Task(id=str(given.get("id", path.stem)), question=str(given.get("question", "")), answer=text)
+    return task, str(given.get("check", "exact")), {name: given[name] for name in _WORK & set(given)}
+
+
+def read_output(path: Path, task: Task) -> tuple[Trace, dict[str, str]]:
+    """What an agent gave, as a trace, and the files that it left.
+
+    It is a trace or a transcript, an object or string of JSON that holds the reply, or text.
+    """
+    given = read_json(path) if path.suffix == ".json" else read_text(path).removeprefix("\ufeff")
+    if isinstance(given, dict) and {"steps", "messages", "traj"} & set(given):
+        try:
+            return parse({"task_id": task.id, **given} if "messages" in given else given, name=task.id).trace, {}
+        except TraceError as error:
+            raise InputError(f"{path}: {error}") from None
+    reply = next((given[key] for key in _REPLY if key in given), None) if isinstance(given, dict) else given
+    files = given.get("files") if isinstance(given, dict) else None
+    if not isinstance(reply, str) and not isinstance(files, dict):
+        known = ", ".join(_REPLY)
+        raise InputError(f"{path}: no reply in it; give a text, a trace, or an object with files or one of {known}")
+    left = files if isinstance(files, dict) else {}
+    if not all(isinstance(text, str) for text in left.values()):
+        raise InputError(f"{path}: files is an object of texts, by path")
+    call = ModelCall(model="", prompt=task.question, reply=reply if isinstance(reply, str) else "")
+    return Trace(id=task.id, task_id=task.id, candidate_id="base", started_at=NO_TIME, steps=(call,)), left
+
+
+# Development work: the files that were there, the checks, and how their reward is made up.
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Check(_Strict):
+    name: str = ""
+    shell: str | None = None
+    pytest: str | None = None
+    edge: bool = False
+    """Whether it tries an edge case."""
+
+
+class _Settings(_Strict):
+    weights: dict[str, float] = {}
+    """By component, for those that are not to weigh as documented."""
+    penalty_multiplier: float = 0.5
+    bonus_threshold: float = 0.8
+    profile: str = "V2"
+    """Of compliance: the name of a preset, or a file."""
+
+
+class _Work(_Strict):
+    files: dict[str, str] = {}
+    """As the agent found them."""
+    checks: list[_Check]
+    setup: str = ""
+    development: _Settings = _Settings()
+
+
+def development_reward(
+    path: Path, given: Mapping[str, Any], left: Mapping[str, str], sandbox: Callable[[], Sandbox]
+) -> DevelopmentReward:
+    """The reward for the work that the task at `path` asks for; its checks run in the sandbox.
+
+    Args:
+        given: The task's fields about development work.
+        left: The files that the agent left, beside those that its trace shows it write.
+
+    Raises:
+        InputError: What the task says of the work cannot be used. Names every fault.
+    """
+    try:
+        asked = _Work.model_validate(given)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise InputError(f"{path}: {'; '.join(faults)}") from None
+    checks = [_check_of(path, number, each) for number, each in enumerate(asked.checks, start=1)]
+    edges = {check.name for check, each in zip(checks, asked.checks, strict=True) if each.edge}
+
+    def find(trace: Trace) -> DevelopmentWork:
+        shown = work_of(trace)
+        # What was not written anew is still there.
+        work = replace(shown, before=asked.files, after={**asked.files, **shown.after, **left})
+        return wait(examine(work, sandbox(), checks, edges=edges, setup=asked.setup))
+
+    return DevelopmentReward(development=_development(asked.development), find=find)
+
+
+def _check_of(path: Path, number: int, asked: _Check) -> Check:
+    if (asked.shell is None) == (asked.pytest is None):
+        raise InputError(f"{path}: check {number} needs either `shell` or `pytest`")
+    name = asked.name or f"check {number}"
+    if asked.shell is not None:
+        return Check(name=name, kind="shell", text=asked.shell)
+    return Check(name=name, kind="pytest", text=asked.pytest or "")
+
+
+def _development(asked: _Settings) -> Development:
+    architecture = code_measures.Architecture(profile=code_measures.load(asked.profile))
+    return Development(
+        components=tuple(architecture if each.name == architecture.name else each for each in components()),
+        weights={**WEIGHTS, "innovation": 0.0, **asked.weights},
+        penalty_multiplier=asked.penalty_multiplier,
+        bonus_threshold=asked.bonus_threshold,
+    )
+
+
+# Rows of labelled attempts, of scores and of opinions, for what is learned of them.
+
+_LABELS = ("label", "success")
+_Made = TypeVar("_Made")
+
+
+def read_rows(paths: Iterable[Path], complaint: str, make: Callable[[FileRow], _Made]) -> list[_Made]:
+    """What `make` makes of each row; what it refuses is named at once."""
+    bad = Complaints(complaint)
+    found = []
+    for path in paths:
+        for row in read(path, bad):
+            try:
+                if row.value.get("split") == Split.HELD_OUT:
+                    raise InputError("held out: nothing may be learned from it; leave such rows out")
+                found.append(make(row))
+            except (InputError, TraceError) as error:
+                bad.add(row.where, str(error))
+    bad.check()
+    return found
+
+
+def labelled_trace(row: FileRow) -> tuple[Trace, bool]:
+    value = dict(row.value)
+    inner = value.get("trace")
+    labels = [value.pop(name) for name in _LABELS if name in value]
+    recorded = parse(inner if isinstance(inner, dict) else value, name=row.where)
+    if recorded.trace.held_out:
+        raise InputError("held out: nothing may be learned from it; leave such rows out")
+    label = labels[0] if labels else recorded.reward
+    if label is None:
+        raise InputError('no "label"; every row needs true or false, or 0 or 1')
+    return recorded.trace, _share(label, "label") >= 0.5
+
+
+def judge_opinion(row: FileRow) -> tuple[float | None, bool, str]:
+    value = row.value.get("value")
+    said = None if value is None else _share(value, "value")
+    return said, _share(row.value.get("label"), "label") >= 0.5, str(row.value.get("task_id", row.where))
+
+
+def scored_row(row: FileRow, *, labels: Mapping[str, float] | None, target: str) -> tuple[Scored | None, dict[str, float]]:
+    """`None` where the labels' file says nothing of the trace; and the weights that the row tells."""
+    verdicts = row.value.get("rewards")
+    if not isinstance(verdicts, dict) or not verdicts:
+        raise InputError('no "rewards"; a row is what `journeyman score --out` writes')
+    values, defaults = {}, {}
+    for name, verdict in verdicts.items():
+        full = verdict if isinstance(verdict, dict) else {"score": verdict}
+        values[name] = None if full.get("score") is None else _share(full["score"], f"the score of {name}")
+        defaults[name] = _share(full.get("weight", 1.0), f"the weight of {name}", most=float("inf"))
+    trace_id = str(row.value.get("trace_id", row.where))
+    label = labels.get(trace_id) if labels is not None else _own_label(row.value, target)
+    if label is None:
+        return None, defaults
+    return Scored(values=values, label=label, group=str(row.value.get("task_id", trace_id))), defaults
+
+
+def is_scored(path: Path) -> bool:
+    """Whether `journeyman score` wrote it: what it calls the label follows from the rewards."""
+    first = next(iter(read(path, Complaints(""))), None)
+    return first is not None and "score" in first.value and "rewards" in first.value
+
+
+def _own_label(value: Mapping[str, Any], target: str) -> float:
+    if target not in value:
+        raise InputError(f"no {target!r}; name the field with --target, or give --labels")
+    return _share(value[target], target)
+
+
+def read_labels(path: Path, target: str) -> dict[str, float]:
+    def made(row: FileRow) -> tuple[str, float]:
+        if "trace_id" not in row.value:
+            raise InputError('no "trace_id"')
+        return str(row.value["trace_id"]), _share(row.value.get(target), target)
+
+    return dict(read_rows([path], "these rows are no labels; mend or remove them", made))
+
+
+def _share(value: Any, what: str, *, most: float = 1.0) -> float:
+    if not isinstance(value, int | float) or not 0 <= value <= most:
+        span = "0 to 1" if most == 1 else "0 on"
+        raise InputError(f"{what} is {json.dumps(value, default=str)[:40]}; it must be a number from {span}, or true or false")
+    return float(value)

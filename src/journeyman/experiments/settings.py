@@ -1,4 +1,11 @@
-"""The settings of a project: `journeyman.toml`, found from the working folder upwards, and the environment.
+"""The one tree of settings: a section for each part, the same words in the file, in the environment, as options and in Python.
+
+    defaults  <  journeyman.toml  <  JOURNEYMAN_SECTION__NAME  <  options of a command  <  keywords in Python
+
+A section is a small class of settings (`io.config`), declared once: `[gate] min_gain` of the file,
+`JOURNEYMAN_GATE__MIN_GAIN`, `--min-gain` and `TrainingConfig(min_gain=…)` are one field of `GateSettings`. What a command can
+be told is a class that inherits from the sections that it uses and adds what is its own; `configured` makes one from options,
+over what the file and the environment say. `cli.options` makes the options from the same declaration.
 
 Read once, by a face of the program, and handed on as values. Every setting has a default, so there need not be a file.
 """
@@ -8,19 +15,22 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-from journeyman import models
 from journeyman.core.errors import InputError, ModelError
+from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.release import Stage
+from journeyman.io.config import HIDDEN, BudgetSettings, Config, Count, Declared, complaint, config, option, renamed
 from journeyman.io.http_server import is_loopback
-from journeyman.stores.urls import as_url, is_url
+from journeyman.optimizers.playbook.config import PlaybookSettings
 
 # What `journeyman.toml` says of the gateway: where it listens, and which servers stand behind it.
 
@@ -30,10 +40,17 @@ OFFICIAL: dict[Api, str] = {"openai": "https://api.openai.com/v1", "anthropic": 
 _OWNERS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
 """Variables that hold a key for one server, whatever else the file says."""
 
-_UPSTREAMS_STRICT = ConfigDict(extra="forbid", strict=True)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Variable = Annotated[str, Field(pattern=r"^([A-Za-z_]\w*)?$")]
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"([A-Za-z_]\w*)?", name):
+        raise ValueError("must be the name of an environment variable; what it holds stands in the environment alone")
+    return name
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
 
 
 def _address(url: str) -> str:
@@ -53,8 +70,8 @@ def _address(url: str) -> str:
 Address = Annotated[str, AfterValidator(_address)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamSettings:
+@config
+class UpstreamSettings(Config):
     """A model server behind the gateway, `[upstreams.NAME]`."""
 
     base_url: Address
@@ -81,8 +98,6 @@ class UpstreamSettings:
     breaker_seconds: Seconds = 15.0
     """For so long; then one request tries."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _UPSTREAMS_STRICT
-
 
 def _keeps_keys_home(upstream: UpstreamSettings) -> UpstreamSettings:
     host = urlsplit(upstream.base_url).hostname or ""
@@ -105,8 +120,8 @@ def _named(upstreams: dict[str, UpstreamSettings]) -> dict[str, UpstreamSettings
 Upstreams = Annotated[dict[str, Annotated[UpstreamSettings, AfterValidator(_keeps_keys_home)]], AfterValidator(_named)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
+@config
+class ServeSettings(Config):
     """How `journeyman serve` serves."""
 
     host: str = "127.0.0.1"
@@ -122,11 +137,9 @@ class ServeSettings:
     drain_seconds: Seconds = 30.0
     """How long running answers may take to end when the server is told to stop."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _UPSTREAMS_STRICT
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordSettings:
+@config
+class RecordSettings(Config):
     """What is kept of what is watched."""
 
     content: bool = True
@@ -138,39 +151,36 @@ class RecordSettings:
     spill_mb: Annotated[int, Field(ge=0, le=1_000_000)] = 512
     """Disk for what waits longer, in the project's folder. What finds no room there either is dropped, and counted."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _UPSTREAMS_STRICT
-
 
 FILE = "journeyman.toml"
 FOLDER = ".journeyman"
 """The project's folder, beside the file: store, artifacts and runs."""
+PREFIX = "JOURNEYMAN_"
 STORE_VARIABLE = "JOURNEYMAN_STORE"
 """The environment's word on `store.url`, so that a password need not stand in a file."""
 USER_VARIABLE = "JOURNEYMAN_USER"
 """Who judges, where nobody is named."""
 
-_STRICT = ConfigDict(extra="forbid", strict=True)
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
+BARE = "name a server by its bare URL, without user, password or query; a key goes into OPENAI_API_KEY"
 
 
-def _without_server(name: str) -> str:
-    """A key in the environment is the user's, and a file that came with somebody's data must not say where it goes."""
-    try:
-        parsed = models.parse(name)
-    except ModelError:
-        # Said by who asks for the model.
-        return name
-    if parsed.kind == "openai" and parsed.base_url and parsed.base_url.rstrip("/") != models.HOME:
-        raise ValueError("a server in a file stands in models.base_url, and in models.key_env the variable of its key")
-    return name
+def bare(text: str) -> bool:
+    """Whether no URL in a model's name has room for a secret: names are shown and kept in many places."""
+    return re.search(r"://.*[@?#]", text, re.DOTALL) is None
 
 
-ModelText = Annotated[str, AfterValidator(_without_server)]
+def _bare(text: str) -> str:
+    if not bare(text):
+        raise ValueError(f"must {BARE}")
+    return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+Server = Annotated[str, AfterValidator(_bare)]
+"""A model's name, or a URL. Runs keep it, so that no secret may stand in it."""
+
+
+@config
+class StoreSettings(Config):
     """Where things are kept. Relative paths start at the folder of the file."""
 
     url: str = field(default=f"{FOLDER}/journeyman.db", repr=False)
@@ -178,73 +188,102 @@ class StoreSettings:
     artifacts: str = f"{FOLDER}/artifacts"
     """The folder of the files that are kept by digest."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
+@config
+class ModelSettings(Config):
     """Which models do the work, as after `--model`."""
 
-    generator: ModelText = ""
-    """What attempts the tasks; empty for the data set's own default."""
-    reflector: ModelText = ""
-    """What draws the lessons; empty for the generator."""
-    base_url: str = ""
+    generator_model: Annotated[Server, option("--model", "--generator-model", metavar="MODEL")] = ""
+    """What attempts the tasks, such as openai:gpt-5-mini; empty for the data set's own default."""
+    reflector_model: Annotated[Server, option(metavar="MODEL")] = ""
+    """What draws the lessons; empty for the same."""
+    base_url: Annotated[Server, option(metavar="URL")] = ""
     """Another server for models that are named without one."""
-    key_env: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*)?$")] = ""
+    key_env: Annotated[Variable, HIDDEN] = ""
     """The variable whose value that server is sent as a key. Empty for none: OpenAI's own key goes nowhere else unasked."""
     embedder: str = "hashing"
-    """What tells near duplicates apart: `hashing`, or `sentence` with the extra of that name."""
+    """What tells near duplicates apart: hashing, or sentence (an extra)."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaybookSettings:
-    """How a playbook is learned and used."""
-
-    token_budget: Count = 2000
-    """Tokens of playbook in a prompt: all of it while it fits, else the best bullets for the task."""
-    similarity_threshold: Share = 0.8
-    """Cosine from which two insights say the same."""
-    batch_size: Count = 10
-    """Attempts that are merged together."""
-    concurrency: Count = 10
-    """Calls in flight at once, before a busy server makes it fewer."""
-    checkpoint_interval: Count = 50
-    """Examples between two checkpoints."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    renamed: ClassVar = {"generator": "generator_model", "reflector": "reflector_model"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSettings:
+@config
+class GateSettings(Config):
     """What a candidate must show on held-out tasks."""
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """How often something that is no better may pass, over all looks at the same held-out tasks together."""
-    least_gain: Annotated[float, Field(ge=-1, le=1)] = 0.0
+    min_gain: Annotated[float, Field(ge=-1, le=1)] = 0.0
     """The gain that even the low end of the interval must exceed."""
-    least_tasks: Count = 30
+    min_tasks: Count = 30
     """Held-out tasks below which nothing passes."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    renamed: ClassVar = {"least_gain": "min_gain", "least_tasks": "min_tasks"}
+
+    @property
+    def gate(self) -> BetterOnHeldOut:
+        return BetterOnHeldOut(alpha=self.alpha, min_gain=self.min_gain, min_tasks=self.min_tasks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Everything that the file can say; a table for each part."""
+@config
+class HeldOutSettings(Config):
+    """How many held-out tasks are looked at."""
 
-    store: StoreSettings = StoreSettings()
-    models: ModelSettings = ModelSettings()
-    playbook: PlaybookSettings = PlaybookSettings()
-    gate: GateSettings = GateSettings()
+    held_out: Count = 200
+    """Held-out tasks of the examination, at most."""
+
+
+@config
+class AttemptSettings(Config):
+    """How often each is attempted."""
+
+    attempts_per_task: Annotated[Count, Field(le=100)] = 1
+    """Attempts at each held-out task, on each side. They sharpen a noisy agent's score; more tasks sharpen the verdict."""
+
+    renamed: ClassVar = {"trials": "attempts_per_task"}
+
+
+@config
+class ExaminationSettings(HeldOutSettings, AttemptSettings):
+    """How a candidate is examined."""
+
+
+@config
+class ReleaseSettings(Config):
+    """What becomes of what was learned. No file decides this: it is said with each training."""
+
+    evaluate: Annotated[bool, option("--evaluate/--no-evaluate")] = True
+    """Examine it at the end, on held-out tasks."""
+    target_stage: Literal[Stage.SHADOW, Stage.PRODUCTION] = Stage.SHADOW
+    """Where it goes if it passes."""
+    force: bool = False
+    """Go there even if it does not pass; this is recorded."""
+
+
+@config
+class PlaceSettings(Config):
+    """Where a run keeps what it makes; commands take it from the project."""
+
+    project: Annotated[str, HIDDEN] = FOLDER
+    """The folder of the runs."""
+    store: Annotated[str, HIDDEN] = field(default=f"{FOLDER}/journeyman.db", repr=False)
+    """Path or URL; kept out of the run's files, as it may hold a password."""
+
+
+@config
+class Settings(Config):
+    """Everything that the file and the environment can say; a table for each part."""
+
+    store: StoreSettings = field(default_factory=StoreSettings)
+    models: ModelSettings = field(default_factory=ModelSettings)
+    playbook: PlaybookSettings = field(default_factory=PlaybookSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    examination: ExaminationSettings = field(default_factory=ExaminationSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
     upstreams: Upstreams = field(default_factory=dict)
     """The model servers behind `journeyman serve`, by name."""
     record: RecordSettings = field(default_factory=RecordSettings)
-
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +291,11 @@ class Project:
     """The settings, and the folder that their paths start from."""
 
     root: Path
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     file: Path | None = None
     """Where the settings were read; `None` when all are defaults."""
+    origins: Mapping[tuple[str, ...], str] = field(default_factory=dict, compare=False)
+    """Of what is no default, where it was said: a file with its line, or a variable."""
 
     @property
     def folder(self) -> Path:
@@ -263,6 +304,8 @@ class Project:
     @property
     def store_url(self) -> str:
         """For `stores.open_store`. May hold a password: show it only `redacted`."""
+        from journeyman.stores.urls import as_url, is_url
+
         url = self.settings.store.url
         if (path := re.match(r"sqlite:///(?=[^/?])", url)) is not None:
             return f"{path.group()}{self.root / url[path.end() :]}"
@@ -273,21 +316,117 @@ class Project:
         return self.root / self.settings.store.artifacts
 
 
-_SETTINGS = TypeAdapter(Settings)
+_Made = TypeVar("_Made", bound=Config)
+_Path = tuple[str, ...]
+"""Of a setting, from the section on."""
 
 
 def load(start: Path | None = None, environment: Mapping[str, str] | None = None) -> Project:
     """The project that `start` (else the working folder) lies in: the nearest `journeyman.toml` upwards, else the defaults.
 
     Raises:
-        InputError: The file cannot be read, or says what no setting is. All that is wrong is named at once.
+        InputError: The file cannot be read, or it or a variable says what no setting is. All that is wrong is named at once.
     """
     here = (start or Path.cwd()).resolve()
     file = next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
-    settings = read(file) if file else Settings()
-    if url := (os.environ if environment is None else environment).get(STORE_VARIABLE):
-        settings = replace(settings, store=replace(settings.store, url=url))
-    return Project(root=file.parent if file else here, settings=settings, file=file)
+    text, said = _read(file) if file else ("", {})
+    variables = _variables(os.environ if environment is None else environment)
+    origins = {_today(path): f"{file}:{_line(text, path)}" for path, _ in _leaves(said)}
+    wrong = [
+        f"{origins[_today(path)]}: {'.'.join(path)}: {_SERVER}" for path, value in _leaves(said) if _names_server(path, value)
+    ]
+    origins |= {path: name for path, (name, _) in variables.items()}
+    values: dict[str, Any] = {}
+    for path, value in (*_leaves(said), *((path, value) for path, (_, value) in variables.items())):
+        _put(values, _today(path), value)
+    try:
+        settings = TypeAdapter(Settings).validate_json(json.dumps(values, default=str))
+    except ValidationError as error:
+        for each in error.errors():
+            path = tuple(map(str, each["loc"]))
+            where = next((origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in origins), None)
+            wrong.append(_sentence(where or f"{file}:{_line(text, path)}", path, each))
+    if wrong:
+        raise InputError("; ".join(wrong))
+    return Project(root=file.parent if file else here, settings=settings, file=file, origins=origins)
+
+
+def configured(made: type[_Made], given: Mapping[str, Any], project: Project | None = None) -> _Made:
+    """Settings of a command: what is given, over what the project's file and environment say, over the defaults of the class.
+
+    Raises:
+        SettingError: Something that was given is not what it must be.
+    """
+    project = project or load()
+    inherited: dict[str, Any] = {}
+    for path in project.origins:
+        section = getattr(project.settings, path[0])
+        # A class has a setting from a section when it inherits it, whatever else it calls so.
+        if isinstance(section, Config) and _declares(type(section), path[1]) in made.__mro__:
+            inherited[path[1]] = getattr(section, path[1])
+    if made.__mro__.count(PlaceSettings):
+        inherited |= {"project": str(project.folder), "store": project.store_url}
+    return made(**{**inherited, **given})
+
+
+def _declares(section: type, name: str) -> type:
+    """The class, of those that a section is made of, that declares a setting."""
+    return next(each for each in section.__mro__ if name in vars(each).get("__annotations__", {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSetting:
+    """A setting of a project, for people to read."""
+
+    name: str
+    """With its section: `gate.min_gain`."""
+    value: Any
+    """As it holds; secrets of a store's address left out."""
+    origin: str
+    """Where it was said: a file with its line, or a variable. `default` where nobody did."""
+    help: str
+
+
+def listed(project: Project) -> Iterator[ListedSetting]:
+    """Every setting of a project, section by section."""
+    from journeyman.stores.urls import redacted
+
+    for path, section in _sections(project.settings):
+        for name, declared in Declared.all(type(section)).items():
+            value = getattr(section, name)
+            yield ListedSetting(
+                name=".".join((*path, name)),
+                value=redacted(value) if (*path, name) == ("store", "url") else value,
+                origin=project.origins.get((*path, name), "default"),
+                help=declared.help,
+            )
+
+
+def template() -> str:
+    """A `journeyman.toml` that says nothing yet: every setting in a comment, with its default and what it means."""
+    lines = [
+        "# Settings of this project. What is commented out is as by default; `journeyman settings` shows what holds.",
+        f"# A variable {PREFIX}SECTION__NAME wins over this file, and an option of a command over both.",
+    ]
+    sections = [*_sections(Settings()), (("upstreams", "NAME"), UpstreamSettings(base_url="https://llm.example.org/v1"))]
+    for path, section in sections:
+        inner = path[0] == "upstreams"
+        lines += ["", f"{'# ' if inner else ''}[{'.'.join(path)}]", f"# {' '.join((type(section).__doc__ or '').split())}"]
+        for name, declared in Declared.all(type(section)).items():
+            value = getattr(section, name)
+            lines += [f"# {declared.help}"] if declared.help else []
+            # TOML has no word for nothing.
+            lines.append(f"# {name} =" + ("" if value is None else f" {json.dumps(value, ensure_ascii=False)}"))
+    return "\n".join(lines) + "\n"
+
+
+def _sections(settings: Settings) -> Iterator[tuple[_Path, Config]]:
+    for each in fields(settings):
+        section = getattr(settings, each.name)
+        if isinstance(section, Config):
+            yield (each.name,), section
+        else:
+            yield from (((each.name, name), inner) for name, inner in section.items())
 
 
 def person() -> str | None:
@@ -298,42 +437,115 @@ def person() -> str | None:
         return None
 
 
-def read(file: Path) -> Settings:
-    """The settings that a file gives."""
+def _read(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = file.read_text(encoding="utf-8")
-        found = tomllib.loads(text)
+        return text, tomllib.loads(text)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not TOML: {error}") from error
+
+
+def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
+    """What the environment says: by setting, the variable and its value, which is a number where the setting is one."""
+    named = {name: text for name, text in environment.items() if name.startswith(PREFIX) and "__" in name}
+    paths = {name: tuple(name.removeprefix(PREFIX).lower().split("__")) for name in named}
+    known = {each.name for each in fields(Settings)}
+    if strange := [name for name, path in paths.items() if path[0] not in known]:
+        raise InputError(f"{strange[0]}: there is no section {paths[strange[0]][0]}; there are {', '.join(sorted(known))}")
+    values = _decoded(named) if named else {}
+    found = {path: (name, _at(values, path)) for name, path in paths.items()}
+    if url := environment.get(STORE_VARIABLE):
+        found.setdefault(("store", "url"), (STORE_VARIABLE, url))
+    return found
+
+
+def _decoded(named: Mapping[str, str]) -> Mapping[str, Any]:
+    # Late, as it takes longer to load than everything else here, and most environments say nothing.
+    from pydantic import create_model
+    from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, SettingsError
+
+    class Tree(BaseSettings):
+        model_config = SettingsConfigDict(strict=True, env_prefix=PREFIX, env_nested_delimiter="__")
+
+    hints = get_type_hints(Settings, include_extras=True)
+    sections: Any = {each.name: (hints[each.name], None) for each in fields(Settings)}
+    source = EnvSettingsSource(create_model("Tree", __base__=Tree, **sections))
+    source.env_vars = {name.lower(): text for name, text in named.items()}
     try:
-        return _SETTINGS.validate_json(json.dumps(found, default=str))
-    except ValidationError as error:
-        wrong = [_sentence(file, text, tuple(map(str, each["loc"])), each["msg"], each["type"]) for each in error.errors()]
-        raise InputError("; ".join(wrong)) from None
+        return source()
+    except SettingsError as error:
+        raise InputError(f"{', '.join(sorted(named))}: {error}; write a list as JSON") from None
 
 
-def _sentence(file: Path, text: str, path: tuple[str, ...], message: str, kind: str) -> str:
-    where = f"{file}:{_line(text, path)}"
-    name = ".".join(path)
-    if kind != "unexpected_keyword_argument":
-        said = message.replace("an object", "a table").removeprefix("Value error, ")
-        return f"{where}: {name}: {said[:1].lower()}{said[1:]}"
-    known = [each.name for each in fields(_owner(path[:-1]))]
-    near = get_close_matches(path[-1], known, n=1, cutoff=0.0)
-    return f"{where}: there is no setting {name}; did you mean {'.'.join((*path[:-1], near[0]))}?"
-
-
-def _owner(path: tuple[str, ...]) -> Any:
-    owner: Any = Settings()
+def _at(values: Mapping[str, Any], path: _Path) -> Any:
     for name in path:
+        values = values[name]
+    return values
+
+
+def _put(values: dict[str, Any], path: _Path, value: Any) -> None:
+    for name in path[:-1]:
+        inner = values.setdefault(name, {})
+        # What is no table, and is said to be one elsewhere, is complained about as a whole.
+        values = inner if isinstance(inner, dict) else {}
+    values[path[-1]] = value
+
+
+def _leaves(values: Mapping[str, Any], above: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _section(name: str) -> type | None:
+    made = getattr(Settings(), name, None)
+    return type(made) if isinstance(made, Config) else None
+
+
+def _today(path: _Path) -> _Path:
+    """A setting by its name of today."""
+    section = _section(path[0])
+    if section is None or len(path) != 2:
+        return path
+    return path[0], renamed(section).get(path[1], path[1])
+
+
+_SERVER = "a server in a file stands in models.base_url, and in models.key_env the variable of its key"
+
+
+def _names_server(path: _Path, value: Any) -> bool:
+    """A key in the environment is the user's, and a file that came with somebody's data must not say where it goes."""
+    if _today(path) not in (("models", "generator_model"), ("models", "reflector_model")) or not isinstance(value, str):
+        return False
+    from journeyman import models
+
+    try:
+        parsed = models.parse(value)
+    except ModelError:
+        # Said by who asks for the model.
+        return False
+    return parsed.kind == "openai" and (parsed.base_url or models.HOME).rstrip("/") != models.HOME
+
+
+def _sentence(where: str, path: _Path, error: ErrorDetails) -> str:
+    owner: type = Settings
+    within = path[2:] if path[0] == "upstreams" else path[1:]
+    if within:
         # Whose table it is, is the user's to say: all upstreams have the same settings.
-        owner = UpstreamSettings if owner == {} else getattr(owner, name)
-    return owner if is_dataclass(owner) else Settings()
+        owner = UpstreamSettings if path[0] == "upstreams" else _section(path[0]) or Settings
+    name = within[0] if within else path[0]
+    if error["type"] == "unexpected_keyword_argument":
+        (near,) = get_close_matches(name, [each.name for each in fields(owner)], n=1, cutoff=0.0)
+        above = path[: len(path) - 1]
+        return f"{where}: there is no setting {'.'.join(path)}; did you mean {'.'.join((*above, near))}?"
+    return f"{where}: {'.'.join(path)}{complaint(owner, name, error)}"
 
 
-def _line(text: str, path: tuple[str, ...]) -> int:
+def _line(text: str, path: _Path) -> int:
     """Where a setting stands; a parser of TOML does not tell. Else where its table does, or the first line."""
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):

@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from journeyman import models, tasks
-from journeyman.core.errors import InputError, MissingExtra, ModelRefused
+from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
 from journeyman.core.task import Split
-from journeyman.experiments.playbook.config import BARE, TrainingConfig, bare
-from journeyman.models.base import Model
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.settings import BARE, bare
+from journeyman.io.http_client import Unreachable, probe
+from journeyman.models.base import Around, Model
 from journeyman.tasks import answers
 from journeyman.tasks.base import Dataset
 
@@ -35,7 +37,7 @@ def connect(name: str, *, concurrency: int = 10, base_url: str = "", key_env: st
     The server at `base_url` is sent the value of the variable `key_env` as its key; one that the name itself holds, or
     OPENAI_BASE_URL, was typed by the user, and is sent OPENAI_API_KEY.
     """
-    from journeyman.models.rate_limit import connect as limited
+    from journeyman.models import connect as limited
 
     parsed = models.parse(name)
     kind = parsed.kind
@@ -53,13 +55,20 @@ def check(name: str, *, base_url: str = "", key_env: str = models.KEY) -> None:
     """Find what would keep a model from answering, as far as that is known without asking or loading it.
 
     Raises:
-        ModelError: Its name is none, or it lacks a key or a file.
+        ModelError: Its name is none, it lacks a key or a file, or nobody listens where its server should be.
         MissingExtra: What it needs is not installed.
     """
     parsed = models.parse(name)
     if parsed.kind != "embedded":
         # Connects to nothing yet, but knows whether a key or a file is missing.
-        connect(name, base_url=base_url, key_env=key_env)
+        client = connect(name, base_url=base_url, key_env=key_env)
+        while isinstance(client, Around):
+            client = client.model
+        if url := getattr(client, "base_url", ""):
+            try:
+                probe(url)
+            except Unreachable as error:
+                raise ModelError(f"nobody listens at {url} ({error}): is the server of {name} running?") from error
         return
     # Its client takes seconds to load.
     sizes = models.embedded_sizes()
@@ -121,7 +130,7 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         held_out=config.held_out_path,
         domain=config.domain,
         seed=config.seed,
-        least=config.least_tasks,
+        least=config.min_tasks,
     )
 
 
@@ -133,7 +142,7 @@ def _programming(config: TrainingConfig) -> Dataset:
 
     if not config.input_path and not config.held_out_path:
         raise InputError(f"the data set {config.dataset_name!r} needs its file: --input FILE")
-    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.least_tasks)
+    found = code.load(config.input_path, config.held_out_path, domain=config.domain or "code", least=config.min_tasks)
     return Dataset(name=config.dataset_name, tasks=found, verifier=UnitTests(sandbox.load(config.sandbox)))
 
 

@@ -70,12 +70,13 @@ def commit(part: Path, path: Path, *, mode: int | None = None) -> None:
 
     When this returns, it is on the disk.
     """
-    _to_disk(part, mode)
+    flush(part, mode)
     part.replace(path)
-    _to_disk(path.parent)
+    flush(path.parent)
 
 
-def _to_disk(path: Path, mode: int | None = None) -> None:
+def flush(path: Path, mode: int | None = None) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk; with other permissions where a `mode` is given."""
     handle = os.open(path, os.O_RDONLY)
     try:
         if mode is not None:

@@ -1,10 +1,14 @@
 """Files of the user's: read as text, checked before they are written, and named by their content."""
 
 import hashlib
+import json
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, PlaybookError
 
 
 def read_text(path: Path | str) -> str:
@@ -17,6 +21,33 @@ def read_text(path: Path | str) -> str:
         raise InputError(f"{path} is not text in UTF-8 (byte {error.start}); check that it is the right file") from None
     except OSError as error:
         raise InputError(f"{path} could not be read: {error.strerror}") from None
+
+
+def read_json(path: Path | str) -> Any:
+    """The value in a file of JSON.
+
+    Raises:
+        InputError: It cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(read_text(path).removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+
+
+def read_object(path: Path) -> Mapping[str, Any]:
+    """The object in a file of JSON that is there.
+
+    Raises:
+        InputError: It holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return value
 
 
 def check_writable(path: Path) -> None:
@@ -42,3 +73,44 @@ def sha256(path: Path) -> str:
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# A lock between processes.
+
+
+PATIENCE = 60.0
+"""Seconds that another process is waited for. It holds the lock while it merges, not while it asks a model."""
+_PAUSE = 0.01
+
+
+@contextmanager
+def locked(path: Path, *, patience: float = PATIENCE, busy: str = "") -> Iterator[None]:
+    """Be alone with a file, which need not be there yet. Not to be asked for twice by one holder: it would wait for itself.
+
+    Args:
+        patience: Seconds to wait for whoever holds it now; 0 asks once.
+        busy: The sentence for one who waited in vain.
+
+    Raises:
+        PlaybookError: Somebody else still holds it, or this system has no such locks.
+        InputError: The lock's file cannot be made.
+    """
+    from filelock import FileLock, Timeout  # Takes 0.06 s to load.
+
+    beside = path.with_name(f".{path.name}.lock")
+    # Where there are no locks of the system's, filelock would make a file, which outlives a process that is killed.
+    lock = FileLock(beside, timeout=patience, poll_interval=_PAUSE, fallback_to_soft=False, preserve_lock_file=True)
+    try:
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        said = f"{path} has been in use by another process for more than {patience:g} s; wait for it or stop it"
+        raise PlaybookError(busy or said) from None
+    except NotImplementedError:
+        raise PlaybookError(f"{path} cannot be locked: its disk has no locks; keep it on a local one") from None
+    except OSError as error:
+        raise InputError(f"{beside} could not be made: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -4,6 +4,7 @@ No redirects, no proxies, no cookies: what talks to a code service or to an API 
 """
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -29,6 +30,27 @@ class Broken(Exception):
 
 class TooLong(Exception):
     """The body is longer than was to be read. The connection is given up."""
+
+
+def probe(url: str, *, seconds: float = 5.0) -> None:
+    """Find out whether anybody listens at an address, by a connection that is closed again: nothing is asked, nothing is paid.
+
+    Where calls would go through a proxy nothing is found out.
+
+    Raises:
+        Unreachable: Nobody does, or not within `seconds`; with the system's own words.
+    """
+    # Late: it takes as long to load as all of this.
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if getproxies().get(parts.scheme) and not proxy_bypass(host):
+        return
+    try:
+        socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), timeout=seconds).close()
+    except OSError as error:
+        raise Unreachable(error.strerror or "no answer in time") from error
 
 
 class HttpAnswer:

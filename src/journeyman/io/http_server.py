@@ -1,10 +1,12 @@
 """What every server of ours does alike: it binds, knows whether others can reach it, and compares tokens."""
 
+import asyncio
 import hmac
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from functools import lru_cache
+from typing import Any
 from urllib.parse import urlsplit
 
 from journeyman.core.errors import InputError
@@ -67,6 +69,64 @@ def is_of(origin: str, host: str) -> bool:
         return urlsplit(origin).netloc == host
     except ValueError:
         return False
+
+
+class TokenGuard:
+    """Who may come in: with tokens, who has one of them; without, who asks for the server by an address or as localhost."""
+
+    def __init__(self, tokens: Sequence[str] = ()) -> None:
+        self._tokens = tuple(tokens)
+
+    @property
+    def demands(self) -> bool:
+        """Whether a token is needed at all."""
+        return bool(self._tokens)
+
+    def bearer(self, authorization: bytes) -> str | None:
+        """The token in an `Authorization: Bearer …`, if it is one of ours."""
+        return bearer_token(authorization, self._tokens)
+
+    def token(self, given: bytes) -> str | None:
+        """What was given, if it is a token of ours."""
+        return known_token(given, self._tokens)
+
+    def knows(self, host: str) -> bool:
+        """Whether a `Host` header may name this server. A name that somebody else controls could be made to point here (DNS
+        rebinding), and would make their page and ours one origin."""
+        return self.demands or addressed_directly(host)
+
+
+class BodyRejected(Exception):
+    """A body that is not taken: too large (413), or too slow (408)."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"HTTP status {status}")
+        self.status = status
+
+
+class ClientDisconnected(Exception):
+    """The client hung up."""
+
+
+async def read_body(receive: Callable[[], Awaitable[MutableMapping[str, Any]]], limit: int, seconds: float) -> bytes:
+    """The whole body of an ASGI request.
+
+    Raises:
+        BodyRejected: It is larger than `limit` bytes, or does not come within `seconds`.
+        ClientDisconnected: The client hung up.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            while (message := await receive())["type"] != "http.disconnect":
+                body += message.get("body", b"")
+                if len(body) > limit:
+                    raise BodyRejected(413)
+                if not message.get("more_body"):
+                    return bytes(body)
+    except TimeoutError:
+        raise BodyRejected(408) from None
+    raise ClientDisconnected
 
 
 def bearer_token(authorization: bytes, tokens: Sequence[str]) -> str | None:

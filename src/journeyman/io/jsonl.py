@@ -1,14 +1,17 @@
 """JSON Lines: a value a line, gzipped or not, each with the place where it stands."""
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from journeyman.core.errors import InputError
-from journeyman.io.compression import open_maybe_compressed
 
 LONGEST = 256 * 2**20
 """Bytes of a line; a file with a longer one is no JSON Lines."""
@@ -105,3 +108,33 @@ def check_unicode(value: object, text: str) -> None:
             raise Unusable(
                 "text in it is not valid Unicode: half of a surrogate pair (\\ud800 to \\udfff) stands alone"
             ) from None
+
+
+_GZIP = b"\x1f\x8b"
+
+
+@contextmanager
+def open_maybe_compressed(path: Path | str, *, missing: str = "check the path") -> Iterator[BufferedIOBase]:
+    """A file's bytes, unpacked where it is gzipped. Failures to read in the block are told as those to open are.
+
+    Args:
+        missing: What to do where there is no such file.
+
+    Raises:
+        InputError: It is not there, cannot be read, is a broken archive, or what the block decoded is not UTF-8.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+            file.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield unpacked
+            else:
+                yield file
+    except FileNotFoundError:
+        raise InputError(f"{path} is not there; {missing}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} could not be read: {getattr(error, 'strerror', None) or error}") from None

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from journeyman.core import registry
 from journeyman.core.errors import JourneymanError, ModelError, ModelRefused
-from journeyman.models.base import Model
+from journeyman.io.retry import RetryPolicy
+from journeyman.models.base import USUAL_POLICY, Limited, Model
 
 HOME = "https://api.openai.com/v1"
 """OpenAI's own server."""
@@ -33,6 +34,13 @@ _NEED_MORE = {
     "recorded": "a file, as in recorded:outputs.jsonl",
 }
 
+
+_PROVIDERS = frozenset({
+    "anthropic", "azure", "bedrock", "cerebras", "claude", "cohere", "deepseek", "fireworks", "gemini", "google", "groq",
+    "huggingface", "litellm", "lmstudio", "mistral", "mistralai", "openrouter", "perplexity", "replicate", "together",
+    "vertex_ai", "vertexai", "vllm", "xai",
+})  # fmt: skip
+"""Names of whom other libraries have clients for. Some are packages as well, which `anthropic:opus` does not mean to import."""
 
 WEIGHTS = Path(__file__).parent / "embedded" / "weights"
 """Where the embedded model's sizes lie, a folder each. Here, as its client takes seconds to load."""
@@ -78,6 +86,8 @@ def parse(name: str) -> ModelName:
         pass
     elif not colon and not get_close_matches(kind, registry.names("models"), cutoff=0.8):
         kind, rest = "openai", before
+    elif kind.lower() in _PROVIDERS and not rest[:1].isupper():
+        raise ModelError(_no_client(before, "a provider that speaks chat completions is openai:MODEL@URL, with its address"))
     else:
         kind, rest = _of_ones_own(before)
     if not rest and kind in _NEED_MORE:
@@ -99,9 +109,9 @@ def _of_ones_own(text: str) -> tuple[str, str]:
     raise ModelError(_no_client(text))
 
 
-def _no_client(text: str) -> str:
+def _no_client(text: str, hint: str = "") -> str:
     kind = text.partition(":")[0]
-    hint = f"if it is the name of a model itself, write openai:{text} or ollama:{text}"
+    hint = hint or f"if it is the name of a model itself, write openai:{text} or ollama:{text}"
     return f"no model client {kind!r}; there are {', '.join(registry.names('models'))}, and your own as module:Class; {hint}"
 
 
@@ -117,3 +127,10 @@ def load(name: str, **options: object) -> Model:
         options = {**options, "base_url": parsed.base_url}
     client: Model = made(*([parsed.rest] if parsed.rest else []), **options)
     return client
+
+
+def connect(name: str, concurrency: int = 10, *, patience: RetryPolicy = USUAL_POLICY, **options: object) -> Limited:
+    """The client of that name, limited. Its own retries are off: they would hide from `Limited` that the server is busy."""
+    if parse(name).kind in OVER_HTTP:
+        options.setdefault("max_retries", 0)
+    return Limited(load(name, **options), concurrency, patience=patience)

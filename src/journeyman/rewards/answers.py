@@ -4,7 +4,7 @@ exact             the final answer, as a number where the truth is one, else as 
 numeric           the final number
 multiple_choice   the chosen letter; the truth is a letter
 json_schema       the reply is JSON that satisfies a JSON schema; the truth is the schema
-tool_calls        the calls that were made; the truth is {"calls": […], "tools": […]} as in `rewards.calls`
+tool_calls        the calls that were made; the truth is {"calls": […], "tools": […]} as in `mismatch`
 tool_relevance    whether a tool was called at all; the truth is "call" or "no call"
 unit_tests        the program in the reply passes tests that it cannot reach; the truth is {"test": …, "entry_point": …}
 """
@@ -22,8 +22,8 @@ from journeyman.core.score import Reward
 from journeyman.core.task import Task
 from journeyman.core.trace import ToolCall, Trace
 from journeyman.rewards.base import RewardResult, short, unknown, version
-from journeyman.rewards.blocking import wait
 from journeyman.rewards.blocks import blocks
+from journeyman.rewards.code_execution import wait
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.answers import Exact, Number, final_text, truth
 from journeyman.tasks.base import Verifier
@@ -239,7 +239,7 @@ _CALLS = TypeAdapter(RightCalls)
 
 
 class ToolCalls:
-    """Verifies the calls that were made, by the rules of `calls.mismatch`."""
+    """Verifies the calls that were made, by the rules of `mismatch`."""
 
     async def verify(self, task: Task, trace: Trace) -> Reward:
         try:

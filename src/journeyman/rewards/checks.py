@@ -322,7 +322,7 @@ async def _run_one_process(sandbox: Sandbox, text: str, file: str, candidate: Co
         + f"together.run(lambda text: tools.report(text), {file!r})\n"
     )
     laid = {**candidate.files, file: text.encode(), **carried("together")}
-    outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits), tools={"report": tell})
+    outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits, warm="pytest"), tools={"report": tell})
     return _Run(outcome, _read(told))
 
 

@@ -69,8 +69,8 @@ class RewardEngine:
 
         Args:
             rewards: The default ones, where nothing is said: `rewards.DEFAULTS`, each with its own weight.
-            weights: Instead of the rewards' own, by name, as `rewards.weights.load` reads them from a file. Names of rewards
-                that are not here say nothing.
+            weights: Instead of the rewards' own, by name, as `rewards.weight_fitting.load` reads them from a file. Names of
+                rewards that are not here say nothing.
             threshold: The least combined score of a good attempt.
             decisive: The rewards that decide about the label. Every binary one except those about form, where nothing is said.
 

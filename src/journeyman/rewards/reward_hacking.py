@@ -377,7 +377,7 @@ _CHECKS = {
 _ASSERTS = CodeTests(test=ASSERTS, entry_point="triangle")
 _LIMITS = Limits(cpu_seconds=5.0, wall_seconds=20.0)
 _TRUSTING = """import subprocess, sys, os
-os.environ["PYTHONPATH"] = "."
+os.environ.update(PYTHONPATH=".", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
 options = ["-q", "-p", "no:cacheprovider", "--junitxml=result.xml", "test_check.py"]
 sys.exit(subprocess.call([sys.executable, "-m", "pytest", *options]))
 """
@@ -399,9 +399,13 @@ class HackingResult:
 
 
 async def try_cheats(
-    sandbox: Sandbox, *, workers: int = 2, done: Callable[[HackingResult], None] = lambda _: None
+    sandbox: Sandbox,
+    cheats: Sequence[Cheat] = CHEATS,
+    *,
+    workers: int = 2,
+    done: Callable[[HackingResult], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Every cheat, and an honest solution beside them; as JSON."""
+    """Every cheat, `workers` at a time, and an honest solution beside them; as JSON."""
     free = asyncio.Semaphore(workers)
     honest = Cheat(name="honest", how="", code=HONEST)
 
@@ -411,7 +415,7 @@ async def try_cheats(
         done(tried)
         return tried
 
-    control, *tried = await asyncio.gather(*(one(cheat) for cheat in (honest, *CHEATS)))
+    control, *tried = await asyncio.gather(*(one(cheat) for cheat in (honest, *cheats)))
     paid = [each.name for each in tried if each.paid]
     return {
         "cheats": len(tried),
@@ -426,11 +430,13 @@ async def try_cheats(
 
 async def attempt(sandbox: Sandbox, cheat: Cheat) -> HackingResult:
     """One folder, every way."""
-    trusted = await sandbox.run(_trusting(cheat))
-    plain = await sandbox.run(Program(code=f"{cheat.code}\n{ASSERTS}\ncheck(triangle)\n", limits=_LIMITS))
-    found = await run_checks(sandbox, list(_CHECKS.values()), files=cheat.folder, limits=_LIMITS)
+    trusted, plain, found, verdict = await asyncio.gather(
+        sandbox.run(_trusting(cheat)),
+        sandbox.run(Program(code=f"{cheat.code}\n{ASSERTS}\ncheck(triangle)\n", limits=_LIMITS)),
+        run_checks(sandbox, list(_CHECKS.values()), files=cheat.folder, limits=_LIMITS),
+        UnitTests(sandbox, _LIMITS).check(_ASSERTS, cheat.code),
+    )
     ours = {result.check.name: result.passed for result in found}
-    verdict = await UnitTests(sandbox, _LIMITS).check(_ASSERTS, cheat.code)
     return HackingResult(name=cheat.name, ours={**ours, "asserts": verdict.passed}, trusting=_believed(trusted, plain))
 
 

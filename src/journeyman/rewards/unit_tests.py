@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from journeyman.core.errors import SandboxError, TaskError
@@ -92,7 +92,7 @@ class UnitTestVerdict:
 @cache
 def carried(program: str) -> Mapping[str, bytes]:
     """One program of the package `inside` as files for the sandbox, compiled as well: else every run would compile it anew."""
-    names = ("__init__", program) if program == "together" else ("__init__", "wire", "handle", "peer", program)
+    names = ("__init__", program) if program == "together" else ("__init__", "peer", program)
     files: dict[str, bytes] = {}
     with TemporaryDirectory() as folder:
         for path in (Path(__file__).parent / "inside" / f"{name}.py" for name in names):
@@ -210,7 +210,8 @@ async def _checker(sandbox: Sandbox, line: _Line, tests: Tests, candidate: CodeU
     )
     limits = candidate.limits
     longer = replace(limits, wall_seconds=limits.wall_seconds + _PATIENCE_SECONDS, cpu_seconds=limits.cpu_seconds + 10)
-    program = Program(code=code, files={**tests.files, **carried("checker")}, limits=longer)
+    warm: Literal["", "pytest"] = "pytest" if tests.runner == "pytest" else ""
+    program = Program(code=code, files={**tests.files, **carried("checker")}, limits=longer, warm=warm)
     return await sandbox.run(program, tools={"exchange": line.checker_says, "report": line.checker_reports})
 
 

@@ -2,6 +2,8 @@
 
 import logging
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from journeyman.core import registry
 from journeyman.core.errors import InputError
@@ -35,3 +37,25 @@ def load(name: str = "auto") -> Sandbox:
         _log.warning("unsafe-local has no walls: the code that runs can do whatever you can do")
     sandbox: Sandbox = registry.load("sandboxes", name)()
     return sandbox
+
+
+async def opened(name: str = "auto") -> Sandbox:
+    """A sandbox that was started; whoever has it closes it.
+
+    Raises:
+        InputError: There is none of that name.
+        SandboxError: It cannot run here; the message says what to do.
+    """
+    box = load(name)
+    await box.start()
+    return box
+
+
+@asynccontextmanager
+async def started(name: str = "auto") -> AsyncIterator[Sandbox]:
+    """A sandbox that is started, and closed at the end of the block. Raises as `opened`."""
+    box = await opened(name)
+    try:
+        yield box
+    finally:
+        await box.close()

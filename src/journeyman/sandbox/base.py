@@ -50,7 +50,7 @@ class Program:
     code: str = ""
     """The source. It is run as the main program in a working folder of its own."""
     language: str = "python"
-    """A name from `languages.LANGUAGES`: python, pytest (the code is a file of tests), shell, javascript."""
+    """A name from `LANGUAGES`: python, pytest (the code is a file of tests), shell, javascript."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """What lies in the working folder, by relative path."""
     stdin: bytes = b""
@@ -60,6 +60,8 @@ class Program:
     collect: tuple[str, ...] = ()
     """Glob patterns, relative to the working folder; the regular files that match at the end come back. Links are
     not followed."""
+    warm: Literal["", "pytest"] = ""
+    """What Python code will import: a sandbox that has a process with it ready starts the run there. Changes nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class Session(Protocol):
 
 
 class Sandbox(Protocol):
-    """Implemented by `bubblewrap`, `landlock`, `http` (a service elsewhere) and `unsafe`. Many runs may be under way at once.
+    """Implemented by `Bubblewrap`, `Landlock`, `HttpSandbox` (a service elsewhere) and `Unsafe`. Many runs may be under way
+    at once.
 
     Raises `SandboxError` when the sandbox itself fails, and never for what the code does.
     """

@@ -1,4 +1,4 @@
-"""Walls by the kernel's namespaces: bubblewrap around a warm nursery, and around each run walls of its own within.
+"""Walls by the kernel's namespaces: bubblewrap around a warm fork server, and around each run walls of its own within.
 
 A run shares nothing with the one before it but the libraries that both only read. See `inside/__init__.py` for who does what.
 """
@@ -10,10 +10,10 @@ import socket
 from collections.abc import Mapping
 
 from journeyman.core.errors import SandboxError
-from journeyman.sandbox import self_test
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool
-from journeyman.sandbox.fork_server import ForkServer
+from journeyman.sandbox.fork_server_host import ForkServerHost
 from journeyman.sandbox.run_channel import LocalSession, RunChannel, request
+from journeyman.sandbox.self_test import Tested
 
 NAME = "bubblewrap"
 MUST_HOLD = frozenset(
@@ -23,24 +23,18 @@ MUST_HOLD = frozenset(
 BUSY_SECONDS = 0.001
 
 
-class Bubblewrap:
+class Bubblewrap(Tested):
     """The default on Linux."""
 
     def __init__(self) -> None:
-        self._nursery: ForkServer | None = None
-        self._level: Level | None = None
+        super().__init__()
+        self._fork_server: ForkServerHost | None = None
         self._starting: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._talks: set[RunChannel] = set()
-
-    @property
-    def level(self) -> Level:
-        if self._level is None:
-            raise SandboxError("the sandbox was not started yet, and its walls are not known before they were tested")
-        return self._level
+        self._channels: set[RunChannel] = set()
 
     async def start(self) -> None:
         async with self._lock():
-            if self._nursery is None or not self._nursery.alive:
+            if self._fork_server is None or not self._fork_server.alive:
                 await self._begin()
 
     async def run(self, program: Program, *, tools: Mapping[str, Tool] | None = None) -> RunOutcome:
@@ -52,33 +46,33 @@ class Bubblewrap:
         self, *, limits: Limits | None = None, files: Mapping[str, bytes] | None = None, idle_seconds: float = 600.0
     ) -> LocalSession:
         await self.start()
-        talk = await self._talk()
+        channel = await self._open_channel()
 
         async def ended() -> None:
-            self._talks.discard(talk)
+            self._channels.discard(channel)
 
-        session = LocalSession(talk, idle_seconds=idle_seconds, limits=limits or Limits(), ended=ended)
+        session = LocalSession(channel, idle_seconds=idle_seconds, limits=limits or Limits(), ended=ended)
         await session.begin(files or {})
         return session
 
     async def close(self) -> None:
-        for talk in list(self._talks):
-            await talk.close()
-        if self._nursery is not None:
-            await asyncio.to_thread(self._nursery.end)
-            self._nursery = None
+        for channel in list(self._channels):
+            await channel.close()
+        if self._fork_server is not None:
+            await asyncio.to_thread(self._fork_server.end)
+            self._fork_server = None
 
     async def _begin(self) -> None:
-        if self._nursery is not None:
-            self._nursery.end()
-        self._nursery = nursery = ForkServer()
+        if self._fork_server is not None:
+            self._fork_server.end()
+        self._fork_server = fork_server = ForkServerHost()
         try:
-            await nursery.ready()
+            await fork_server.ready()
             self._level = Level(NAME)
             self._level = await self._tested()
         except BaseException:
-            self._nursery = None
-            nursery.end()
+            self._fork_server = None
+            fork_server.end()
             raise
 
     async def _tested(self) -> Level:
@@ -87,40 +81,35 @@ class Bubblewrap:
         async def run(program: Program) -> RunOutcome:
             return await self._run(*request(program, {}), {})
 
-        held, not_held = await self_test.test(run)
-        if broken := MUST_HOLD - set(held):
-            raise SandboxError(
-                f"bubblewrap started, but its walls do not hold on this machine ({', '.join(sorted(broken))}); "
-                "nothing was run. Use another machine or the service of one"
-            )
-        counted = self._nursery.controllers if self._nursery else frozenset()
+        held, not_held = await self.test(run, MUST_HOLD, "bubblewrap started")
+        counted = self._fork_server.controllers if self._fork_server else frozenset()
         for wall, controller in (("memory_group", "memory"), ("process_group", "pids")):
             (held if controller in counted else not_held).append(wall)
         return Level(NAME, tuple(held), tuple(not_held))
 
     async def _run(self, message: dict[str, object], blobs: tuple[bytes, ...], tools: Mapping[str, Tool]) -> RunOutcome:
-        talk = await self._talk(pytest=message["kind"] == "pytest")
+        channel = await self._open_channel(pytest=message["warm"] == "pytest")
         try:
-            await talk.send(message, blobs)
-            outcome, _ = await talk.outcome(tools)
+            await channel.send(message, blobs)
+            outcome, _ = await channel.outcome(tools)
             return outcome
         finally:
-            self._talks.discard(talk)
-            await talk.close()
+            self._channels.discard(channel)
+            await channel.close()
 
-    async def _talk(self, *, pytest: bool = False) -> RunChannel:
-        """A warden, fresh from the nursery."""
+    async def _open_channel(self, *, pytest: bool = False) -> RunChannel:
+        """A supervisor, fresh from the fork server."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                while not (self._nursery or _gone()).give(theirs, pytest=pytest):
+                while not (self._fork_server or _gone()).give(theirs, pytest=pytest):
                     await asyncio.sleep(BUSY_SECONDS)
-                talk = await RunChannel.open(ours, self.level)
+                channel = await RunChannel.open(ours, self.level)
             except BaseException:
                 ours.close()
                 raise
-        self._talks.add(talk)
-        return talk
+        self._channels.add(channel)
+        return channel
 
     def _lock(self) -> asyncio.Lock:
         """Of this event loop: a sandbox may outlive one."""
@@ -130,12 +119,12 @@ class Bubblewrap:
         return self._starting[1]
 
 
-def _gone() -> ForkServer:
+def _gone() -> ForkServerHost:
     raise SandboxError("the sandbox was closed")
 
 
 def installed() -> bool:
     """Whether bubblewrap is there at all."""
     with contextlib.suppress(SandboxError):
-        return bool(os.fspath(ForkServer.program()))
+        return bool(os.fspath(ForkServerHost.program()))
     return False

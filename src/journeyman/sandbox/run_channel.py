@@ -12,7 +12,7 @@ from typing import Any, Self
 from journeyman.core.errors import InputError, SandboxError
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Tool, language
 from journeyman.sandbox.inside import wire
-from journeyman.sandbox.inside.toolbox import MAX_MESSAGE
+from journeyman.sandbox.inside.tools import MAX_MESSAGE
 
 Tools = Mapping[str, Tool]
 MAX_DEPTH = 200
@@ -20,7 +20,7 @@ MAX_DEPTH = 200
 
 
 class RunChannel:
-    """A connection to the warden of one run. Closing it ends the run."""
+    """A connection to the supervisor of one run. Closing it ends the run."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, level: Level) -> None:
         self._reader = reader
@@ -44,7 +44,7 @@ class RunChannel:
         """What happened, and whether nothing more can come. Calls of tools are answered until then, side by side.
 
         Raises:
-            SandboxError: The run's walls could not be built, or its warden is gone.
+            SandboxError: The run's walls could not be built, or its supervisor is gone.
         """
         answering: set[asyncio.Task[None]] = set()
         try:
@@ -93,7 +93,7 @@ class RunChannel:
 
 
 def request(program: Program, tools: Tools) -> tuple[wire.Message, tuple[bytes, ...]]:
-    """The program as its warden expects it.
+    """The program as its supervisor expects it.
 
     Raises:
         InputError: There is no such language, or a file would lie outside the working folder.
@@ -109,6 +109,7 @@ def request(program: Program, tools: Tools) -> tuple[wire.Message, tuple[bytes, 
         "arguments": program.arguments,
         "collect": program.collect,
         "tools": sorted(tools),
+        "warm": "pytest" if how.kind == "pytest" else program.warm,
     } | common(program.limits, files, processes=how.processes)
     return message, (program.stdin, *files.values())
 
@@ -155,7 +156,7 @@ def check(path: str) -> None:
 
 
 def outcome(result: Mapping[str, Any], blobs: wire.Blobs, level: Level) -> RunOutcome:
-    """What the warden said, as a value."""
+    """What the supervisor said, as a value."""
     stdout, stderr, *contents = blobs
     return RunOutcome(
         level=level,
@@ -171,14 +172,16 @@ def outcome(result: Mapping[str, Any], blobs: wire.Blobs, level: Level) -> RunOu
     )
 
 
-# A session over a connection to its warden, whatever the walls.
+# A session over a connection to its supervisor, whatever the walls.
 
 
 class LocalSession:
     """One call at a time; others wait for their turn."""
 
-    def __init__(self, talk: RunChannel, *, idle_seconds: float, limits: Limits, ended: Callable[[], Awaitable[None]]) -> None:
-        self._talk = talk
+    def __init__(
+        self, channel: RunChannel, *, idle_seconds: float, limits: Limits, ended: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._channel = channel
         self._limits = limits
         self._idle_seconds = idle_seconds
         self._ended = ended
@@ -191,7 +194,7 @@ class LocalSession:
     async def begin(self, files: Mapping[str, bytes]) -> None:
         """Furnish the working folder."""
         job = {"kind": "session", "main": "", "commands": [], "arguments": [], "collect": [], "tools": []}
-        await self._talk.send(job | common(self._limits, files), (b"", *files.values()))
+        await self._channel.send(job | common(self._limits, files), (b"", *files.values()))
 
     async def run(self, code: str, *, tools: Mapping[str, Tool] | None = None, wall_seconds: float | None = None) -> RunOutcome:
         async with self._turn:
@@ -202,8 +205,8 @@ class LocalSession:
             wall = self._limits.wall_seconds if wall_seconds is None else wall_seconds
             call = {"execute": True, "tools": sorted(offered), "limits": {"wall_seconds": wall}}
             try:
-                await self._talk.send(call, (encoded(code),))
-                outcome, over = await self._talk.outcome(offered)
+                await self._channel.send(call, (encoded(code),))
+                outcome, over = await self._channel.outcome(offered)
             except BaseException as error:
                 # A call that was given up cannot be told from the next one: what it started must not go on.
                 await self._end("a call was cancelled" if isinstance(error, asyncio.CancelledError) else str(error))
@@ -223,7 +226,7 @@ class LocalSession:
     async def _end(self, why: str) -> None:
         if self._over is None:
             self._over = why
-            await self._talk.close()
+            await self._channel.close()
             await self._ended()
 
     def _wait(self) -> None:

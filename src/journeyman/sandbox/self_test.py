@@ -10,14 +10,14 @@ import secrets
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from pathlib import Path
 
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import inside
-from journeyman.sandbox.base import MIB, Limits, Program, RunOutcome
+from journeyman.sandbox.base import MIB, Level, Limits, Program, RunOutcome
 
-PROGRAM = Path(inside.__file__).parent / "probing.py"
+PROGRAM = Path(inside.__file__).parent / "probes.py"
 WALLS = {
     "network": "no_network",
     "private_file": "private_files",
@@ -31,6 +31,40 @@ WALLS = {
     "inodes": "inode_limit",
 }
 LIMITS = Limits(disk=MIB, inodes=64)
+
+
+class Tested:
+    """A sandbox whose level is what its own test measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._level: Level | None = None
+
+    @property
+    def level(self) -> Level:
+        if self._level is None:
+            raise SandboxError("the sandbox was not started yet, and its walls are not known before they were tested")
+        return self._level
+
+    async def test(
+        self, run: Callable[[Program], Awaitable[RunOutcome]], must_hold: Set[str], state: str
+    ) -> tuple[list[str], list[str]]:
+        """The walls that hold, and those that do not or could not be proven.
+
+        Args:
+            must_hold: The walls without one of which it is no sandbox.
+            state: What is true of it all the same, as the beginning of the sentence that says which of them are missing.
+
+        Raises:
+            SandboxError: One of `must_hold` does not, or the probes themselves could not be run.
+        """
+        held, not_held = await test(run)
+        if broken := must_hold - set(held):
+            raise SandboxError(
+                f"{state}, but its walls do not hold on this machine ({', '.join(sorted(broken))}); nothing was run. "
+                "Use another machine or the service of one"
+            )
+        return held, not_held
 
 
 async def test(run: Callable[[Program], Awaitable[RunOutcome]]) -> tuple[list[str], list[str]]:
@@ -60,8 +94,7 @@ async def _within(run: Callable[[Program], Awaitable[RunOutcome]], given: dict[s
     outcome = await run(Program(code=PROGRAM.read_text(), stdin=json.dumps(given).encode(), limits=LIMITS))
     if not outcome.ok:
         raise SandboxError(f"the sandbox cannot run its own test: {outcome.stderr.strip() or outcome.limit or outcome.signal}")
-    found: dict[str, bool] = json.loads(outcome.stdout)
-    return found
+    return dict(json.loads(outcome.stdout))
 
 
 async def _without(given: dict[str, object], folder: str) -> dict[str, bool]:
@@ -75,5 +108,4 @@ async def _without(given: dict[str, object], folder: str) -> dict[str, bool]:
         env={"CANARY": str(given["canary"])},
     )
     stdout, _ = await process.communicate(json.dumps(given).encode())
-    found: dict[str, bool] = json.loads(stdout)
-    return found
+    return dict(json.loads(stdout))

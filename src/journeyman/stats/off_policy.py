@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice
-from journeyman.stats.intervals import Floats
+from journeyman.stats import Floats
 
 MIN_EFFECTIVE_SAMPLE = 100.0
 """Effective decisions below which no answer is given."""

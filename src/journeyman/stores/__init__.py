@@ -20,6 +20,7 @@ __all__ = [
     "RunState",
     "Store",
     "TraceStore",
+    "make_ready",
     "open_store",
     "open_traces",
 ]
@@ -42,3 +43,25 @@ def open_store(url: str | Path, *, make: bool = True) -> Store:
     from journeyman.stores.sql import SqlStore
 
     return SqlStore(as_url(url), make=make)
+
+
+_MAKE = "import sys; from journeyman.stores import open_traces; open_traces(sys.stdin.read()).close()"
+
+
+def make_ready(url: str) -> None:
+    """Make the store when it is new, and bring it up to date, in a process that ends: whoever serves for days need not carry
+    what migrations take with them.
+
+    Raises:
+        JourneymanError: As `open_traces` does.
+    """
+    import subprocess
+    import sys
+
+    if url == MEMORY:
+        return
+    # Not on the command line, which everybody can read: the URL may hold a password.
+    done = subprocess.run([sys.executable, "-c", _MAKE], input=url.encode(), capture_output=True)
+    if done.returncode:
+        # Once more, to be told why.
+        open_traces(url).close()

@@ -3,7 +3,7 @@
 Rows are added, never changed, and adding twice is adding once: whoever is not sure that a row arrived adds it again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from journeyman.core.candidate import Candidate, Kind
-from journeyman.core.errors import StoreError
+from journeyman.core.errors import InputError, StoreError
 from journeyman.core.release import Move, Release, Stage
 from journeyman.core.score import Score
 from journeyman.core.task import Split
@@ -24,6 +24,8 @@ class RunState(StrEnum):
     """At a limit or by a person; it can go on."""
     FINISHED = "finished"
     FAILED = "failed"
+    KILLED = "killed"
+    """Its process is gone and did not say how it ended; it can go on. Told by the registry, as no process can write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class RunRecord:
     ended_at: datetime | None = None
     """When it stopped, finished or failed; `None` while it runs."""
     result: Mapping[str, Any] | None = None
+    process: Mapping[str, Any] | None = None
+    """Which process runs it, as `io.processes.this_process` says; `None` where it does not run, or nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +157,8 @@ class Store(Protocol):
 
     def candidates(self, kind: Kind | None = None, *, newest_first: bool = False) -> Iterator[Candidate]: ...
 
-    def add_evaluation(self, evaluation: EvaluationRecord) -> None: ...
+    def add_evaluation(self, evaluation: EvaluationRecord, attempts: Iterable[AttemptRecord] = ()) -> None:
+        """Keep an evaluation and, all or nothing, the attempts that it stands on."""
 
     def evaluation(self, evaluation_id: str) -> EvaluationRecord | None: ...
 
@@ -200,6 +205,34 @@ def utc(at: datetime) -> datetime:
     if at.tzinfo is None:
         raise StoreError(f"the time {at.isoformat()} has no zone; make it with datetime.now(UTC)")
     return at.astimezone(UTC)
+
+
+_NEAR = 1000
+"""Ids, in the order of the alphabet, among which the nearest to a mistyped one are looked for."""
+
+
+def whole_id(prefix: str, starting: Callable[[str, int], Sequence[str]], *, one: str, many: str) -> str:
+    """The id that begins so: people type as much of an id as tells it apart.
+
+    Args:
+        starting: The first ids that begin with a text, at most so many.
+        one: What has the id: "trace".
+        many: The command whose `list` shows them all: "traces".
+
+    Raises:
+        InputError: There is none, or several; the sentence names the nearest.
+    """
+    matches = starting(prefix, 4) if prefix else ()
+    if prefix in matches or len(matches) == 1:
+        return prefix if prefix in matches else matches[0]
+    if matches:
+        listed = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
+        raise InputError(f"{prefix}: more than one {one} has an id that begins so ({listed}); write more of it")
+    from difflib import get_close_matches  # Who finds what was asked for need not wait for it.
+
+    nearest = get_close_matches(prefix, starting("", _NEAR), n=3, cutoff=0.3)
+    near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
+    raise InputError(f"{prefix}: no {one} has an id that begins so{near}; journeyman {many} list shows them")
 
 
 def unknown_run(run_id: str) -> StoreError:

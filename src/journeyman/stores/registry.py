@@ -11,8 +11,8 @@ Wherever an id is asked for, as much of it as tells it apart is enough.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches, unified_diff
+from dataclasses import dataclass, replace
+from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +23,9 @@ from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Pair, Result, pair
 from journeyman.core.release import Release, Stage
 from journeyman.core.task import Split
+from journeyman.io.processes import is_gone
 from journeyman.stores import open_store
-from journeyman.stores.base import AttemptRecord, AttemptTotals, EvaluationRecord, Listed, RunRecord, RunState, Store
+from journeyman.stores.base import AttemptRecord, AttemptTotals, EvaluationRecord, Listed, RunRecord, RunState, Store, whole_id
 
 _ONE: Mapping[Listed, str] = {
     "runs": "run",
@@ -32,8 +33,6 @@ _ONE: Mapping[Listed, str] = {
     "evaluations": "evaluation",
     "releases": "release",
 }
-_NEAR = 1000
-"""Ids, in the order of the alphabet, among which the nearest to a mistyped one are looked for."""
 _T = TypeVar("_T")
 
 
@@ -93,7 +92,7 @@ class RunChange:
     """A setting or a figure that differs between two runs."""
 
     name: str
-    """Where it stands, with dots between the levels: `config.gate.least_gain`."""
+    """Where it stands, with dots between the levels: `config.gate.min_gain`."""
     before: Any
     """`None` where it is null, or not there at all."""
     after: Any
@@ -125,11 +124,11 @@ class Registry:
             kind: What ran, as a user would type it: "train playbook".
             limit: So many at most.
         """
-        found = self._store.runs(kind, newest_first=True)
+        found = map(_as_seen, self._store.runs(kind, newest_first=True))
         return list(islice((run for run in found if state in (None, run.state)), limit))
 
     def run(self, run_id: str) -> RunDetails:
-        run = self._one("runs", run_id, self._store.run)
+        run = _as_seen(self._one("runs", run_id, self._store.run))
         totals = tuple(self._store.attempt_totals(run.id))
         made = tuple(each for each in self._store.evaluations() if each.run_id == run.id)
         return RunDetails(run=run, attempts=totals, evaluations=made)
@@ -217,18 +216,19 @@ class Registry:
 
     def _one(self, what: Listed, prefix: str, get: Callable[[str], _T | None]) -> _T:
         """The one whose id begins so."""
-        found = self._store.starting(what, prefix, limit=4) if prefix else ()
-        whole = prefix if prefix in found else found[0] if len(found) == 1 else None
-        one = None if whole is None else get(whole)
-        if one is not None:
-            return one
-        name = _ONE[what]
-        if found:
-            listed = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-            raise InputError(f"{prefix}: more than one {name} has an id that begins so ({listed}); write more of it")
-        nearest = get_close_matches(prefix, self._store.starting(what, "", limit=_NEAR), n=3, cutoff=0.3)
-        near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
-        raise InputError(f"{prefix}: no {name} has an id that begins so{near}; journeyman {what} list shows them")
+
+        def starting(prefix: str, limit: int) -> Sequence[str]:
+            return self._store.starting(what, prefix, limit=limit)
+
+        id = whole_id(prefix, starting, one=_ONE[what], many=what)
+        if (found := get(id)) is None:
+            raise InputError(f"{id}: this {_ONE[what]} was removed a moment ago")
+        return found
+
+
+def _as_seen(run: RunRecord) -> RunRecord:
+    """A run whose process is gone does not run, whatever it last said of itself."""
+    return replace(run, state=RunState.KILLED) if run.process and is_gone(run.process) else run
 
 
 def _flat(run: RunRecord) -> dict[str, Any]:
@@ -251,3 +251,42 @@ def _laid_out(body: str) -> Sequence[str]:
     except ValueError:
         return body.splitlines()
     return json.dumps(told, indent=1, ensure_ascii=False).splitlines()
+
+
+# Routers and planners in the store.
+
+
+def manifest(candidate: Candidate, format: str) -> Mapping[str, Any] | None:
+    """What the body of a policy says; `None` where it is of another format."""
+    try:
+        said = json.loads(candidate.body)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and said.get("format") == format else None
+
+
+def find_policy(id: str, store: Store, format: str, *, what: str, kept_as: str) -> Candidate:
+    """The one policy of a format by its id, or the beginning of it.
+
+    Args:
+        what: "router" or "planner": what it is called, and how its training is.
+        kept_as: Where else it is looked for: "file" or "folder".
+
+    Raises:
+        InputError: There is no such policy, or several.
+    """
+    found = [each for each in store.candidates(Kind.POLICY) if each.id.startswith(id) and manifest(each, format) is not None]
+    if len(found) != 1:
+        known = f"{len(found)} of them begin so; type more of it" if found else f"train one with `journeyman train {what}`"
+        raise InputError(f"no {what} {id!r} is in the store, and no {kept_as} is called that: {known}")
+    return found[0]
+
+
+def in_production(store: Store, format: str) -> str | None:
+    """The id of the policy of a format that is in production, the newest of several; `None` where there is none."""
+    found = [
+        release.candidate_id
+        for release in store.releases(Stage.PRODUCTION)
+        if (candidate := store.candidate(release.candidate_id)) is not None and manifest(candidate, format) is not None
+    ]
+    return found[-1] if found else None

@@ -116,9 +116,12 @@ class SqlStore(OnDatabase):
     def add_attempts(self, attempts: Iterable[AttemptRecord]) -> None:
         added = list(attempts)
         with self._database.write() as connection:
-            writing.take_turn(connection)
-            self._must_know(connection, {attempt.run_id for attempt in added})
-            among_traces.add(connection, added)
+            self._add_attempts(connection, added)
+
+    def _add_attempts(self, connection: sa.Connection, attempts: Sequence[AttemptRecord]) -> None:
+        writing.take_turn(connection)
+        self._must_know(connection, {attempt.run_id for attempt in attempts})
+        among_traces.add(connection, attempts)
 
     def attempts(
         self,
@@ -157,10 +160,12 @@ class SqlStore(OnDatabase):
         for rows in self._pages(CANDIDATES, *where, newest_first=newest_first):
             yield from (Candidate(kind=Kind(row.kind), body=row.body, parents=tuple(row.parents)) for row in rows)
 
-    def add_evaluation(self, evaluation: EvaluationRecord) -> None:
+    def add_evaluation(self, evaluation: EvaluationRecord, attempts: Iterable[AttemptRecord] = ()) -> None:
         row = {field.name: getattr(evaluation, field.name) for field in fields(evaluation)}
         row |= {"report": dict(evaluation.report), "at": utc(evaluation.at)}
         with self._database.write() as connection:
+            if attempted := list(attempts):
+                self._add_attempts(connection, attempted)
             writing.insert(connection, EVALUATIONS, [row])
 
     def evaluation(self, evaluation_id: str) -> EvaluationRecord | None:
@@ -271,7 +276,9 @@ def _run(row: Row, mark: Row | None) -> RunRecord:
     if mark is None:
         return begun
     state = RunState(mark.state)
-    return replace(begun, state=state, ended_at=None if state is RunState.RUNNING else mark.at, result=mark.result)
+    if state is RunState.RUNNING:
+        return replace(begun, process=(mark.result or {}).get("process"))
+    return replace(begun, state=state, ended_at=mark.at, result=mark.result)
 
 
 def _totals(row: Row) -> AttemptTotals:

@@ -154,15 +154,15 @@ def load(input: str, held_out: str = "", *, domain: str = "code", least: int = L
     shares = {**SHARES, Split.HELD_OUT: 0} if held_out else SHARES
     inside = read_tasks(input, domain=domain) if input else ()
     outside = read_tasks(held_out, domain=domain) if held_out else ()
-    seen = {task.id for task in inside} | {_asked(task) for task in inside}
-    if both := {task.id for task in outside if task.id in seen or _asked(task) in seen}:
+    seen = {task.id for task in inside} | {_on_one_line(task) for task in inside}
+    if both := {task.id for task in outside if task.id in seen or _on_one_line(task) in seen}:
         raise InputError(f"{', '.join(sorted(both)[:5])} are both in {input} and held out in {held_out}; a task must be in one")
     more = {} if held_out else enough({task.question for task in inside}, least)
     shared = [replace(task, split=more.get(task.question) or share(task.question, shares)) for task in inside]
     return (*shared, *(replace(task, split=Split.HELD_OUT) for task in outside))
 
 
-def _asked(task: Task) -> str:
+def _on_one_line(task: Task) -> str:
     return " ".join(task.question.split())
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.core.errors import InputError
-from journeyman.io.compression import open_maybe_compressed
-from journeyman.io.jsonl import Unusable, as_object, iter_jsonl, json_object
+from journeyman.io.jsonl import Unusable, as_object, iter_jsonl, json_object, open_maybe_compressed
 
 _GAP = re.compile(r"[\s,]*")
 _START = 512

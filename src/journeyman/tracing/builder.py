@@ -1,12 +1,39 @@
 """From what was said to the steps of a trace."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn, Usage
-from journeyman.core.trace import Message, ModelCall, Reasoning, Step, ToolCall, spoken
+from journeyman.core.trace import Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.tracing.base import NO_TIME, RecordedTrace
+from journeyman.tracing.fields import seconds
 
 UNANSWERED = "there is no answer to this call"
+
+
+def recorded(
+    id: str,
+    *,
+    task_id: str = "",
+    started_at: datetime | None = None,
+    ended_at: datetime | None = None,
+    reward: float | None = None,
+    **about: Any,
+) -> RecordedTrace:
+    """A record as a trace, made by nobody's candidate. An end before the start, or without one, is not known.
+
+    Args:
+        id: Empty where the record has none: then one is made of its content.
+        task_id: The id where it is empty.
+        reward: What the recorder says it was worth.
+        about: Other fields of `Trace`.
+    """
+    known_end = ended_at if seconds(started_at, ended_at) is not None else None
+    trace = Trace(
+        id=id, task_id=task_id or id, candidate_id="base", started_at=started_at or NO_TIME, ended_at=known_end, **about
+    )
+    return RecordedTrace(trace=trace, reward=reward)
 
 
 def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) -> tuple[Step, ...]:
@@ -20,14 +47,14 @@ def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) 
         model: For messages that do not say which model wrote them.
         finish: Why the last reply ended.
     """
-    told = list(turns)
-    answers, used = _answers(told), _Ids()
+    messages = list(turns)
+    answers, used = _answers(messages), _Ids()
     answering = {id(turn) for turn in answers.values()}
-    found: list[Step] = []
-    said: list[Message] = []
+    steps_found: list[Step] = []
+    unsent: list[Message] = []
     before: str | None = None
-    last = max((at for at, turn in enumerate(told) if _generated(turn)), default=-1)
-    for at, turn in enumerate(told):
+    last = max((at for at, turn in enumerate(messages) if _generated(turn)), default=-1)
+    for at, turn in enumerate(messages):
         parent = None
         if _generated(turn):
             call = model_call(
@@ -36,24 +63,24 @@ def steps(turns: Iterable[Turn], *, model: str = "", finish: str | None = None) 
                     finish=turn.finish or (finish if at == last else None),
                     usage=_plausible(turn.usage),
                 ),
-                said,
+                unsent,
                 id=used.of(turn.id or f"m{at + 1}"),
                 continues=before,
             )
-            found.append(call)
-            said, before = [], call.id
+            steps_found.append(call)
+            unsent, before = [], call.id
             parent = call.id
             if turn.thought:
-                found.append(Reasoning(text=turn.thought, id=used.of(f"{call.id}.thought"), parent=call.id))
+                steps_found.append(Reasoning(text=turn.thought, id=used.of(f"{call.id}.thought"), parent=call.id))
         else:
-            said.append(Message(role=turn.role, text=turn.text, answers=turn.answers))
+            unsent.append(Message(role=turn.role, text=turn.text, answers=turn.answers))
             if turn.role == "tool" and turn.tool and id(turn) not in answering:
                 # An answer whose call is not in the record: that the tool was used, is.
-                found.append(tool_call(ToolUse(turn.tool, ""), turn, id=used.of(turn.answers or f"m{at + 1}")))
-        for number, asked in enumerate(turn.calls):
-            own = used.of(asked.id or f"m{at + 1}.{number + 1}")
-            found.append(tool_call(asked, answers.get((at, number)), id=own, parent=parent))
-    return tuple(found)
+                steps_found.append(tool_call(ToolUse(turn.tool, ""), turn, id=used.of(turn.answers or f"m{at + 1}")))
+        for number, call_asked in enumerate(turn.calls):
+            own = used.of(call_asked.id or f"m{at + 1}.{number + 1}")
+            steps_found.append(tool_call(call_asked, answers.get((at, number)), id=own, parent=parent))
+    return tuple(steps_found)
 
 
 def model_call(
@@ -87,14 +114,32 @@ def model_call(
     )
 
 
+def call_steps(
+    turn: Turn,
+    sent: Sequence[Message],
+    calls: Iterable[tuple[str, ToolUse]],
+    *,
+    id: str,
+    parent: str | None,
+    unanswered: str = UNANSWERED,
+) -> Iterator[Step]:
+    """A call of a model, what the model thought before it answered, and the tool calls (each with its id) that it asked for and
+    no other step tells of."""
+    yield model_call(turn, sent, id=id, parent=parent)
+    if turn.thought:
+        yield Reasoning(text=turn.thought, id=f"{id}.thought", parent=id)
+    for own, call in calls:
+        yield tool_call(call, None, id=own, parent=id, unanswered=unanswered)
+
+
 def tool_call(
-    asked: ToolUse, answer: Turn | None, *, id: str, parent: str | None = None, unanswered: str = UNANSWERED
+    call: ToolUse, answer: Turn | None, *, id: str, parent: str | None = None, unanswered: str = UNANSWERED
 ) -> ToolCall:
     """The use of a tool that a model asked for, with what the tool answered."""
-    raw: Mapping[str, Any] = {**(asked.raw or {}), **((answer.raw if answer else None) or {})}
+    raw: Mapping[str, Any] = {**(call.raw or {}), **((answer.raw if answer else None) or {})}
     return ToolCall(
-        tool=asked.tool,
-        arguments=asked.arguments,
+        tool=call.tool,
+        arguments=call.arguments,
         result=answer.text if answer else "",
         ok=answer is not None and not answer.failed,
         error=answer.error if answer else unanswered,
@@ -129,7 +174,7 @@ class _Ids:
 
 def _answers(turns: Sequence[Turn]) -> Mapping[tuple[int, int], Turn]:
     """Which message answers which call of which message: by its id, else by its place behind the calls."""
-    found: dict[tuple[int, int], Turn] = {}
+    by_call: dict[tuple[int, int], Turn] = {}
     waiting: list[tuple[tuple[int, int], ToolUse]] = []
     for at, turn in enumerate(turns):
         waiting += [((at, number), asked) for number, asked in enumerate(turn.calls)]
@@ -137,6 +182,6 @@ def _answers(turns: Sequence[Turn]) -> Mapping[tuple[int, int], Turn]:
             named = [entry for entry in waiting if turn.answers and entry[1].id == turn.answers]
             # Ids are written anew by some servers, and some transcripts have none.
             entry = (named or waiting)[0]
-            found[entry[0]] = turn
+            by_call[entry[0]] = turn
             waiting.remove(entry)
-    return found
+    return by_call

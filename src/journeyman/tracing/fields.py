@@ -4,12 +4,14 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from journeyman.core.errors import TraceError
 from journeyman.core.reward import Reward
 
+Model = TypeVar("Model", bound=BaseModel)
 _MILLIS = 1e11
 """Numbers above it are milliseconds since 1970, below it seconds: until the year 5138."""
 
@@ -34,8 +36,11 @@ def count(value: Any) -> int | None:
 
 def first_count(holder: Any, *names: str) -> int | None:
     """The first of these fields that is a count."""
-    found = (count(holder.get(name)) for name in names) if isinstance(holder, Mapping) else ()
-    return next((value for value in found if value is not None), None)
+    if isinstance(holder, Mapping):
+        for name in names:
+            if (value := count(holder.get(name))) is not None:
+                return value
+    return None
 
 
 def number(value: Any) -> float | None:
@@ -90,7 +95,7 @@ def parsed(body: bytes | str) -> Any:
         return None
 
 
-def opened(value: Any) -> Any:
+def parsed_if_json(value: Any) -> Any:
     """What a text holds that is a JSON object or list; anything else as it is."""
     if isinstance(value, str) and value[:1] in "{[" and value[-64:].rstrip()[-1:] in "}]":
         found = parsed(value)
@@ -117,7 +122,7 @@ def first(holder: Mapping[str, Any], *names: str) -> Any:
     return None
 
 
-def known(**told: Any) -> dict[str, Any]:
+def without_empty(**told: Any) -> dict[str, Any]:
     """Those that say something."""
     return {name: value for name, value in told.items() if value not in (None, "", [], {})}
 
@@ -126,6 +131,18 @@ def fault(error: ValidationError, *where: object) -> str:
     """What is wrong first, behind its place: `steps.3.model: Field required`. `where` is the place of what was validated."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, (*where, *first['loc'])))}: {first['msg']}"
+
+
+def validated(model: type[Model], record: Mapping[str, Any]) -> Model:
+    """A record as a pydantic model has it.
+
+    Raises:
+        TraceError: A field cannot be what it is; the message names the field.
+    """
+    try:
+        return model.model_validate(record)
+    except ValidationError as error:
+        raise TraceError(fault(error)) from None
 
 
 def reward(name: str, value: Any, evidence: str = "", *, weight: float = 1.0) -> Reward:

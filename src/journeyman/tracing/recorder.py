@@ -29,14 +29,14 @@ from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step
 
 # Values of somebody's program, as text. Nothing here raises, whatever their own code does.
 
-MOST = 200_000
+LONGEST_TEXT = 200_000
 """Characters of one text."""
 
 
-def told(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A text as it is, and anything else as JSON; what JSON does not know is written as its `repr`."""
     if isinstance(value, str):
-        return value if len(value) <= MOST else _cut(value)
+        return value if len(value) <= LONGEST_TEXT else _cut(value)
     if value is None:
         return ""
     try:
@@ -65,7 +65,7 @@ def _repr(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST else f"{text[:MOST]}… [{len(text) - MOST} characters more]"
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… [{len(text) - LONGEST_TEXT} characters more]"
 
 
 def failure(error: BaseException) -> str:
@@ -81,16 +81,16 @@ _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where in which trace something happens."""
 
-    tree: "Tree"
+    tree: "OpenTrace"
     step: str | None
     owner: Hashable = None
     """Whose work it is, where a hook says so."""
 
 
-HERE: ContextVar[Place | None] = ContextVar("journeyman recording", default=None)
+CURRENT: ContextVar[Position | None] = ContextVar("journeyman recording", default=None)
 
 
 def carried(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
@@ -103,17 +103,17 @@ def carried(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     return run
 
 
-def leave(token: Token[Place | None] | None) -> None:
+def restore(token: Token[Position | None] | None) -> None:
     """Go back to where something began. A generator may be closed in another context than it was begun in: then it is left."""
     if token is not None:
         with suppress(ValueError):
-            HERE.reset(token)
+            CURRENT.reset(token)
 
 
-class Tree:
+class OpenTrace:
     """The steps of one trace, as they come. Threads may add at once: all of it is one append."""
 
-    def __init__(self, id: str, keep: Callable[["Tree"], None], about: Mapping[str, Any]) -> None:
+    def __init__(self, id: str, keep: Callable[["OpenTrace"], None], about: Mapping[str, Any]) -> None:
         self.id = id
         self.about = about
         self.begun = datetime.now(UTC)
@@ -163,20 +163,20 @@ class Tree:
 class _Open(ABC):
     """Something in which other things happen. Use it in a `with`, also in asynchronous code."""
 
-    _token: Token[Place | None] | None = None
+    _token: Token[Position | None] | None = None
 
     @property
     @abstractmethod
-    def _place(self) -> Place:
+    def _position(self) -> Position:
         """Where what happens inside belongs."""
 
     def begin(self) -> None:
         """What happens from here on in this context belongs here. `with` does it."""
-        self._token = HERE.set(self._place)
+        self._token = CURRENT.set(self._position)
 
     def pause(self) -> None:
         """What happens from here on belongs where it did before."""
-        leave(self._token)
+        restore(self._token)
         self._token = None
 
     @abstractmethod
@@ -193,11 +193,14 @@ class _Open(ABC):
 
 
 class Span(_Open):
-    """Something that takes a while."""
+    """Something that takes a while: the use of a tool, or the work of an agent."""
 
-    def __init__(self, tree: Tree, parent: str | None) -> None:
+    def __init__(self, tree: OpenTrace, parent: str | None, name: str, input: Any) -> None:
         self._tree = tree
         self._parent = parent
+        self._name = name
+        self._input = as_text(input)
+        self._output: str | None = None
         self._at = datetime.now(UTC)
         self._clock = time.perf_counter()
         self._seconds: float | None = None
@@ -205,66 +208,60 @@ class Span(_Open):
         self.id = tree.id_of_next()
 
     @property
+    def output(self) -> str | None:
+        """What came of it; what is no text is written as JSON."""
+        return self._output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        self._output = as_text(value)
+
+    @property
     @abstractmethod
     def step(self) -> Step:
         """What is known of it by now."""
 
     @property
-    def _place(self) -> Place:
-        return Place(self._tree, self.id)
+    def _known(self) -> dict[str, Any]:
+        """What steps of every kind have."""
+        at, took = self._at, self._seconds
+        return {"error": self._error, "started_at": at, "seconds": took, "id": self.id, "parent": self._parent}
+
+    @property
+    def _position(self) -> Position:
+        return Position(self._tree, self.id)
 
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
         self._seconds = time.perf_counter() - self._clock
         self._error = failure(error) if error is not None else None
-        self._answered(output)
+        if self._output is None and output is not None:
+            self.output = output
         self._tree.changed()
-
-    @abstractmethod
-    def _answered(self, output: Any) -> None:
-        """Keep what came of it, unless it was said already."""
 
 
 class ToolSpan(Span):
     """The use of a tool: set its `result`."""
 
-    def __init__(self, tree: Tree, parent: str | None, tool: str, arguments: Any) -> None:
-        super().__init__(tree, parent)
-        self._tool = tool
-        self._arguments = told(arguments)
-        self._result: str | None = None
-
-    @property
-    def result(self) -> str | None:
-        return self._result
-
-    @result.setter
-    def result(self, value: Any) -> None:
-        """What the tool answered; what is no text is written as JSON."""
-        self._result = told(value)
-
-    def _answered(self, output: Any) -> None:
-        if self._result is None and output is not None:
-            self._result = told(output)
+    result = Span.output
 
     @property
     def step(self) -> ToolCall:
-        return ToolCall(
-            tool=self._tool,
-            arguments=self._arguments,
-            result=self._result or "",
-            ok=self._error is None,
-            error=self._error,
-            started_at=self._at,
-            seconds=self._seconds,
-            id=self.id,
-            parent=self._parent,
-        )
+        done = self._error is None
+        return ToolCall(tool=self._name, arguments=self._input, result=self._output or "", ok=done, **self._known)
+
+
+class AgentSpan(Span):
+    """The work of an agent."""
+
+    @property
+    def step(self) -> AgentCall:
+        return AgentCall(agent=self._name, input=self._input, output=self._output or "", **self._known)
 
 
 class Recording(_Open):
     """A trace, or the work of an agent in it, that is being recorded. `collector.trace` and `agent` make them."""
 
-    def __init__(self, tree: Tree, span: "AgentSpan | None" = None) -> None:
+    def __init__(self, tree: OpenTrace, span: AgentSpan | None = None) -> None:
         self._tree = tree
         self._span = span
         self.owner: Hashable = None
@@ -286,10 +283,7 @@ class Recording(_Open):
     @output.setter
     def output(self, value: Any) -> None:
         """What the agent answered; what is no text is written as JSON."""
-        if self._span is not None:
-            self._span.output = told(value)
-        else:
-            self._tree.output = told(value)
+        (self._span or self._tree).output = as_text(value)
 
     def model_call(
         self,
@@ -309,19 +303,21 @@ class Recording(_Open):
         """
         said = tuple(message if isinstance(message, Message) else _message(message) for message in messages)
         fields = self._fields(known)
-        return self._tree.add(ModelCall(model=model, prompt=prompt or spoken(said), messages=said, reply=told(reply), **fields))
+        return self._tree.add(
+            ModelCall(model=model, prompt=prompt or spoken(said), messages=said, reply=as_text(reply), **fields)
+        )
 
     def tool_call(self, tool: str, arguments: Any = None, result: Any = "", **known: Any) -> str:
         """Add the use of a tool that has ended, and give its id. `known` are other fields of `ToolCall`."""
         fields = self._fields(known)
         return self._tree.add(
-            ToolCall(tool=tool, arguments=told({} if arguments is None else arguments), result=told(result), **fields)
+            ToolCall(tool=tool, arguments=as_text({} if arguments is None else arguments), result=as_text(result), **fields)
         )
 
     def reasoning(self, text: str, **known: Any) -> str:
         """Add what the agent said to itself, and give the step's id."""
         fields = self._fields(known)
-        return self._tree.add(Reasoning(text=told(text), **fields))
+        return self._tree.add(Reasoning(text=as_text(text), **fields))
 
     def tool(self, tool: str, arguments: Any = None) -> ToolSpan:
         """The use of a tool that begins now, for a `with`."""
@@ -331,19 +327,19 @@ class Recording(_Open):
 
     def agent(self, name: str, input: Any = "") -> "Recording":
         """Work that is handed to an agent now, for a `with`. What is recorded with it, or inside it, is below it."""
-        span = AgentSpan(self._tree, self._above(), name, told(input))
+        span = AgentSpan(self._tree, self._above(), name, input)
         self._tree.add(span)
         return Recording(self._tree, span)
 
     @property
-    def _place(self) -> Place:
-        return Place(self._tree, self.step_id, self.owner)
+    def _position(self) -> Position:
+        return Position(self._tree, self.step_id, self.owner)
 
     def end(self, output: Any = None, error: BaseException | None = None) -> None:
         if self._span is not None:
             self._span.end(output, error)
         else:
-            self._tree.close(None if output is None else told(output), failure(error) if error is not None else None)
+            self._tree.close(None if output is None else as_text(output), failure(error) if error is not None else None)
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -357,39 +353,12 @@ class Recording(_Open):
 
     def _above(self) -> str | None:
         """The innermost thing that is open in this trace, here."""
-        here = HERE.get()
+        here = CURRENT.get()
         return here.step if here is not None and here.tree is self._tree else self.step_id
 
 
-class AgentSpan(Span):
-    """The work of an agent."""
-
-    def __init__(self, tree: Tree, parent: str | None, agent: str, input: str) -> None:
-        super().__init__(tree, parent)
-        self._agent = agent
-        self._input = input
-        self.output: str | None = None
-
-    def _answered(self, output: Any) -> None:
-        if self.output is None and output is not None:
-            self.output = told(output)
-
-    @property
-    def step(self) -> AgentCall:
-        return AgentCall(
-            agent=self._agent,
-            input=self._input,
-            output=self.output or "",
-            error=self._error,
-            started_at=self._at,
-            seconds=self._seconds,
-            id=self.id,
-            parent=self._parent,
-        )
-
-
 def _message(given: Mapping[str, Any]) -> Message:
-    return Message(role=told(given.get("role", "user")), text=told(given.get("content") or ""))
+    return Message(role=as_text(given.get("role", "user")), text=as_text(given.get("content") or ""))
 
 
 _ABOUT = frozenset(
@@ -401,15 +370,15 @@ _ABOUT = frozenset(
 """What whoever begins a trace can say of it."""
 
 
-def opened(keep: Callable[[Tree], None], input: Any, *, agent: str | None, about: Mapping[str, Any]) -> Recording:
+def open_recording(keep: Callable[[OpenTrace], None], input: Any, *, agent: str | None, about: Mapping[str, Any]) -> Recording:
     """A trace that begins now; inside one that is open for the same keeper, work of an agent in that one."""
-    here = HERE.get()
+    here = CURRENT.get()
     if here is not None and here.tree.ended is None and here.tree.keeper == keep:
         return Recording(here.tree).agent(agent or "agent", input)
     if wrong := set(about) - _ABOUT:
         raise TypeError(f"a trace that is recorded has no {sorted(wrong)[0]!r}; it can be told {', '.join(sorted(_ABOUT))}")
     id = uuid4().hex
     fields = {"task_id": id, "candidate_id": "base", "agent": agent, **about}
-    tree = Tree(str(fields.pop("id", id)), keep, fields)
-    tree.input = None if input is None else told(input)
+    tree = OpenTrace(str(fields.pop("id", id)), keep, fields)
+    tree.input = None if input is None else as_text(input)
     return Recording(tree)

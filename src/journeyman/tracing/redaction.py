@@ -3,7 +3,7 @@
     redactor = Redactor(("ACME-[0-9]{6}",))
     redactor.text("Authorization: Bearer sk-proj-4f…")   # Authorization: Bearer [redacted openai key]
 
-What is found, and how: `capture.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
+What is found, and how: `tracing.secrets`. Each secret is replaced by a marker that says what it was; the rest of the text stays
 as it is. Redacting twice is redacting once.
 """
 
@@ -231,6 +231,7 @@ def _letters(tree: _Tree) -> Iterator[str]:
 DEEPEST = 100
 """Levels of a mapping that are looked through; what lies deeper is taken out whole."""
 _Record = TypeVar("_Record", bound=Step | Trace | Reward | Message)
+_Shaped = TypeVar("_Shaped", bound=Step | Trace)
 OWN = "pattern"
 """What a marker calls that which a pattern of the user found."""
 
@@ -458,3 +459,119 @@ def _changed(record: _Record, values: Mapping[str, Any]) -> _Record:
     """The record with other values; itself where none is other."""
     new = {name: value for name, value in values.items() if value is not getattr(record, name)}
     return replace(record, **new) if new else record
+
+
+LONGEST = 100
+"""Characters of a name. What is longer is taken for somebody's words."""
+_NAMES = frozenset(
+    {
+        "model",
+        "system",
+        "provider",
+        "operation",
+        "role",
+        "type",
+        "kind",
+        "status",
+        "finish",
+        "finish_reason",
+        "finish_reasons",
+        "stop_reason",
+        "response_model",
+        "service_tier",
+        "dialect",
+        "upstream",
+        "format",
+        "object",
+        "name",
+        "tool",
+        "tool_choice",
+        "reasoning_effort",
+        "version",
+        "encoding_format",
+        "run_id",
+        "split",
+    }
+)
+"""What stays of the texts in `raw`: those under such a name, where they are short and in one piece."""
+
+
+def shapes_only(trace: Trace) -> Trace:
+    """What `--no-content` keeps.
+
+    What stays: ids, the names of task, domain, candidate, session, agent, models and tools; roles; the order and tree of steps;
+    times, tokens, costs; why the model stopped; whether a tool failed; labels; the names, values and weights of rewards. Of an
+    error its kind stays. In place of a text stands its length, as in `[120 characters]`; an empty one stays empty. Of `raw`
+    stay numbers, truth values, and short texts under names that say "model", "type" and the like.
+
+    What goes: every prompt, message, reply, argument, result, thought, evidence and error message.
+    """
+    return _shape(
+        trace,
+        steps=tuple(map(_step_shape, trace.steps)),
+        tasks_created=tuple(map(_text, trace.tasks_created)),
+        tasks_completed=tuple(map(_text, trace.tasks_completed)),
+        tasks_failed=tuple(map(_text, trace.tasks_failed)),
+        rewards=tuple(replace(reward, evidence=_text(reward.evidence)) for reward in trace.rewards),
+    )
+
+
+_CONTENT: Mapping[type, Sequence[str]] = {
+    ModelCall: ("prompt", "reply"),
+    ToolCall: ("arguments", "result"),
+    Reasoning: ("text",),
+    AgentCall: ("input", "output"),
+    Trace: ("input", "output"),
+}
+"""The fields that hold what was said, by class."""
+
+
+def _step_shape(step: Step) -> Step:
+    if isinstance(step, ModelCall):
+        return _shape(step, messages=tuple(replace(message, text=_text(message.text)) for message in step.messages))
+    return _shape(step)
+
+
+def _shape(record: _Shaped, **shorter: Any) -> _Shaped:
+    """The record with lengths in place of texts, and with other fields that are shorter already."""
+    for name in _CONTENT[type(record)]:
+        shorter[name] = _length(getattr(record, name))
+    if not isinstance(record, Reasoning):
+        shorter["error"] = _error(record.error)
+    return replace(record, raw=_mapping(record.raw), **shorter)
+
+
+def _text(text: str) -> str:
+    # Doing it twice is doing it once: a length stays the length of what was said.
+    if not text or (text.startswith("[") and text.endswith(" characters]") and text[1:-12].isdigit()):
+        return text
+    return f"[{len(text)} characters]"
+
+
+def _length(text: str | None) -> str | None:
+    return None if text is None else _text(text)
+
+
+def _error(error: str | None) -> str | None:
+    """The kind of an error: what stands before the first colon, where that is one word; else a word for it."""
+    if not error:
+        return error
+    kind = error.partition(":")[0].strip()
+    return kind if kind.isidentifier() and len(kind) <= LONGEST else "Error"
+
+
+def _mapping(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    # A name with blanks in it is somebody's words as well.
+    kept = ((name, _value(name, value)) for name, value in raw.items() if len(name) <= LONGEST and " " not in name)
+    return {name: value for name, value in kept if value is not None}
+
+
+def _value(name: str, value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        last = name.rpartition(".")[2].lower()
+        return value if last in _NAMES and len(value) <= LONGEST and " " not in value else None
+    if isinstance(value, Mapping):
+        return _mapping(value) or None
+    return None

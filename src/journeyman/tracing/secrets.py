@@ -48,10 +48,10 @@ def _escaped(text: str) -> Iterator[Span]:
         ends += [found.start(), found.end()]
     if parts:
         for start, end, kind in _find("".join([*parts, text[ends[-1] :]])):
-            yield _place(start, lengths, ends), _place(end, lengths, ends), kind
+            yield _original_position(start, lengths, ends), _original_position(end, lengths, ends), kind
 
 
-def _place(at: int, lengths: Sequence[int], ends: Sequence[int]) -> int:
+def _original_position(at: int, lengths: Sequence[int], ends: Sequence[int]) -> int:
     known = bisect_right(lengths, at) - 1
     return ends[known] + at - lengths[known]
 

@@ -20,7 +20,6 @@ from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall
 from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.collect import (
-    CollectConfig,
     CollectionSummary,
     Instruction,
     at_the_desk,
@@ -28,6 +27,7 @@ from journeyman.experiments.planner.collect import (
     explored,
     of_file,
 )
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions
 
 MODELS = ("cheap", "dear")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.cli.actions.train_planner import merged, pay, read, reinforced_settings, supervised
+from journeyman.cli.actions.train_planner import merged, read, reinforced_settings, supervised, worth_of
 from journeyman.core.errors import InputError
 
 DOCUMENTED = """
@@ -75,11 +75,11 @@ def test_what_cannot_be_a_setting_is_said_with_the_file(tmp_path: Path, text: st
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("batch_size: 0", "batch_size is 0; it must be a whole number of at least 1"),
-        ("num_epochs: 2.5", "epochs is 2.5; it must be a whole number"),
-        ("num_epochs: .nan", "epochs is nan; it must be a whole number"),
-        ("learning_rate: -1", "the learning rate is -1; it must be above 0"),
-        ("lambda_dag: -1", "lambda_dag is -1; it must be at least 0"),
+        ("batch_size: 0", "batch_size is 0, and must be at least 1"),
+        ("num_epochs: 2.5", "epochs is 2.5, and must be a whole number"),
+        ("num_epochs: .nan", "epochs is nan, and must be a whole number"),
+        ("learning_rate: -1", "learning_rate is -1, and must be above 0"),
+        ("lambda_dag: -1", "lambda_dag is -1, and must not be negative"),
     ],
 )
 def test_numbers_that_nobody_can_train_with_are_refused(tmp_path: Path, setting: str, said: str) -> None:
@@ -94,6 +94,6 @@ def test_patience_of_nothing_is_patience_to_the_end() -> None:
 
 
 def test_what_a_success_is_worth_is_money_and_time_and_either_may_be_left_out() -> None:
-    assert [pay(said) for said in ("0.5,30", "0.5", ",30", "")] == [(0.5, 30.0), (0.5, None), (None, 30.0), (None, None)]
+    assert [worth_of(said) for said in ("0.5,30", "0.5", ",30", "")] == [(0.5, 30.0), (0.5, None), (None, 30.0), (None, None)]
     with pytest.raises(InputError, match="is not USD,SECONDS"):
-        pay("a lot")
+        worth_of("a lot")

@@ -7,7 +7,7 @@ import pytest
 
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.policy import Card
-from journeyman.experiments.planner import artifact, desk, workers
+from journeyman.experiments.planner import desk, workers
 from journeyman.optimizers.planner.data import TrainingData
 from tests.support.crews import model, says
 from tests.support.planners import bakery, written
@@ -66,7 +66,7 @@ def test_a_crew_of_tools_alone_needs_a_planner_and_is_told_so_when_it_is_to_plan
 
 
 def test_a_planner_plans_with_the_crew_or_with_what_it_learned_from(tmp_path: Path) -> None:
-    kept = artifact.find(str(written(tmp_path)))
+    kept = workers.find_planner(str(written(tmp_path)))
     text = "easy letter number 4, and bread for it"
     own = workers.planner_for({}, kept, dealt=False).make(text)
     assert {step.tool for step in own.subtasks} <= {"bake", ""}
@@ -76,7 +76,7 @@ def test_a_planner_plans_with_the_crew_or_with_what_it_learned_from(tmp_path: Pa
 
 
 def test_a_planner_that_never_learned_who_leaves_it_to_the_last_model_named(tmp_path: Path) -> None:
-    kept = artifact.find(str(written(tmp_path, bakery(workers=False))))
+    kept = workers.find_planner(str(written(tmp_path, bakery(workers=False))))
     made = workers.planner_for({"m": model("hello")}, kept, dealt=False).make("easy letter number 4")
     assert set(made.workers) <= {"m", "bake"}
 
@@ -84,6 +84,6 @@ def test_a_planner_that_never_learned_who_leaves_it_to_the_last_model_named(tmp_
 def test_the_crew_is_whom_the_planner_knows_where_nobody_is_named(tmp_path: Path) -> None:
     known = (Card(name="scripted:one"), Card(name="scripted:two"))
     training = TrainingData(examples=bakery().examples, task_types=bakery().task_types, tools=bakery().tools, models=known)
-    kept = artifact.find(str(written(tmp_path, training)))
+    kept = workers.find_planner(str(written(tmp_path, training)))
     assert list(workers.crew_of(kept=kept))[:2] == ["scripted:one", "scripted:two"]
     assert list(workers.crew_of(["scripted:three"], kept=kept)) == ["scripted:three"]

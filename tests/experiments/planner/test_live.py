@@ -14,9 +14,9 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask
 from journeyman.core.policy import Card, Choice
 from journeyman.core.trace import ModelCall
 from journeyman.experiments.planner.environment import LiveEnvironment, PracticeTask, compared, greedy, worth
-from journeyman.optimizers.planner.ppo import PPOConfig, train
-from journeyman.optimizers.planner.replay import Chosen
-from journeyman.optimizers.planner.selector import ModelSelector
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.policy import ModelSelector
+from journeyman.optimizers.planner.ppo import Chosen, train
 from journeyman.rewards.utility import Utility
 
 WORKERS = ("small", "large")
@@ -54,12 +54,12 @@ def course(at: int) -> PracticeTask:
     return PracticeTask(id=str(at), plan=plan, nodes=nodes, prior=np.zeros((3, 2), np.float32), carry_out=carry_out)
 
 
-WORLD = LiveEnvironment(courses=tuple(course(at) for at in range(8)), workers=WORKERS, reward=UTILITY)
+WORLD = LiveEnvironment(tasks=tuple(course(at) for at in range(8)), workers=WORKERS, reward=UTILITY)
 
 
 def test_the_rewards_of_an_episode_sum_to_the_utility_of_its_execution() -> None:
     heard: list[ExecutionResult] = []
-    world = LiveEnvironment(courses=WORLD.courses, workers=WORKERS, reward=UTILITY, heard=heard.append)
+    world = LiveEnvironment(tasks=WORLD.tasks, workers=WORKERS, reward=UTILITY, heard=heard.append)
     episodes = world.episodes(range(8), lambda state: Chosen(action=(state.episode + state.at) % 2, log_prob=-0.7))
     for episode, result in zip(episodes, heard, strict=True):
         assert sum(step.reward for step in episode) == pytest.approx(worth(UTILITY, result))
@@ -80,7 +80,7 @@ def test_an_execution_that_nobody_judged_is_no_success() -> None:
         crew: dict[str, Worker] = {name: Pupil(name) for name in WORKERS}
         return await Orchestrator(crew=crew).run(plan, choices=choices)
 
-    plan = WORLD.courses[0].plan.with_workers(["small"] * 3)
+    plan = WORLD.tasks[0].plan.with_workers(["small"] * 3)
     assert worth(UTILITY, asyncio.run(unjudged(plan, {}))) == pytest.approx(-0.15)
 
 
@@ -88,10 +88,10 @@ def test_an_execution_that_nobody_judged_is_no_success() -> None:
 def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> None:
     selector = ModelSelector(np.eye(2, dtype=np.float32), 3, seed=0)
     train(WORLD, selector, PPOConfig(episodes=1920, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, target_kl=0.1))
-    learned, results = WORLD.utilities(greedy(lambda state: selector.look(state)[0]))
-    for course, result in zip(WORLD.courses, results, strict=True):
+    learned, results = WORLD.utilities(greedy(lambda state: selector.probabilities([state])[0]))
+    for course, result in zip(WORLD.tasks, results, strict=True):
         for step in course.plan.subtasks:
             assert result.results[step.id].worker == ("small" if step.type == "easy" else "large")
     always = [WORLD.utilities(lambda state, at=at: Chosen(action=at, log_prob=0.0))[0] for at in (0, 1)]  # type: ignore[misc]
-    ids = [course.id for course in WORLD.courses]
+    ids = [course.id for course in WORLD.tasks]
     assert all((compared(ids, each, learned, UTILITY).gain or 0.0) > 0 for each in always)

@@ -9,13 +9,13 @@ import pytest
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError, StoreError
 from journeyman.core.release import Release, Stage
-from journeyman.experiments.planner import artifact as policies
+from journeyman.experiments.planner import workers as policies
 from journeyman.experiments.settings import load
-from journeyman.optimizers.planner import reinforced
-from journeyman.optimizers.planner.reinforced import ReinforcedPlanner, selector_for
+from journeyman.optimizers.planner.artifact import save_reinforced
+from journeyman.optimizers.planner.policy import ReinforcedPlanner, selector_for
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.policies import in_production
+from journeyman.stores.registry import in_production
 from tests.support.planners import opened, shake, written
 
 ASKED = "easy letter number 4, and bread for it"
@@ -34,13 +34,13 @@ def second(folder: Path, seed: int = 0) -> Path:
     selector = selector_for(opened(start).model)
     shake(selector, 1.0, seed)
     path = folder / "phase2_best.safetensors"
-    reinforced.save(path, start, selector, {})
+    save_reinforced(path, start, selector, {})
     return path
 
 
 def kept(path: Path) -> Candidate:
     project = load()
-    candidate = policies.keep(path, Artifacts(project.artifacts))
+    candidate = policies.keep_planner(path, Artifacts(project.artifacts))
     with open_store(project.store_url) as store:
         store.add_candidate(candidate)
     return candidate
@@ -48,13 +48,13 @@ def kept(path: Path) -> Candidate:
 
 def test_a_planner_is_found_by_its_file_with_or_without_suffix_and_by_its_folder() -> None:
     written(Path("checkpoints"))
-    found = [policies.find(f"checkpoints{rest}") for rest in ("/phase1_best", "/phase1_best.safetensors", "", "/")]
+    found = [policies.find_planner(f"checkpoints{rest}") for rest in ("/phase1_best", "/phase1_best.safetensors", "", "/")]
     assert {(each.id, each.where) for each in found} == {(found[0].id, "checkpoints/phase1_best.safetensors")}
 
 
 def test_of_a_folder_it_is_the_planner_of_phase_2_where_there_is_one() -> None:
     path = second(Path("checkpoints"))
-    found = policies.find("checkpoints")
+    found = policies.find_planner("checkpoints")
     assert found.path == path
     assert isinstance(found.planner, ReinforcedPlanner)
     assert found.learned is found.planner.planner
@@ -62,16 +62,16 @@ def test_of_a_folder_it_is_the_planner_of_phase_2_where_there_is_one() -> None:
 
 def test_the_folder_that_one_stands_in_is_a_folder_like_any_other() -> None:
     written(Path())
-    assert policies.find(".").path == Path("phase1_best.safetensors")
+    assert policies.find_planner(".").path == Path("phase1_best.safetensors")
 
 
 def test_what_was_kept_is_found_by_its_id_when_its_file_is_gone() -> None:
     path = second(Path("checkpoints"))
-    plan = policies.find(str(path)).planner.plan(ASKED)
+    plan = policies.find_planner(str(path)).planner.plan(ASKED)
     candidate = kept(path)
     shutil.rmtree("checkpoints")
     for name in (candidate.id, candidate.id[:6]):
-        found = policies.find(name)
+        found = policies.find_planner(name)
         assert (found.id, found.where) == (candidate.id, candidate.id)
         assert found.planner.plan(ASKED) == plan
         assert opened(found.path).plan(ASKED).subtasks, "others can open the file"
@@ -79,13 +79,13 @@ def test_what_was_kept_is_found_by_its_id_when_its_file_is_gone() -> None:
 
 def test_a_file_and_its_candidate_have_one_id() -> None:
     path = written(Path("checkpoints"))
-    assert kept(path).id == policies.find(str(path)).id
+    assert kept(path).id == policies.find_planner(str(path)).id
 
 
 @pytest.mark.parametrize("where", ["nobody", "0000", ".", "/", "..", "no/such/folder/"])
 def test_who_is_not_there_is_said_in_a_sentence_and_to_look_makes_no_store(where: str, here: Path) -> None:
     with pytest.raises(InputError, match=r"no planner .* no file is called that: train one"):
-        policies.find(where)
+        policies.find_planner(where)
     assert list(here.iterdir()) == []
 
 
@@ -93,13 +93,13 @@ def test_the_beginning_of_several_ids_is_not_enough() -> None:
     for seed in range(2):
         kept(second(Path("checkpoints"), seed))
     with pytest.raises(InputError, match="2 of them begin so; type more of it"):
-        policies.find("")
+        policies.find_planner("")
 
 
 def test_a_store_elsewhere_is_looked_into_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JOURNEYMAN_STORE", f"sqlite:///{tmp_path / 'elsewhere.db'}")
     candidate = kept(written(Path("checkpoints")))
-    assert policies.find(candidate.id[:8]).id == candidate.id
+    assert policies.find_planner(candidate.id[:8]).id == candidate.id
 
 
 def test_a_file_that_was_spoilt_is_not_opened() -> None:
@@ -108,14 +108,14 @@ def test_a_file_that_was_spoilt_is_not_opened() -> None:
     artifact.chmod(0o600)
     artifact.write_bytes(artifact.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError):
-        policies.find(candidate.id)
+        policies.find_planner(candidate.id)
 
 
 def test_in_production_is_the_newest_planner_and_never_a_policy_of_another_kind() -> None:
     store = open_store("memory:")
     assert in_production(store, policies.FORMAT) is None
     others = (Candidate(kind=Kind.POLICY, body='{"format": "router"}'), Candidate(kind=Kind.POLICY, body="?"))
-    planners = [policies.keep(second(Path("checkpoints"), seed), Artifacts(Path("artifacts"))) for seed in range(2)]
+    planners = [policies.keep_planner(second(Path("checkpoints"), seed), Artifacts(Path("artifacts"))) for seed in range(2)]
     start = datetime(2026, 1, 1, tzinfo=UTC)
     for days, candidate in enumerate((*planners, *others)):
         store.add_candidate(candidate)

@@ -10,18 +10,18 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.core.release import Stage
-from journeyman.experiments.planner import artifact
+from journeyman.experiments.planner import workers
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
-from journeyman.experiments.planner.training import ReinforceConfig, Reinforced, Reinforcement
+from journeyman.experiments.planner.training import Reinforced, Reinforcement
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.ppo import PPOConfig, PPOUpdate, train
-from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.replay import Choose, Episode
-from journeyman.optimizers.planner.selector import ModelSelector
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector
+from journeyman.optimizers.planner.ppo import Choose, Episode, PPOUpdate, train
 from journeyman.rewards.utility import WeightedSumReward
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
-from journeyman.stores.policies import in_production
+from journeyman.stores.registry import in_production
 from tests.support.planners import bakery, opened, outcomes, shake, written
 
 pytestmark = pytest.mark.training
@@ -31,15 +31,22 @@ SHORT = PPOConfig.measured(episodes=64)
 
 
 def reinforce(
-    folder: Path, table: Table, store: Store | None = None, heard: list[PPOUpdate] | None = None, **given: Any
+    folder: Path,
+    table: Table,
+    store: Store | None = None,
+    heard: list[PPOUpdate] | None = None,
+    examined: list[str] | None = None,
+    **given: Any,
 ) -> Reinforced:
     start = folder / "phase1_best.safetensors"
     start = start if start.exists() else written(folder)
     artifacts = Artifacts(folder / "artifacts")
     config = ReinforceConfig(**{"ppo": SHORT, **given})
-    phase = Reinforcement(start=start, arena=Replay.of(opened(start), table), folder=folder, config=config)
+    phase = Reinforcement(start=start, environment=Replay.of(opened(start), table), folder=folder, config=config)
     hear = (lambda _: None) if heard is None else heard.append
-    return phase.run(store or open_store("memory:"), lambda path: artifact.keep(path, artifacts), heard=hear)
+    see = (lambda _: None) if examined is None else examined.append
+    store = store or open_store("memory:")
+    return phase.run(store, lambda path: workers.keep_planner(path, artifacts), heard=hear, examined=see)
 
 
 def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_released(tmp_path: Path) -> None:
@@ -50,7 +57,7 @@ def test_who_learned_what_pays_beats_phase_1_and_each_model_alone_and_is_release
     assert len(made.reports) == 2
     assert made.sides["reinforced"].success == 1.0
     assert made.sides["reinforced"].utility > max(made.sides[name].utility for name in ("supervised", "small", "large"))
-    assert in_production(store, artifact.FORMAT) == made.candidate.id
+    assert in_production(store, workers.FORMAT) == made.candidate.id
     assert [run.state.value for run in store.runs()] == ["finished"]
 
 
@@ -99,6 +106,31 @@ def test_a_run_that_goes_on_ends_in_the_same_bytes_and_does_no_episode_twice(tmp
     assert again.candidate.id == whole.candidate.id
 
 
+def test_an_evaluation_that_is_kept_is_taken_again_and_neither_paid_nor_counted(tmp_path: Path) -> None:
+    store, first, again = open_store("memory:"), list[str](), list[str]()
+    made = reinforce(tmp_path, outcomes(), store, examined=first)
+    assert first == ["reinforced", "supervised", "small", "large"]
+    known = [each.id for each in store.evaluations()]
+    resumed = reinforce(tmp_path, outcomes(), store, examined=again)
+    assert again == []
+    assert [each.id for each in store.evaluations()] == known
+    assert resumed.json() == made.json()
+    assert [run.id for run in store.runs()] == [known[0].partition("/")[0]]
+    more = reinforce(tmp_path, outcomes(), store, examined=again, ppo=replace(SHORT, episodes=128))
+    assert (more.candidate.id != made.candidate.id, again) == (True, first), "another policy is examined anew"
+
+
+def test_held_out_requests_of_one_id_are_told_apart_where_one_was_trained_on(tmp_path: Path) -> None:
+    table = outcomes()
+    seen = "easy letter number 2, and bread for it"
+    table = replace(table, ids=("same",) * len(table), requests=(*table.requests[:2], seen, *table.requests[3:]))
+    made = reinforce(tmp_path, table)
+    held_out = table.splits.count("held_out")
+    for report in made.reports.values():
+        assert (report.tasks, report.evaluation.contaminated) == (held_out - 1, ())
+    assert {len(side.utilities) for side in made.sides.values()} == {held_out - 1}
+
+
 def test_a_run_does_not_go_on_with_other_outcomes(tmp_path: Path) -> None:
     reinforce(tmp_path, outcomes(), evaluate=False)
     other = outcomes()
@@ -139,7 +171,7 @@ def test_a_planner_that_never_saw_a_model_learns_who_from_the_record_alone(tmp_p
     written(tmp_path, bakery(workers=False))
     made = reinforce(tmp_path, outcomes(), ppo=QUICK, dollars_per_success=1.0)
     assert made.sides["reinforced"].success == 1.0
-    found = artifact.find(str(made.path)).planner
+    found = workers.find_planner(str(made.path)).planner
     assert set(found.plan("easy letter number 4").workers) == {""}, "who is not named by the file is not known"
 
 
@@ -166,9 +198,11 @@ def test_plans_of_tools_alone_teach_nothing_and_stop_nothing() -> None:
 def test_a_planner_whose_weights_are_wild_is_examined_all_the_same(tmp_path: Path) -> None:
     planner = opened(written(tmp_path))
     shake(planner.model, 50.0, 3)
-    arena = Replay.of(LearnedPlanner(planner.model, hires=True), outcomes())
-    phase = Reinforcement(start=tmp_path / "phase1_best", arena=arena, folder=tmp_path, config=ReinforceConfig(ppo=SHORT))
-    made = phase.run(open_store("memory:"), lambda path: artifact.keep(path, Artifacts(tmp_path / "artifacts")))
+    environment = Replay.of(LearnedPlanner(planner.model, hires=True), outcomes())
+    phase = Reinforcement(
+        start=tmp_path / "phase1_best", environment=environment, folder=tmp_path, config=ReinforceConfig(ppo=SHORT)
+    )
+    made = phase.run(open_store("memory:"), lambda path: workers.keep_planner(path, Artifacts(tmp_path / "artifacts")))
     assert np.isfinite([side.utility for side in made.sides.values()]).all()
 
 
@@ -177,6 +211,6 @@ def test_a_call_that_failed_counts_as_no_success(tmp_path: Path) -> None:
     down = np.zeros_like(table.errors)
     down[::2, 0] = True
     flaky = replace(table, errors=down, success=np.where(down, np.nan, table.success))
-    arena = Replay.of(opened(written(tmp_path)), flaky)
-    assert len(arena.train) + len(arena.examined) == len(table)
-    assert not arena.train.success[arena.train.errors].any()
+    environment = Replay.of(opened(written(tmp_path)), flaky)
+    assert len(environment.train) + len(environment.examined) == len(table)
+    assert not environment.train.success[environment.train.errors].any()

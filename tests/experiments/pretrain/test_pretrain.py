@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.task import Split
-from journeyman.experiments.pretrain.train import clerk, habit, reflector
+from journeyman.experiments.pretrain import clerk, habit, reflector
 from journeyman.models.base import ModelRequest, PromptMessage
 from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, rules
 
-tokenizer = pytest.importorskip(
-    "journeyman.experiments.pretrain.train", reason="needs the extra: pip install 'journeyman[embedded]'"
-)
+tokenizer = pytest.importorskip("journeyman.experiments.pretrain", reason="needs the extra: pip install 'journeyman[embedded]'")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def test_the_template_renders_what_the_model_was_trained_on(small_tokenizer: Any
 
 @pytest.mark.training
 async def test_a_smaller_model_learns_the_form_of_a_call_in_a_minute(tmp_path: Path) -> None:
-    from journeyman.experiments.pretrain.train import PretrainConfig, train
+    from journeyman.experiments.pretrain import PretrainConfig, train
     from journeyman.models.embedded import Embedded
 
     report = train(PretrainConfig(size="tiny", tokens=1_000_000, batch=16, minutes=15), tmp_path)

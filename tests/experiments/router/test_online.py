@@ -10,9 +10,10 @@ from journeyman.core.errors import InputError
 from journeyman.core.policy import Card, Ending, Outcome
 from journeyman.core.release import Stage
 from journeyman.experiments.router import training
-from journeyman.experiments.router.training import Places, RouterConfig
+from journeyman.experiments.router.config import RouterConfig
+from journeyman.experiments.router.training import Places
 from journeyman.models import embedders
-from journeyman.optimizers.router import artifact, decisions, outcomes, sources
+from journeyman.optimizers.router import artifact, decisions, outcomes
 from journeyman.optimizers.router.decisions import DecisionLog
 from journeyman.optimizers.router.objective import parse
 from journeyman.serving.router import Router
@@ -28,7 +29,7 @@ VERSE = "Write verse number 7 about stars that dream of ships, with a rhyme."
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("online")
-    rows = sources.rows_of_files([routing.write(folder / "outcomes.jsonl", 600)])
+    rows = outcomes.rows_of_files([routing.write(folder / "outcomes.jsonl", 600)])
     places = Places(folder=folder / "router", store=open_store("memory:"), artifacts=Artifacts(folder / "artifacts"))
     cards = {name: Card(name=name) for name in routing.RIGHT}
     config = RouterConfig(objective=parse("quality - 20*cost"), target_stage=Stage.PRODUCTION)

@@ -11,8 +11,8 @@ import pytest
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
 from journeyman.experiments.weights import run as checks
 from journeyman.experiments.weights import run as runs
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.run import Material, prepare
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import RLTrainer
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.rows import CompletionGroup as Group

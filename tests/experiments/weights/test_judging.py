@@ -9,8 +9,8 @@ from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.experiments.weights.__main__ import TaskJudge
-from journeyman.rewards.completion import TaskCompletionReward
 from journeyman.rewards.engine import RewardEngine
+from journeyman.rewards.static import TaskCompletionReward
 from journeyman.tasks import desk
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Verifier

@@ -10,7 +10,7 @@ import pytest
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.experiments.weights import run as launching
 from journeyman.experiments.weights import run as runs
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.optimizers.weights.config import TrainingConfig
 
 CONFIG = TrainingConfig(

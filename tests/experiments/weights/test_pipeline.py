@@ -6,9 +6,9 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.experiments.weights import run as runs
-from journeyman.experiments.weights.pipeline import PipelineConfig, TrainingPipeline
+from journeyman.experiments.weights.config import PipelineConfig, RunSettings
+from journeyman.experiments.weights.pipeline import TrainingPipeline
 from journeyman.experiments.weights.run import WeightsRun
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import WeightsWatcher
 from journeyman.io.atomic import write_json
 from journeyman.optimizers.weights.config import TrainingConfig

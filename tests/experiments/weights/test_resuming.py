@@ -16,9 +16,8 @@ from journeyman.optimizers.weights import metrics
 from journeyman.optimizers.weights.adapters import digest
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import write
-from journeyman.optimizers.weights.job import Ended, task_lines
+from journeyman.optimizers.weights.job import INTERRUPTED, MODULE, Ended, launch, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.program import INTERRUPTED, MODULE, launch
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from journeyman.optimizers.weights.rows import Row

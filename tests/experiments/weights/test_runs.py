@@ -12,7 +12,7 @@ from journeyman.core.release import Stage
 from journeyman.core.task import Split
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights import settings as tasks
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.optimizers.playbook.run import PlaybookRun as Playbooks
 from journeyman.optimizers.playbook.run import newest_unfinished
 from journeyman.optimizers.weights.config import TrainingConfig
@@ -122,7 +122,8 @@ def test_what_an_adapter_was_trained_for_before_is_examined_again(settings: RunS
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("held_out", 0), ("alpha", 1.5), ("least_gain", 2.0), ("target_stage", Stage.CANARY), ("trials", 0)]
+    ("setting", "value"),
+    [("held_out", 0), ("alpha", 1.5), ("min_gain", 2.0), ("target_stage", Stage.CANARY), ("attempts_per_task", 0)],
 )
 def test_a_setting_that_cannot_be_is_named(setting: str, value: object) -> None:
     with pytest.raises(SettingError, match=setting):

@@ -11,14 +11,13 @@ pytest.importorskip("accelerate", reason="needs the extra: pip install 'journeym
 
 from journeyman.core.task import Split
 from journeyman.experiments.weights import run
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.optimizers.weights import metrics
 from journeyman.optimizers.weights.adapters import digest
 from journeyman.optimizers.weights.data import read
-from journeyman.optimizers.weights.job import Ended, task_lines
+from journeyman.optimizers.weights.job import Ended, launch, task_lines
 from journeyman.optimizers.weights.job import TrainingJob as Job
 from journeyman.optimizers.weights.job import TrainingReport as Report
-from journeyman.optimizers.weights.program import launch
 from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
 from tests.experiments.weights.test_resuming import CONFIG, METHODS, TASKS
 

@@ -4,9 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from journeyman.models.embedders import Vectors
-from journeyman.models.embedders.cache import Cached
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import Cached, HashingEmbedder, Vectors
 
 
 class Counting:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 
 RULE = "Always convert the amount to cents before you compare two prices."
 
@@ -34,7 +34,7 @@ def test_a_text_has_the_same_vector_in_any_company() -> None:
 
 
 def test_another_process_gives_the_same_vector() -> None:
-    code = f"from journeyman.models.embedders.hashing import HashingEmbedder as H; print(H().embed([{RULE!r}]).tobytes().hex())"
+    code = f"from journeyman.models.embedders import HashingEmbedder as H; print(H().embed([{RULE!r}]).tobytes().hex())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert other == HashingEmbedder().embed([RULE]).tobytes().hex()
 

@@ -7,7 +7,7 @@ import pytest
 
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.models import embedders
-from journeyman.models.embedders.offline_weights import weights
+from journeyman.models.embedders import weights
 
 
 def test_the_default_needs_nothing() -> None:

@@ -5,9 +5,9 @@ import sys
 import time
 from pathlib import Path
 
-from journeyman.models.embedders.hashing import HashingEmbedder
-from journeyman.optimizers.planner.network import NetworkConfig
-from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, train
+from journeyman.models.embedders import HashingEmbedder
+from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
+from journeyman.optimizers.planner.supervised import Epoch, train
 
 if __name__ == "__main__":
     folder, epochs, stall, resume = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "resume"

@@ -10,9 +10,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
 from journeyman.optimizers.planner import data
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.memory import group_of
+from journeyman.optimizers.planner.data import Example, TrainingData
 from journeyman.optimizers.planner.supervised import augmented
 
 from .worlds import TOOLS, kitchen
@@ -143,7 +141,7 @@ def test_what_was_made_from_an_example_never_lies_across_the_split(seed: int, mo
     assert most >= len(made)
     assert all(example.synthetic for example in made)
     train, validation = data.split([*real, *made], seed=seed)
-    assert not {group_of(example) for example in train} & {group_of(example) for example in validation}
+    assert not {example.family for example in train} & {example.family for example in validation}
     assert not any(example.synthetic for example in validation)
     assert len({example.plan.instruction for example in made}) == len(made)
 

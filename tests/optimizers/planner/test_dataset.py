@@ -3,7 +3,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.planner.torch_dataset import WorkflowDataset
+from journeyman.optimizers.planner.supervised import WorkflowDataset
 
 from .worlds import kitchen
 

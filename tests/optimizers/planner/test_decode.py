@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from journeyman.core.errors import PlanError
 from journeyman.core.plan import Plan, Subtask
@@ -18,7 +19,6 @@ from journeyman.optimizers.planner.decode import (
     complete,
     decode,
     forward_edges,
-    softmax,
 )
 from tests.support.examples import examples
 
@@ -86,8 +86,9 @@ def assert_handed(shape: Decoded, cards: list[Card], given: frozenset[str] | Non
 def test_the_exact_order_is_the_best_of_all_orders(k: int, seed: int) -> None:
     found = scores(seed, k)
     order = best_order(found.start, found.successors, found.dependencies)
-    first = np.log(softmax(found.start) + 1e-9)
-    follow = np.log(softmax(np.where(np.eye(k, dtype=bool), -np.inf, found.successors)) + 1e-9) if k > 1 else np.zeros((1, 1))
+    first = np.log(softmax(found.start.astype(float)) + 1e-9)
+    others = np.where(np.eye(k, dtype=bool), -np.inf, found.successors.astype(float))
+    follow = np.log(softmax(others, axis=-1) + 1e-9) if k > 1 else np.zeros((1, 1))
     before = -np.logaddexp(0, found.dependencies.T)
 
     def worth(path: tuple[int, ...]) -> float:

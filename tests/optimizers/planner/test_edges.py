@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from journeyman.core.errors import InputError
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.planner import edges as edge_files
 from journeyman.optimizers.planner.edges import (
     CHAIN,

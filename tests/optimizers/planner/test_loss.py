@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.plan import Plan, Subtask
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.loss import acyclicity, compute_supervised_loss, outcome_weights
+from journeyman.optimizers.planner.data import Example
+from journeyman.optimizers.planner.network import acyclicity, compute_supervised_loss, outcome_weights
 
 pytestmark = pytest.mark.training
 

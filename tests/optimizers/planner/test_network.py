@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
-from journeyman.models.embedders.hashing import HashingEmbedder
-from journeyman.optimizers.planner import files
+from journeyman.models.embedders import HashingEmbedder
+from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig
 from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.network import NetworkConfig, PlannerModel
-from journeyman.optimizers.planner.predict import LearnedPlanner
+from journeyman.optimizers.planner.network import PlannerModel
+from journeyman.optimizers.planner.policy import LearnedPlanner
 
 from .worlds import MODELS, TOOLS, kitchen
 
@@ -25,7 +26,7 @@ types = st.lists(st.sampled_from(TYPES), unique=True, max_size=2).map(tuple)
 
 
 def untrained(training: TrainingData | None = None, seed: int = 0) -> PlannerModel:
-    model = files.build(training or kitchen(20), HashingEmbedder(64), SMALL, seed)
+    model = artifact.build(training or kitchen(20), HashingEmbedder(64), SMALL, seed)
     model.eval()
     return model
 
@@ -131,4 +132,4 @@ def test_a_plan_of_other_tools_is_refused_by_name() -> None:
 
 def test_a_planner_without_cards_is_refused() -> None:
     with pytest.raises(InputError, match="at least one tool"):
-        files.build(TrainingData(examples=()), HashingEmbedder(64), SMALL)
+        artifact.build(TrainingData(examples=()), HashingEmbedder(64), SMALL)

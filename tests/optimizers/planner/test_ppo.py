@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from journeyman.core.errors import InputError
-from journeyman.core.plan import Plan, Subtask
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.planner.ppo import PPOConfig, train
-from journeyman.optimizers.planner.replay import Choose, Chosen, Episode, PlanReplay, RecordedPlan, TableReplay
-from journeyman.optimizers.planner.selector import DecisionState, ModelSelector
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.policy import DecisionState, ModelSelector
+from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, Step, TableReplay, train
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats
 
@@ -50,32 +49,34 @@ def test_the_best_worker_for_each_kind_of_request_is_found(seed: int) -> None:
     assert history[-1].reward > history[0].reward + 0.2
 
 
-def two_steps() -> PlanReplay:
+class TwoSteps:
     """What is cheap at first makes success impossible later: only credit across decisions finds the best way.
 
-    Worker 0 does the first subtask for nothing, but the plan then fails; worker 1 costs one reference. Of the second, that
-    worker 0 is right for one kind of plan, and worker 1 for the other.
+    Worker 0 does the first subtask for nothing and half as well; worker 1 costs a fifth of a success. Of the second, that costs
+    a tenth, worker 0 is right for one kind of plan, and worker 1 for the other.
     """
-    plan = Plan(instruction="do it", subtasks=(Subtask(id="a", text="first"), Subtask(id="b", text="second", after=("a",))))
-    plans = []
-    for kind in (0, 1):
-        success = np.asarray([[0.5, 1.0], [1.0, 0.0] if kind == 0 else [0.0, 1.0]])
-        cost = np.asarray([[0.0, 1.0], [0.5, 0.5]])
-        nodes = np.zeros((2, 4), np.float32)
-        nodes[0, kind], nodes[1, 2 + kind] = 1, 1
-        recorded = RecordedPlan(
-            plan=plan,
-            success=success,
-            cost=cost,
-            seconds=np.full((2, 2), np.nan),
-            nodes=nodes,
-            prior=np.zeros((2, 2), np.float32),
-        )
-        plans.append(recorded)
-    return PlanReplay(workers=("cheap", "dear"), plans=tuple(plans), reward=Utility(cost_reference=1.0, cost_weight=0.2))
+
+    workers = ("cheap", "dear")
+
+    def __len__(self) -> int:
+        return 2
+
+    def episodes(self, which: Sequence[int], choose: Choose) -> Sequence[Episode]:
+        return [self.episode(kind, at, choose) for at, kind in enumerate(which)]
+
+    def episode(self, kind: int, episode: int, choose: Choose) -> Episode:
+        node = np.eye(4, dtype=np.float32)
+        states = [
+            DecisionState(node=node[row], prior=np.zeros(2, np.float32), allowed=np.ones(2, np.bool_), episode=episode, at=at)
+            for at, row in enumerate((kind, 2 + kind))
+        ]
+        first, second = (choose(state) for state in states)
+        success = (0.5, 1.0)[first.action] * (second.action == kind)
+        rewards = (-0.2 * first.action, success - 0.1)
+        return tuple(Step(state=s, chosen=c, reward=r) for s, c, r in zip(states, (first, second), rewards, strict=True))
 
 
-def worth(environment: PlanReplay, index: int, actions: Sequence[int]) -> float:
+def worth(environment: TwoSteps, index: int, actions: Sequence[int]) -> float:
     (episode,) = environment.episodes([index], lambda state: Chosen(action=actions[state.at], log_prob=0.0))
     return sum(step.reward for step in episode)
 
@@ -83,10 +84,10 @@ def worth(environment: PlanReplay, index: int, actions: Sequence[int]) -> float:
 @pytest.mark.training
 @pytest.mark.parametrize("seed", range(3))
 def test_in_a_plan_of_two_decisions_the_best_of_all_assignments_is_found(seed: int) -> None:
-    environment = two_steps()
+    environment = TwoSteps()
     best = [max(worth(environment, kind, pair) for pair in itertools.product((0, 1), repeat=2)) for kind in (0, 1)]
     assert best == pytest.approx([0.7, 0.7])
-    selector = ModelSelector(np.eye(2), 4 + PlanReplay.EXTRA, width=16, seed=seed)
+    selector = ModelSelector(np.eye(2), 4, width=16, seed=seed)
     train(environment, selector, replace(QUICK, seed=seed))
 
     look = selector.frozen()
@@ -204,7 +205,7 @@ def test_the_pull_to_the_supervised_policy_keeps_it_near() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("episodes", 0), ("gamma", 1.5), ("learning_rate", 0.0), ("minibatch", 0)])
 def test_a_setting_that_cannot_be_is_refused(name: str, value: float) -> None:
-    with pytest.raises(InputError, match=name.replace("_", " ")):
+    with pytest.raises(InputError, match=name):
         PPOConfig(**{name: value})  # type: ignore[arg-type]
 
 

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.policy import Card
-from journeyman.models.embedders.hashing import HashingEmbedder
-from journeyman.optimizers.planner import checkpoints, files, reinforced
+from journeyman.models.embedders import HashingEmbedder
+from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.network import PlannerModel
-from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.reinforced import ReinforcedPlanner, selector_for
+from journeyman.optimizers.planner.policy import LearnedPlanner, ReinforcedPlanner, features_of_plans, selector_for
 from tests.support.examples import examples
 from tests.support.planners import KINDS, MODELS, SMALL, bakery, opened, shake, written
 
@@ -26,7 +25,7 @@ types = st.lists(st.sampled_from(TYPES), unique=True, max_size=2).map(tuple)
 
 @cache
 def bare() -> PlannerModel:
-    return files.build(bakery(12), EMBEDDER, SMALL)
+    return artifact.build(bakery(12), EMBEDDER, SMALL)
 
 
 @examples(0.5)
@@ -73,21 +72,21 @@ def test_both_come_back_from_one_file_and_phase_1_is_still_in_it(tmp_path: Path)
     planner = opened(start)
     selector = selector_for(planner.model)
     shake(selector, 3.0, 5)
-    reinforced.save(tmp_path / "phase2_best.safetensors", start, selector, {"episodes": 3})
-    found = reinforced.load(tmp_path / "phase2_best", EMBEDDER)
+    artifact.save_reinforced(tmp_path / "phase2_best.safetensors", start, selector, {"episodes": 3})
+    found = artifact.load(tmp_path / "phase2_best", EMBEDDER)
     assert isinstance(found, ReinforcedPlanner)
     asked = [example.plan.instruction for example in bakery(6).examples]
     assert [found.plan(text) for text in asked] == [ReinforcedPlanner(planner, selector).plan(text) for text in asked]
     assert opened(tmp_path / "phase2_best.safetensors").plans(asked) == planner.plans(asked)
-    assert isinstance(reinforced.load(start, EMBEDDER), LearnedPlanner)
+    assert isinstance(artifact.load(start, EMBEDDER), LearnedPlanner)
 
 
 def test_to_reinforce_what_was_reinforced_keeps_one_policy_only(tmp_path: Path) -> None:
     start = written(tmp_path)
     selector = selector_for(opened(start).model)
     once, twice = (tmp_path / f"{name}.safetensors" for name in ("once", "twice"))
-    reinforced.save(once, start, selector, {})
-    reinforced.save(twice, once, selector, {})
+    artifact.save_reinforced(once, start, selector, {})
+    artifact.save_reinforced(twice, once, selector, {})
     assert once.read_bytes() == twice.read_bytes()
 
 
@@ -108,18 +107,18 @@ def test_where_nobody_is_known_who_does_it_is_left_open(tmp_path: Path) -> None:
 
 def test_a_policy_that_cannot_be_read_is_refused_with_the_files_name(tmp_path: Path) -> None:
     start = written(tmp_path)
-    tensors, said = checkpoints.load(start)
+    tensors, said = artifact.read(start)
     spoilt = tmp_path / "spoilt.safetensors"
-    checkpoints.save(spoilt, {**tensors, "selector.cards": tensors["models"].clone()}, said)
+    artifact.write(spoilt, {**tensors, "selector.cards": tensors["models"].clone()}, said)
     with pytest.raises(InputError, match=r"spoilt\.safetensors holds no policy of workers"):
-        reinforced.load(spoilt, EMBEDDER)
+        artifact.load(spoilt, EMBEDDER)
 
 
 def test_plans_seen_together_are_seen_as_alone(tmp_path: Path) -> None:
     model = opened(written(tmp_path)).model
     plans = [example.plan for example in bakery(5).examples]
     assert {kind for plan in plans for kind in plan.types} >= set(KINDS)
-    for seen, plan in zip(reinforced.features_of_plans(model, plans), plans, strict=True):
-        alone = reinforced.features_of_plan(model, plan)
+    for seen, plan in zip(features_of_plans(model, plans), plans, strict=True):
+        alone = features_of_plans(model, [plan])[0]
         np.testing.assert_allclose(seen.prior, alone.prior, atol=1e-5)
         np.testing.assert_array_equal(seen.nodes, alone.nodes)

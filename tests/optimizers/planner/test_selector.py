@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.planner.selector import DecisionState, DecisionStates, ModelSelector
+from journeyman.optimizers.planner.policy import DecisionState, DecisionStates, ModelSelector
 
 pytestmark = pytest.mark.training
 

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from journeyman.core.errors import InputError
-from journeyman.experiments.planner.training import told, watchers
-from journeyman.models.embedders.hashing import HashingEmbedder
-from journeyman.optimizers.planner import checkpoints, files
+from journeyman.experiments.planner.training import on_epoch, watchers
+from journeyman.models.embedders import HashingEmbedder
+from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import TrainingData
-from journeyman.optimizers.planner.metrics import mean_agreement
-from journeyman.optimizers.planner.network import NetworkConfig
-from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.supervised import Epoch, SupervisedConfig, SupervisedResult, train
+from journeyman.optimizers.planner.policy import LearnedPlanner
+from journeyman.optimizers.planner.supervised import Epoch, SupervisedResult, agreement, mean_agreement, train
 
 from .worlds import HERE, MODELS, kitchen, office
 
@@ -39,7 +38,7 @@ def test_it_learns_the_kitchen_where_tools_need_no_model(trained: SupervisedResu
     fresh = [example.plan for example in kitchen(40, seed=9).examples]
     planner = LearnedPlanner(trained.model, hires=True)
     plans = planner.plans([plan.instruction for plan in fresh])
-    found = mean_agreement(plans, fresh)
+    found = mean_agreement([agreement(*pair) for pair in zip(plans, fresh, strict=True)])
     assert found.node_f1 > 0.95
     assert found.edge_f1 > 0.9
     assert {s.worker for plan in plans for s in plan.subtasks} == {""}
@@ -47,10 +46,10 @@ def test_it_learns_the_kitchen_where_tools_need_no_model(trained: SupervisedResu
 
 
 def test_the_file_plans_as_the_training_did(trained: SupervisedResult, folder: Path) -> None:
-    planner = files.load(folder / "phase1_best", HashingEmbedder(256))
+    planner = artifact.load_learned(folder / "phase1_best", HashingEmbedder(256))
     asked = [example.plan.instruction for example in kitchen(10, seed=5).examples]
     assert planner.plans(asked) == LearnedPlanner(trained.model, hires=True).plans(asked)
-    assert files.embedder_of(folder / "phase1_best") == "hashing:256"
+    assert artifact.read(folder / "phase1_best.safetensors")[1]["embedder"] == "hashing:256"
 
 
 def test_it_learns_who_does_what(tmp_path: Path) -> None:
@@ -63,15 +62,15 @@ def test_it_learns_who_does_what(tmp_path: Path) -> None:
 
 def test_a_planner_is_not_read_with_another_embedder(trained: SupervisedResult) -> None:
     with pytest.raises(InputError, match="'hashing:256', not 'hashing:64'"):
-        files.load(trained.best, HashingEmbedder(64))
+        artifact.load(trained.best, HashingEmbedder(64))
 
 
 def test_what_is_no_checkpoint_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_text("no")
     with pytest.raises(InputError, match="is no checkpoint"):
-        checkpoints.load(tmp_path / "a.safetensors")
+        artifact.read(tmp_path / "a.safetensors")
     with pytest.raises(InputError, match="is not there"):
-        checkpoints.load(tmp_path / "b.safetensors")
+        artifact.read(tmp_path / "b.safetensors")
 
 
 def test_too_few_examples_are_refused(tmp_path: Path) -> None:
@@ -99,7 +98,7 @@ def test_the_curves_lie_where_tensorboard_finds_them(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     seen: list[Epoch] = []
     watching = watchers(tmp_path)
-    train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=told(watching, seen.append))
+    train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=on_epoch(watching, seen.append))
     for watcher in watching:
         watcher.close()
     assert [epoch.number for epoch in seen] == [1, 2]
@@ -150,15 +149,15 @@ def test_data_without_workers_leaves_them_to_the_policy(tmp_path: Path) -> None:
     data = kitchen(40)
     examples = [replace(e, plan=e.plan.with_workers([""] * len(e.plan.subtasks))) for e in data.examples]
     run = train(TrainingData.of(examples, tools=data.tools), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
-    planner = files.load(run.best, HashingEmbedder(64))
+    planner = artifact.load_learned(run.best, HashingEmbedder(64))
     assert set(planner.plan("a fried egg", models=MODELS).workers) == {""}
 
 
 @pytest.mark.parametrize("broken", ["memory", "model.", "network"])
 def test_a_file_that_was_changed_is_refused_in_a_sentence(broken: str, tmp_path: Path) -> None:
     run = train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=1))
-    tensors, said = checkpoints.load(run.best)
+    tensors, said = artifact.read(run.best)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(broken)}
-    checkpoints.save(run.best, kept, {**said, "network": {"wide": 3}} if broken == "network" else said)
+    artifact.write(run.best, kept, {**said, "network": {"wide": 3}} if broken == "network" else said)
     with pytest.raises(InputError, match="is no planner that can be used"):
-        files.load(run.best, HashingEmbedder(64))
+        artifact.load(run.best, HashingEmbedder(64))

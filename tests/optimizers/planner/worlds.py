@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.data import TrainingData
+from journeyman.optimizers.planner.data import Example, TrainingData
 
 TOOLS = (
     Card(name="slice_bread", description="Cut a loaf of bread into slices", kind="tool", takes=("loaf",), gives=("slices",)),

@@ -21,8 +21,7 @@ from journeyman.core.playbook import (
     UpdateBullet,
     bullet_id,
 )
-from journeyman.models.embedders import Vectors
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder, Vectors
 from journeyman.optimizers.playbook.curator import CurateReport, Curator, Origin, copied
 
 CENTS = "Always convert the amount to cents before you compare two prices."

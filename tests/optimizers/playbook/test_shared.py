@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.playbook import Add, Batch, Bullet, Playbook, Vote
-from journeyman.io.locks import locked
+from journeyman.io.files import locked
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.journal import Journal, read, replay
 
@@ -44,7 +44,7 @@ for number in range(count):
 HOLD = """
 import sys
 from pathlib import Path
-from journeyman.io.locks import locked
+from journeyman.io.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -2,7 +2,7 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.core.playbook import Batch, Bullet, Merge, Playbook
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.edit import duplicates, superfluous
 from tests.support.playbooks import DATA, real, unpacked

@@ -15,9 +15,10 @@ from journeyman.core.task import Split, Task
 from journeyman.models.base import Model, ModelRequest
 from journeyman.models.embedders import load as embedder
 from journeyman.optimizers.playbook import files
+from journeyman.optimizers.playbook.config import LearnConfig
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.run import PlaybookRun
-from journeyman.optimizers.playbook.trainer import LearnConfig, Learned, TrainerTools, batches, learn
+from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, batches, learn
 from journeyman.tasks.answers import Exact
 from tests.support.pupil import RULE, Line, Pupil, reflecting, restless, sums
 
@@ -209,7 +210,7 @@ def test_a_second_attempt_is_sampled_and_reflected_on_together_with_the_first(tm
 
 def test_successes_are_reflected_on_only_where_that_is_wanted(tmp_path: Path) -> None:
     assert trained(tmp_path / "all", Pupil(), sums(20)).progress.reflector.calls == 20
-    assert trained(tmp_path / "failures", Pupil(), sums(20), successes=False).progress.reflector.calls == 5
+    assert trained(tmp_path / "failures", Pupil(), sums(20), reflect_on="failures").progress.reflector.calls == 5
 
 
 def test_what_was_refused_once_is_not_considered_again(tmp_path: Path) -> None:

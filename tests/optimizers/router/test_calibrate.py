@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from journeyman.experiments.router.evaluation import ece
-from journeyman.optimizers.router.calibration import Calibration, abilities, calibration, group_means, isotonic, platt
+from journeyman.optimizers.router.fit import abilities, calibration, group_means, isotonic, platt
+from journeyman.optimizers.router.predict import Calibration
 from journeyman.stats import Floats
 
 

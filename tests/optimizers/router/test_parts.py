@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Ending, Outcome
 from journeyman.core.task import content
-from journeyman.optimizers.outcome_table import OutcomeRow, Table
+from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table, parts
 from journeyman.optimizers.router import outcomes
-from journeyman.optimizers.splits import Parts, parts
 
 RIGHT = Outcome(ending=Ending.RIGHT, success=1.0)
 

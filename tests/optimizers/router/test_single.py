@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.router.features import COUNTED, count
 from journeyman.optimizers.router.fit import fit
-from journeyman.optimizers.router.predict import Fitted, Single
+from journeyman.optimizers.router.predict import COUNTED, Fitted, Single, count
 from tests.optimizers.router.worlds import QUICK, directions, table
 
 D = 24

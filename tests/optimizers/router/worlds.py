@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from journeyman.models.embedders import Vectors
-from journeyman.models.embedders.hashing import HashingEmbedder
+from journeyman.models.embedders import HashingEmbedder, Vectors
 from journeyman.optimizers.outcome_table import Table
 from journeyman.optimizers.router.fit import RouterFitConfig
 from journeyman.stats import Floats

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.artifacts import Form, find
+from journeyman.optimizers.weights.adapters import Form, find
 
 
 @pytest.fixture

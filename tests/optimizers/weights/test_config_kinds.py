@@ -19,7 +19,7 @@ from journeyman.optimizers.weights.config import TrainingConfig
         ({"use_bf16": "yes"}, "use_bf16 is 'yes', and must be true or false or None"),
         ({"base_model": None}, "base_model is None, and must be text"),
         ({"rewards": "efficiency"}, "rewards is 'efficiency', and must be a list of names"),
-        ({"target_modules": (1,)}, r"target_modules is \(1,\), and must be a list of names"),
+        ({"target_modules": (1,)}, r"target_modules holds 1, and must be a list of names"),
     ],
 )
 def test_a_setting_of_the_wrong_kind_is_one_sentence(given: dict[str, Any], must: str) -> None:

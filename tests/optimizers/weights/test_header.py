@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.gguf.header import read_header
+from journeyman.optimizers.weights.gguf.contents import read_header
 from tests.support.ggufs import CHATML, TINY, gguf
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError, SettingError
-from journeyman.optimizers.weights.gguf.header import Header, read_header
+from journeyman.optimizers.weights.gguf.contents import Header, read_header
 from journeyman.optimizers.weights.hardware import Gpu
 from journeyman.optimizers.weights.hosting import SHARE, OllamaHostingProfile, cache_bytes
 from journeyman.optimizers.weights.sizing import HardwareConfig, get_ryzen_optimized_config

@@ -8,8 +8,7 @@ import pytest
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.model_shape import LADDER, find, parse
-from journeyman.optimizers.weights.resolve import resolve
-from journeyman.optimizers.weights.sizing import SPARE, HardwareConfig, estimate, must_fit
+from journeyman.optimizers.weights.sizing import SPARE, HardwareConfig, estimate, must_fit, resolve
 
 MACHINE = HardwareConfig(memory_total=24 * 2**30, usable_cores=2, physical_cores=2, instruction_sets=("avx2",))
 CONFIG = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}

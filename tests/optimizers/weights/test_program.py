@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.errors import InputError, TrainingError
-from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport
+from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport, launch
 from journeyman.optimizers.weights.metrics import UpdateMetrics
-from journeyman.optimizers.weights.program import launch
 
 pytestmark = pytest.mark.training
 
@@ -194,7 +193,7 @@ def test_whatever_the_program_started_ends_with_it(job: TrainingJob, program: Pr
 
 
 WAITS = """
-    from journeyman.optimizers.weights.program import end_with_parent
+    from journeyman.optimizers.weights.job import end_with_parent
     end_with_parent()
     def stop(number, frame):
         time.sleep(0.3)
@@ -210,8 +209,8 @@ WAITS = """
 def parent(job: TrainingJob, command: list[str]) -> "subprocess.Popen[bytes]":
     code = f"""if True:
         from pathlib import Path
-        from journeyman.optimizers.weights import job, program
-        program.launch(job.TrainingJob(Path({str(job.folder)!r})), command={command!r})
+        from journeyman.optimizers.weights import job
+        job.launch(job.TrainingJob(Path({str(job.folder)!r})), command={command!r})
     """
     started = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, start_new_session=True)
     assert within(20, lambda: (job.folder / "pid").is_file() and (job.folder / "pid").read_text() != "")

@@ -10,8 +10,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra: pip install 'journeyman[weights]'")
 
 from journeyman.core.errors import InputError, TrainingError
-from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport
-from journeyman.optimizers.weights.program import launch
+from journeyman.optimizers.weights.job import Ended, TrainingJob, TrainingReport, launch
 from tests.optimizers.weights.test_program import REPORT
 
 pytestmark = pytest.mark.training

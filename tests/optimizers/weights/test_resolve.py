@@ -4,8 +4,7 @@ import pytest
 
 from journeyman.optimizers.weights.config import METHODS, TrainingConfig
 from journeyman.optimizers.weights.model_shape import LADDER, find
-from journeyman.optimizers.weights.resolve import quick, reasons, resolve
-from journeyman.optimizers.weights.sizing import HardwareConfig, estimate, get_ryzen_optimized_config
+from journeyman.optimizers.weights.sizing import HardwareConfig, estimate, get_ryzen_optimized_config, quick, reasons, resolve
 
 LEFT = {"max_steps", "desirable_weight", "undesirable_weight"}
 """What may stay open: it follows from epochs and rows."""
@@ -73,3 +72,11 @@ def test_a_quick_run_is_short_and_otherwise_the_same() -> None:
     short = quick(config)
     assert (short.max_steps, short.num_examples, short.validation, short.learning_rate) == (10, 64, 16, 1e-3)
     assert quick(replace(config, max_steps=3)).max_steps == 3
+
+
+def test_where_the_memory_is_not_known_a_real_model_computes_again_what_it_could_keep() -> None:
+    unknown, shape = replace(MACHINE, memory_total=None), LADDER["1.5B"]
+    assert resolve(TrainingConfig(base_model=shape.name), shape, unknown).gradient_checkpointing
+    assert unknown.gradient_checkpointing
+    why = next(each.why for each in reasons(TrainingConfig(), shape, unknown) if each.name == "gradient_checkpointing")
+    assert why == "usual; how much memory there is is not known"

@@ -22,7 +22,7 @@ from journeyman.rewards.development import (
 from journeyman.rewards.development import WorkCheckResult as Checked
 from journeyman.rewards.development.work import Coverage, checked
 from journeyman.sandbox.base import MIB, Level, RunOutcome
-from journeyman.sandbox.unsafe import Unsafe
+from journeyman.sandbox.supervised import Unsafe
 from tests.support.traces import done, reply, used
 
 pytestmark = pytest.mark.service

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.serving.dashboard.addresses import decoded, encoded, id_of, local, name
+from journeyman.serving.dashboard.layout import decoded, encoded, id_of, local, name
 
 ANY = st.text(st.characters(), max_size=40)
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.serving.dashboard import format as words
-from journeyman.serving.dashboard.format import visible
+from journeyman.serving.dashboard import layout as words
+from journeyman.serving.dashboard.layout import visible
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from journeyman.serving.gateway import serve
+from journeyman.serving.gateway import app, request
 from tests.serving.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Upstream
@@ -87,14 +87,23 @@ def test_a_head_of_ordinary_size_is_taken(closed: Running) -> None:
     ids=["nothing", "a blank line", "half a head", "half of the next head"],
 )
 def test_a_connection_that_asks_nothing_is_closed(closed: Running, monkeypatch: pytest.MonkeyPatch, start: bytes) -> None:
-    monkeypatch.setattr(serve, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(app, "HEAD_SECONDS", 0.3)
     with connected(closed) as client:
         client.sendall(start)
         assert is_closed(client)
 
 
+@pytest.mark.parametrize("begun", [b"", b"{"], ids=["never begins", "stops"])
+def test_a_body_that_does_not_come_is_not_waited_for(closed: Running, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setattr(request, "BODY_SECONDS", 0.3)
+    with connected(closed) as client:
+        client.sendall(POST + b"X-Journeyman-Token: " + TOKEN + b"\r\nContent-Length: 100\r\n\r\n" + begun)
+        client.settimeout(5)
+        assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
 def test_a_body_that_goes_on_after_the_answer_is_cut_off(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "LINGER_SECONDS", 0.3)
+    monkeypatch.setattr(app, "LINGER_SECONDS", 0.3)
     with connected(closed) as client:
         client.sendall(POST + b"Content-Length: 1000000\r\n\r\n")
         assert client.recv(1000).startswith(b"HTTP/1.1 401 ")
@@ -105,7 +114,7 @@ def test_a_body_that_goes_on_after_the_answer_is_cut_off(closed: Running, monkey
 
 
 def test_a_connection_whose_body_ended_after_the_answer_is_used_again(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "LINGER_SECONDS", 0.3)
+    monkeypatch.setattr(app, "LINGER_SECONDS", 0.3)
     with connected(closed) as client:
         for _ in range(2):
             client.sendall(POST + b"Content-Length: 4\r\n\r\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.experiments.settings import RecordSettings
-from journeyman.serving.ingest.factory import ENDED, ApartIntake
+from journeyman.serving.ingest.factory import ENDED, SubprocessIntake
 from journeyman.stores.traces import open_traces
 from tests.serving.ingest.test_spill import made
 from tests.serving.ingest.test_writer import SOON, until
@@ -25,7 +25,7 @@ class Apart:
         self.url = f"sqlite:///{folder / 'traces.db'}"
         self.program = folder / "record"
         self.put_back()
-        self.intake = ApartIntake((str(self.program),), (self.url, folder / "spill", RecordSettings()))
+        self.intake = SubprocessIntake((str(self.program),), (self.url, folder / "spill", RecordSettings()))
 
     def put_back(self) -> None:
         self.program.write_text(f'#!/bin/sh\nexec {sys.executable} -m journeyman.serving.ingest.factory "$@"\n')

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.serving.ingest.base import RecordCleaner
 from journeyman.serving.ingest.factory import _read_spans as read_spans
-from journeyman.serving.ingest.redact import Cleaner
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.tracing.redaction import Redactor
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Exchange
 from tests.serving.ingest.test_spill import made
 from tests.serving.ingest.test_writer import SOON, Start, exchange, until
@@ -22,8 +22,8 @@ from tests.support.spans import call, rows
 
 
 def opened(start: Start, *, content: bool = True) -> StoreIntake:
-    joiner = Joiner(price=lambda url, model, usage: None)
-    cleaner = Cleaner(redactor=Redactor(), content=content, read=lambda each: (joiner.join(each),))
+    joiner = ConversationAssembler(price=lambda url, model, usage: None)
+    cleaner = RecordCleaner(redactor=Redactor(), content=content, read=lambda each: (joiner.join(each),))
     return StoreIntake(lambda: open_traces(start.file), cleaner=cleaner, read_spans=read_spans, spill=start.spill)
 
 
@@ -57,8 +57,8 @@ def test_no_planted_secret_is_on_the_disk_or_in_the_log(
     secrets = planted(11)
     intake = opened(start, content=content)
     for number, (text, _) in enumerate(secrets.values()):
-        intake.offer(exchange(number, said=text, reply=text))
-        intake.offer(streamed(number, text))
+        intake.submit(exchange(number, said=text, reply=text))
+        intake.submit(streamed(number, text))
         intake.add(made(f"own {number}", reply=text, result=text))
         intake.spans(rows(call(number + 1, 1, text, **{"http.request.header.authorization": text})))
     if gone:
@@ -87,7 +87,7 @@ def test_without_content_only_shapes_reach_the_disk(tmp_path: Path) -> None:
     start = Start(tmp_path)
     words = "the quick brown fox"
     with closing(opened(start, content=False)) as intake:
-        intake.offer(exchange(1, said=words, reply=words))
+        intake.submit(exchange(1, said=words, reply=words))
         intake.add(made("own", reply=words, result=words))
         intake.spans(rows(call(1, 1, words))).result(SOON)
         assert intake.flush(SOON)
@@ -104,7 +104,7 @@ def test_without_content_only_shapes_reach_the_disk(tmp_path: Path) -> None:
 def test_a_conversation_that_grows_is_clean_at_each_length(tmp_path: Path) -> None:
     secrets = list(planted(5).values())
     steps = [made("x", reply=text, result=text).steps for text, _ in secrets]
-    cleaner = Cleaner(redactor=Redactor(), read=lambda each: ())
+    cleaner = RecordCleaner(redactor=Redactor(), read=lambda each: ())
     for length in (1, 2, 5, 5, 9, len(steps)):
         trace = replace(made("x"), steps=tuple(step for pair in steps[:length] for step in pair))
         clean = cleaner.trace(trace)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
-from journeyman.serving.ingest.pipe import ENDING, Spill, pack, read
+from journeyman.serving.ingest.queues import ENDING, Spill, pack, read
 
 MB = 2**20
 
@@ -63,7 +63,7 @@ def test_a_torn_last_record_costs_itself_alone(tmp_path: Path, cut: int) -> None
     torn = pack(made("3"))
     (tmp_path / f"left{ENDING}").write_bytes(whole + torn[: min(cut, len(torn) - 1)])
     spill = Spill(tmp_path, MB)
-    assert spill.adopt() == 2
+    assert spill.recover() == 2
     assert [trace.id for trace in spill.first(9).traces] == ["1", "2"]
     assert not (tmp_path / f"left{ENDING}").exists()
 
@@ -73,15 +73,15 @@ def test_a_record_of_which_a_bit_has_turned_ends_the_file(tmp_path: Path) -> Non
     second[20] ^= 1
     (tmp_path / f"left{ENDING}").write_bytes(pack(made("1")) + bytes(second) + pack(made("3")))
     spill = Spill(tmp_path, MB)
-    assert spill.adopt() == 1
+    assert spill.recover() == 1
 
 
 def test_a_file_of_a_process_that_lives_is_left_alone(tmp_path: Path) -> None:
     first, second = Spill(tmp_path, MB), Spill(tmp_path, MB)
     first.append(made("1"))
-    assert second.adopt() == 0
+    assert second.recover() == 0
     first.close()
-    assert second.adopt() == 1
+    assert second.recover() == 1
 
 
 @pytest.mark.service
@@ -95,7 +95,7 @@ def test_what_a_killed_process_spilled_comes_back(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, cwd=Path(__file__).parents[3])
     assert run.returncode < 0
     spill = Spill(tmp_path, MB)
-    assert spill.adopt() == 50
+    assert spill.recover() == 50
     assert [trace.id for trace in spill.first(99).traces] == [str(number) for number in range(50)]
 
 

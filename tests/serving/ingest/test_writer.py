@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.trace import Trace
+from journeyman.serving.ingest.base import RecordCleaner
 from journeyman.serving.ingest.factory import _read_spans as read_spans
 from journeyman.serving.ingest.queues import QueueLimits
-from journeyman.serving.ingest.redact import Cleaner
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.tracing.redaction import Redactor
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Dialect, Exchange
 from tests.serving.ingest.test_spill import made
 
@@ -50,9 +50,9 @@ def exchange(number: int, reply: str = "Yes.", said: str = "Is it so?") -> Excha
     )
 
 
-def cleaner(**settings: bool) -> Cleaner:
-    joiner = Joiner(price=lambda url, model, usage: None)
-    return Cleaner(redactor=Redactor(), read=lambda each: (joiner.join(each),), **settings)
+def cleaner(**settings: bool) -> RecordCleaner:
+    joiner = ConversationAssembler(price=lambda url, model, usage: None)
+    return RecordCleaner(redactor=Redactor(), read=lambda each: (joiner.join(each),), **settings)
 
 
 class Start:
@@ -101,7 +101,7 @@ def until(true: Callable[[], bool], timeout: float = SOON) -> None:
 def test_exchanges_and_traces_are_in_the_store_after_a_flush(start: Start) -> None:
     with closing(start()) as intake:
         for number in range(30):
-            intake.offer(exchange(number))
+            intake.submit(exchange(number))
         intake.add(made("own"))
         assert intake.flush(SOON)
         health = intake.health()
@@ -127,7 +127,7 @@ def test_a_conversation_is_one_trace_with_its_steps_in_order(start: Start) -> No
         for number in range(10):
             said.append({"role": "user", "content": f"Question {number}"})
             one = exchange(number, reply=f"Answer {number}")
-            intake.offer(replace(one, request=json.dumps({"model": "m", "messages": said}).encode()))
+            intake.submit(replace(one, request=json.dumps({"model": "m", "messages": said}).encode()))
             said.append({"role": "assistant", "content": f"Answer {number}"})
             time.sleep(0.005)
         assert intake.flush(SOON)
@@ -194,7 +194,7 @@ def test_nobody_who_hands_over_waits_for_the_store(start: Start) -> None:
         with locked(start.file):
             began = time.monotonic()
             for number in range(2000):
-                intake.offer(exchange(number))
+                intake.submit(exchange(number))
             assert time.monotonic() - began < 5, "far less than the thirty seconds for which the store waits"
         assert intake.flush(SOON)
 
@@ -259,10 +259,10 @@ def test_an_exchange_that_cannot_be_read_is_counted_and_does_not_hold_up_the_oth
             raise ValueError("password: 'p4ssw0rd'")
         return [made(each.id)]
 
-    strict = Cleaner(redactor=Redactor(), read=read)
+    strict = RecordCleaner(redactor=Redactor(), read=read)
     with closing(StoreIntake(lambda: open_traces(start.file), cleaner=strict, spill=start.spill)) as intake:
         for number in range(3):
-            intake.offer(exchange(number))
+            intake.submit(exchange(number))
         assert intake.flush(SOON)
         assert intake.health().dropped == 1
     assert start.ids() == ["x0", "x2"]

@@ -273,6 +273,17 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         list(read(tmp_path / "nowhere"))
 
 
+@pytest.mark.parametrize("format", [None, "chat"])
+def test_a_file_of_zstd_is_a_sentence_that_says_what_to_do_and_keeps_no_other_file_away(
+    tmp_path: Path, format: str | None
+) -> None:
+    path = written(tmp_path, b"\x28\xb5\x2f\xfd" + b"\0" * 20, "traces.zst")
+    (problem,) = read(path, format)
+    assert isinstance(problem, Problem)
+    assert str(problem).endswith("is compressed with zstd; unpack it first: zstd -d traces.zst")
+    assert not holds_spans(path)
+
+
 def test_spans_are_known_by_their_content(tmp_path: Path) -> None:
     assert holds_spans(written(tmp_path, '{"resourceSpans": []}'))
     assert not holds_spans(written(tmp_path, json.dumps(said("a")), "other"))

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from journeyman.core.trace import Trace
-from journeyman.tracing.otel.read import traces
+from journeyman.core.trace import Step, Trace
+from journeyman.tracing.otel.read import facts_of, nodes, steps, traces
+from journeyman.tracing.otel.spans import SpanData
 from journeyman.tracing.otel.wire import RawSpan, SpanBatch, of_object
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -103,3 +104,9 @@ def chat(question: str, answer: str, **more: object) -> dict[str, object]:
         "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": answer}]}]),
         **more,
     }
+
+
+def steps_of(attributes: Mapping[str, Any], *, id: str = "") -> tuple[Step, ...]:
+    """The steps that the attributes of one span tell of."""
+    span = SpanData(id=id, parent=None, name="", kind="internal", began=0, ended=0, attributes=attributes)
+    return steps(nodes([span], {id: facts_of(span)}))

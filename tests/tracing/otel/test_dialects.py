@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from journeyman.core.trace import AgentCall, Message, ModelCall, ToolCall, Trace, total
-from journeyman.tracing.otel.files import SpanFiles, read_files
-from journeyman.tracing.otel.read import steps_of
+from journeyman.tracing.importers.otlp import SpanFiles, read_files
 from journeyman.tracing.otel.wire import of_object
 from tests.tracing.otel import made
-from tests.tracing.otel.made import span, trace
+from tests.tracing.otel.made import span, steps_of, trace
 
 DATA = Path(__file__).parents[2] / "data" / "otlp"
 REAL = os.environ.get("JOURNEYMAN_DATA")

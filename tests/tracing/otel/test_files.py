@@ -9,8 +9,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from journeyman.core.errors import InputError
+from journeyman.tracing.importers.otlp import read_files
 from journeyman.tracing.otel import wire
-from journeyman.tracing.otel.files import read_files
 from tests.tracing.otel import made
 from tests.tracing.otel.made import chat, span
 
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_export_is_a_problem(content: bytes, tmp_path: Path) -
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="could not be read: No such file"):
+    with pytest.raises(InputError, match="is not there"):
         read_files([tmp_path / "nothing"])
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.trace import AgentCall, ModelCall, Reasoning, ToolCall
-from journeyman.tracing.otel.read import once, steps_of
+from journeyman.tracing.otel.read import without_duplicates
 from journeyman.tracing.otel.wire import RawSpan, of_object
 from tests.tracing.otel import made
-from tests.tracing.otel.made import chat, span, trace
+from tests.tracing.otel.made import chat, span, steps_of, trace
 
 WEATHER = {
     "role": "assistant",
@@ -166,7 +166,7 @@ def test_a_call_that_was_reported_in_two_traces_is_there_once() -> None:
     elsewhere = {**span(9, bare, at=1.1), "traceId": "f" * 32}
     replayed = {**span(9, bare, at=99), "traceId": "e" * 32}
     found = made.read(made.batch(span(1, of), elsewhere, replayed).spans)
-    assert sorted(each.id for each in once(found)) == [made.TRACE, "e" * 32]
+    assert sorted(each.id for each in without_duplicates(found)) == [made.TRACE, "e" * 32]
 
 
 def test_a_failed_call_has_its_error_and_unknown_tokens() -> None:

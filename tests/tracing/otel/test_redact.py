@@ -9,8 +9,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from journeyman.tracing.otel import wire
-from journeyman.tracing.otel.redact import GONE, redacted, without_content
-from journeyman.tracing.otel.spans import pairs, spans
+from journeyman.tracing.otel.spans import GONE, pairs, redacted, spans, without_content
 from journeyman.tracing.otel.wire import RawSpan, of_object
 from journeyman.tracing.redaction import Redactor
 from tests.support.secrets import planted

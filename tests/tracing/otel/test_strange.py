@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.trace import ModelCall, ToolCall
-from journeyman.tracing.otel.attributes import replied, said
-from journeyman.tracing.otel.read import steps_of
+from journeyman.tracing.otel.spans import messages_of, replies_of
 from tests.tracing.otel import made
 
 _NAMES = st.sampled_from(
@@ -143,7 +142,7 @@ _VALUES = _WORDS | _JSON | _JSON.map(json.dumps)
 
 @given(st.dictionaries(_NAMES, _VALUES, max_size=6))
 def test_any_attributes_give_steps_and_no_error(attributes: dict[str, object]) -> None:
-    for step in steps_of(attributes, id="1"):
+    for step in made.steps_of(attributes, id="1"):
         if isinstance(step, ModelCall):
             assert all(isinstance(message.text, str) and isinstance(message.role, str) for message in step.messages)
             assert isinstance(step.reply, str)
@@ -155,7 +154,7 @@ def test_any_attributes_give_steps_and_no_error(attributes: dict[str, object]) -
 
 @given(_VALUES)
 def test_any_value_is_messages_and_no_error(value: object) -> None:
-    for message in (*said(value), *replied(value)):
+    for message in (*messages_of(value), *replies_of(value)):
         assert isinstance(message.text, str)
         assert all(isinstance(call.tool, str) and isinstance(call.arguments, str) for call in message.calls)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.messages import Usage
 from journeyman.core.trace import AgentCall, Trace
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Dialect, Exchange
 from tests.tracing.wire.talk import assistant, chat, exchange, responses, tool, user
 
@@ -22,8 +22,8 @@ def free(url: str, model: str, usage: Usage) -> float | None:
 
 
 @pytest.fixture
-def joiner() -> Joiner:
-    return Joiner(price=free)
+def joiner() -> ConversationAssembler:
+    return ConversationAssembler(price=free)
 
 
 class Shelf:
@@ -82,7 +82,7 @@ def as_sent_again(message: dict[str, Any]) -> dict[str, Any]:
 def test_a_conversation_sent_turn_by_turn_is_one_trace_that_holds_all_that_was_sent(
     said: list[dict[str, Any]], rewritten: bool
 ) -> None:
-    joiner = Joiner(price=free)
+    joiner = ConversationAssembler(price=free)
     traces: list[Trace] = []
     asked = 0
     for at, message in enumerate(said):
@@ -105,7 +105,7 @@ def test_a_conversation_sent_turn_by_turn_is_one_trace_that_holds_all_that_was_s
 
 @given(st.lists(conversations(), min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_conversations_at_the_same_time_are_not_mixed(many: list[list[dict[str, Any]]], chance: Any) -> None:
-    joiner = Joiner(price=free)
+    joiner = ConversationAssembler(price=free)
     waiting = [[(said[:at], said[at]) for at, each in enumerate(said) if each["role"] == "assistant"] for said in many]
     last: list[tuple[Trace, Sequence[dict[str, Any]]]] = []
     while any(waiting):
@@ -118,7 +118,7 @@ def test_conversations_at_the_same_time_are_not_mixed(many: list[list[dict[str, 
     assert len({trace.id for trace, _ in last}) == len(many)
 
 
-def test_a_tools_answer_is_found_by_its_id_and_knows_how_long_it_took(joiner: Joiner) -> None:
+def test_a_tools_answer_is_found_by_its_id_and_knows_how_long_it_took(joiner: ConversationAssembler) -> None:
     asks = assistant(None, ("a", "weather", '{"city": "Oslo"}'))
     joiner.join(first := chat([user("hi")], asks))
     trace = joiner.join(second := chat([user("hi"), asks, tool("a", "Error: no such city")], assistant("Sorry.")))
@@ -128,14 +128,14 @@ def test_a_tools_answer_is_found_by_its_id_and_knows_how_long_it_took(joiner: Jo
     assert call.seconds == (second.started_at - first.started_at).total_seconds() - first.seconds
 
 
-def test_answers_out_of_order_reach_the_calls_they_name(joiner: Joiner) -> None:
+def test_answers_out_of_order_reach_the_calls_they_name(joiner: ConversationAssembler) -> None:
     asks = assistant(None, ("a", "look", '{"n": 1}'), ("b", "look", '{"n": 2}'))
     joiner.join(chat([user("hi")], asks))
     trace = joiner.join(chat([user("hi"), asks, tool("b", "two"), tool("a", "one")], assistant("ok")))
     assert [(call.id, call.result) for call in trace.tool_calls] == [("a", "one"), ("b", "two")]
 
 
-def test_tool_calls_whose_ids_come_again_are_told_apart(joiner: Joiner) -> None:
+def test_tool_calls_whose_ids_come_again_are_told_apart(joiner: ConversationAssembler) -> None:
     said = [user("hi")]
     for number in range(3):
         asks = assistant(None, ("call_0", "look", f'{{"n": {number}}}'))
@@ -146,13 +146,13 @@ def test_tool_calls_whose_ids_come_again_are_told_apart(joiner: Joiner) -> None:
     assert len({step.id for step in trace.steps}) == len(trace.steps)
 
 
-def test_another_system_prompt_is_another_trace(joiner: Joiner) -> None:
+def test_another_system_prompt_is_another_trace(joiner: ConversationAssembler) -> None:
     one = joiner.join(chat([SYSTEM, user("hi")], assistant("hello")))
     changed = [{"role": "system", "content": "Be long."}, user("hi"), assistant("hello"), user("more")]
     assert joiner.join(chat(changed, assistant("…"))).id != one.id
 
 
-def test_two_conversations_that_begin_alike_are_two_traces(joiner: Joiner) -> None:
+def test_two_conversations_that_begin_alike_are_two_traces(joiner: ConversationAssembler) -> None:
     begin = [user("hi")]
     first, second = (joiner.join(chat(begin, assistant("hello"))) for _ in range(2))
     assert first.id != second.id
@@ -161,7 +161,7 @@ def test_two_conversations_that_begin_alike_are_two_traces(joiner: Joiner) -> No
     assert homes == {first.id, second.id}
 
 
-def test_a_conversation_taken_back_and_gone_on_otherwise_is_a_branch_of_its_trace(joiner: Joiner) -> None:
+def test_a_conversation_taken_back_and_gone_on_otherwise_is_a_branch_of_its_trace(joiner: ConversationAssembler) -> None:
     said = [user("hi"), assistant("hello"), user("a poem"), assistant("roses")]
     first = joiner.join(chat(said[:1], said[1]))
     joiner.join(chat(said[:3], said[3]))
@@ -171,7 +171,7 @@ def test_a_conversation_taken_back_and_gone_on_otherwise_is_a_branch_of_its_trac
     assert [message.text for message in trace.conversation(trace.calls[-1])] == ["hi", "hello", "a joke"]
 
 
-def test_a_request_that_failed_and_is_sent_again_is_one_trace(joiner: Joiner) -> None:
+def test_a_request_that_failed_and_is_sent_again_is_one_trace(joiner: ConversationAssembler) -> None:
     failed = joiner.join(chat([user("hi")], None))
     assert failed.error == "server_error: try again (HTTP 503)"
     trace = joiner.join(chat([user("hi")], assistant("hello")))
@@ -181,12 +181,12 @@ def test_a_request_that_failed_and_is_sent_again_is_one_trace(joiner: Joiner) ->
     assert joiner.join(chat([user("hi")], assistant("hello"))).id != trace.id
 
 
-def test_requests_that_only_fail_do_not_fill_one_trace_for_ever(joiner: Joiner) -> None:
+def test_requests_that_only_fail_do_not_fill_one_trace_for_ever(joiner: ConversationAssembler) -> None:
     traces = {joiner.join(chat([user("hi")], None)).id for _ in range(40)}
     assert 1 < len(traces) < 40
 
 
-def test_of_several_answers_any_can_be_gone_on_from(joiner: Joiner) -> None:
+def test_of_several_answers_any_can_be_gone_on_from(joiner: ConversationAssembler) -> None:
     first = joiner.join(chat([user("hi")], assistant("one"), others=[assistant("two")]))
     assert first.calls[0].reply == "one"
     assert [choice["text"] for choice in first.calls[0].raw["choices"]] == ["two"]
@@ -195,7 +195,7 @@ def test_of_several_answers_any_can_be_gone_on_from(joiner: Joiner) -> None:
     assert [message.text for message in trace.conversation(trace.calls[-1])] == ["hi", "two", "go on"]
 
 
-def test_labels_keep_like_conversations_apart_and_are_kept(joiner: Joiner) -> None:
+def test_labels_keep_like_conversations_apart_and_are_kept(joiner: ConversationAssembler) -> None:
     labels: dict[str, Any] = {"task": "t1", "session": "s1", "agent": "clerk", "domain": "shop", "candidate": "p1, a2"}
     one = joiner.join(chat([user("hi")], assistant("hello"), **labels))
     assert (one.task_id, one.session, one.agent, one.domain, one.candidate_ids) == ("t1", "s1", "clerk", "shop", ("p1", "a2"))
@@ -206,13 +206,13 @@ def test_labels_keep_like_conversations_apart_and_are_kept(joiner: Joiner) -> No
     assert (other.id != one.id, other.session) == (True, "s1")
 
 
-def test_a_trace_that_is_named_holds_all_that_names_it(joiner: Joiner) -> None:
+def test_a_trace_that_is_named_holds_all_that_names_it(joiner: ConversationAssembler) -> None:
     for text in "abc":
         trace = joiner.join(chat([user(text)], assistant(text), trace="mine"))
     assert (trace.id, len(trace.calls)) == ("mine", 3)
 
 
-def test_a_sub_agent_is_work_below_the_step_that_handed_it_over(joiner: Joiner) -> None:
+def test_a_sub_agent_is_work_below_the_step_that_handed_it_over(joiner: ConversationAssembler) -> None:
     asks = assistant(None, ("call_7", "research", "{}"))
     main = joiner.join(chat([user("hi")], asks, agent="boss"))
     below: dict[str, Any] = {"agent": "researcher", "parent": "call_7"}
@@ -225,7 +225,7 @@ def test_a_sub_agent_is_work_below_the_step_that_handed_it_over(joiner: Joiner) 
     assert [call.parent for call in trace.calls] == [None, work.id, work.id, None]
 
 
-def test_a_parent_may_be_named_by_its_trace_or_by_the_providers_id(joiner: Joiner) -> None:
+def test_a_parent_may_be_named_by_its_trace_or_by_the_providers_id(joiner: ConversationAssembler) -> None:
     main = joiner.join(chat([user("hi")], assistant("wait"), trace="mine"))
     by_trace = joiner.join(chat([user("x")], assistant("y"), parent="mine"))
     by_answer = joiner.join(chat([user("z")], assistant("y"), parent=str(main.calls[0].response_id)))
@@ -233,7 +233,7 @@ def test_a_parent_may_be_named_by_its_trace_or_by_the_providers_id(joiner: Joine
     assert [call.parent for call in by_answer.calls] == [None, None, main.calls[0].id]
 
 
-def test_a_conversation_that_the_server_keeps_is_one_trace(joiner: Joiner) -> None:
+def test_a_conversation_that_the_server_keeps_is_one_trace(joiner: ConversationAssembler) -> None:
     first = joiner.join(responses({"input": "hi", "instructions": "Be brief."}, "hello"))
     behind = first.calls[0].response_id
     trace = joiner.join(responses({"input": "more", "instructions": "Be brief.", "previous_response_id": behind}, "ok"))
@@ -243,7 +243,7 @@ def test_a_conversation_that_the_server_keeps_is_one_trace(joiner: Joiner) -> No
     assert (kept[0].id, kept[1].session) == (kept[1].id, "conv_1")
 
 
-def test_embeddings_stand_alone_in_their_session(joiner: Joiner) -> None:
+def test_embeddings_stand_alone_in_their_session(joiner: ConversationAssembler) -> None:
     def embed(number: int) -> Exchange:
         answer = {"model": "e", "data": [{"embedding": [0.1, 0.2]}], "usage": {"prompt_tokens": 2, "total_tokens": 2}}
         return exchange(100_000 + number, Dialect.EMBEDDINGS, {"model": "e", "input": "text"}, answer, session="s")
@@ -253,7 +253,7 @@ def test_embeddings_stand_alone_in_their_session(joiner: Joiner) -> None:
     assert (one.calls[0].reply, one.input_tokens, one.output_tokens) == ("[1 × 2 numbers]", 2, 0)
 
 
-def test_the_same_exchange_again_changes_nothing(joiner: Joiner) -> None:
+def test_the_same_exchange_again_changes_nothing(joiner: ConversationAssembler) -> None:
     given = chat([user("hi")], assistant("hello"))
     assert joiner.join(given) == joiner.join(given)
 
@@ -261,21 +261,21 @@ def test_the_same_exchange_again_changes_nothing(joiner: Joiner) -> None:
 def test_a_conversation_goes_on_after_a_restart_in_its_session() -> None:
     shelf = Shelf()
     said = [user("hi"), assistant("hello"), user("more")]
-    first = shelf.keep(Joiner(price=free, past=shelf).join(chat(said[:1], said[1], session="s")))
-    assert Joiner(price=free, past=shelf).join(chat(said, assistant("ok"), session="s")).id == first.id
+    first = shelf.keep(ConversationAssembler(price=free, past=shelf).join(chat(said[:1], said[1], session="s")))
+    assert ConversationAssembler(price=free, past=shelf).join(chat(said, assistant("ok"), session="s")).id == first.id
 
 
 def test_a_conversation_without_labels_goes_on_after_a_restart() -> None:
     shelf = Shelf()
     said = [user("hi"), assistant("hello"), user("more")]
-    first = shelf.keep(Joiner(price=free).join(chat(said[:1], said[1])))
-    trace = Joiner(price=free, past=shelf).join(chat(said, assistant("ok")))
+    first = shelf.keep(ConversationAssembler(price=free).join(chat(said[:1], said[1])))
+    trace = ConversationAssembler(price=free, past=shelf).join(chat(said, assistant("ok")))
     assert (trace.id, len(trace.calls)) == (first.id, 2)
 
 
 def test_what_does_not_fit_into_memory_is_asked_for_where_it_is_kept() -> None:
     shelf = Shelf()
-    joiner = Joiner(price=free, past=shelf, most_text=20_000)
+    joiner = ConversationAssembler(price=free, past=shelf, most_text=20_000)
     said = [user("hi"), assistant("hello"), user("more")]
     first = shelf.keep(joiner.join(chat(said[:1], said[1])))
     for number in range(20):
@@ -293,8 +293,8 @@ def test_what_cannot_be_asked_for_changes_nothing_and_can_be_joined_later() -> N
 
     shelf = Broken()
     said = [user("hi"), assistant("hello"), user("more")]
-    first = Joiner(price=free).join(chat(said[:1], said[1], session="s"))
-    joiner = Joiner(price=free, past=shelf)
+    first = ConversationAssembler(price=free).join(chat(said[:1], said[1], session="s"))
+    joiner = ConversationAssembler(price=free, past=shelf)
     given = chat(said, assistant("ok"), session="s")
     with pytest.raises(OSError, match="gone"):
         joiner.join(given)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.messages import Usage
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Dialect, Exchange, ParsedExchange
 from journeyman.tracing.wire.dialects import CUT, read_exchange
 from tests.support.examples import examples
@@ -71,7 +71,7 @@ BODIES = (
 @given(st.sampled_from(Dialect), BODIES, BODIES, st.sampled_from([None, 200, 500]))
 def test_whatever_came_is_read_without_a_failure(dialect: Dialect, request: bytes, response: bytes, status: int | None) -> None:
     given = Exchange(id="x", dialect=dialect, request=request, response=response, status=status, started_at=BEGIN, seconds=1.0)
-    trace = Joiner(price=lambda url, model, usage: None).join(given)
+    trace = ConversationAssembler(price=lambda url, model, usage: None).join(given)
     assert [call.id for call in trace.calls] == ["x"]
     found = read_exchange(given)
     assert isinstance(found.reply.text, str)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.tracing.wire.sse import Parser, ServerSentEvent, events, looks_like
+from journeyman.tracing.wire.base import Parser, ServerSentEvent, events, looks_like
 
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 LINES = st.one_of(

@@ -12,12 +12,12 @@ from rich.table import Table
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.agents.subtask import PlanLimits
 from journeyman.cli.actions import train_planner
-from journeyman.cli.actions.train_playbook import Screen, configured, warn_of_few
+from journeyman.cli.actions.train_playbook import Screen, settled, warn_of_few
 from journeyman.cli.console import bar
+from journeyman.cli.options import provided
 from journeyman.cli.shared import console
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.evaluation import Totals
-from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.plan import ExecutionResult
 from journeyman.core.playbook import Playbook
 from journeyman.core.task import Split
@@ -27,6 +27,7 @@ from journeyman.experiments.compare import EvaluationReport, result_lines, resul
 from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.router.training import OffPolicyReport, of_router, of_worker
+from journeyman.experiments.settings import GateSettings
 from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
@@ -48,7 +49,7 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> EvaluationReport:
     options = dict(options)
     playbook, against = _load(options.pop("playbook")), _load(options.pop("against"))
     output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
-    config = configured(options)
+    config = settled(TrainingConfig, options)
     for name in _FILES if output else ():
         check_writable(Path(output) / name)
     if "sandbox" in options and config.dataset_name not in wiring.PROGRAMMING:
@@ -78,13 +79,13 @@ async def _examine(
     name = config.models[0]
     trained_on = frozenset[str]().union(*(_trained_on(each) for each in (name, rival)))
     clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on | trained_on)
-    warn_of_few(len(clean), config.least_tasks)
+    warn_of_few(len(clean), config.min_tasks)
     models = [
         wiring.connect(n, concurrency=config.concurrency, base_url=config.base_url, key_env=config.key_env)
         for n in ([name, rival] if rival else [name])
     ]
     try:
-        with open_store(config.store) as store, Screen(2 * config.trials * len(clean), quiet=quiet) as screen:
+        with open_store(config.store) as store, Screen(2 * config.attempts_per_task * len(clean), quiet=quiet) as screen:
             evaluation = AgentEvaluation(
                 evaluator=HeldOutEvaluator(store=store),
                 model=models[0],
@@ -92,7 +93,7 @@ async def _examine(
                 dataset=examined,
                 embedder=embedders.load(config.embedder),
                 gate=config.gate,
-                trials=config.trials,
+                attempts_per_task=config.attempts_per_task,
                 token_budget=config.token_budget,
                 trained_on=trained_on,
             )
@@ -183,24 +184,30 @@ def run_planner(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 
 def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
-    from journeyman.experiments.planner import artifact
+    from journeyman.experiments.planner import workers
     from journeyman.experiments.planner.training import Contender, PlanExamination
     from journeyman.optimizers.planner import data
 
-    kept = artifact.find(given["planner"])
-    rival = artifact.find(given["against"]) if given["against"] else None
+    kept = workers.find_planner(given["planner"])
+    rival = workers.find_planner(given["against"]) if given["against"] else None
     found = data.read(given["data"])
-    examination = PlanExamination(examples=found.examples, gate=BetterOnHeldOut(least_gain=given["least_gain"]))
+    examination = PlanExamination(examples=found.examples, gate=_gate(given).gate)
     baseline = (
         Contender(id=rival.id, make=rival.planner.plan, trained_on=rival.trained_on)
         if rival
         else Contender(id="nearest plan", make=kept.learned.nearest)
     )
     candidate = Contender(id=kept.id, make=kept.planner.plan, trained_on=kept.trained_on)
+    clean, _ = untrained(examination.tasks, candidate.trained_on | baseline.trained_on)
+    warn_of_few(len(clean), examination.gate.min_tasks)
     with open_store(settings.load().store_url) as store:
         made = examination.evaluate(candidate, baseline, HeldOutEvaluator(store=store), id=_command())
     left_out = len(made.report.evaluation.contaminated)
     return {**made.json(), "planner": kept.id, "against": baseline.id, "left_out": left_out}
+
+
+def _gate(given: Mapping[str, Any]) -> GateSettings:
+    return settings.configured(GateSettings, GateSettings.known(provided(given)))
 
 
 def _command() -> str:
@@ -208,19 +215,19 @@ def _command() -> str:
 
 
 def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.planner import artifact, collect, workers
+    from journeyman.experiments.planner import collect, workers
     from journeyman.experiments.planner.environment import known_runs, scored
     from journeyman.experiments.planner.training import Contender, LiveExamination
     from journeyman.rewards.utility import Utility
 
-    warn_of_few(given["held_out"], BetterOnHeldOut().least_tasks)
-    kept = artifact.find(given["planner"])
-    rival = artifact.find(given["against"]) if given["against"] else None
+    warn_of_few(given["held_out"], _gate(given).min_tasks)
+    kept = workers.find_planner(given["planner"])
+    rival = workers.find_planner(given["against"]) if given["against"] else None
     models = [card.name for card in kept.learned.model.models.cards]
     if not models or not workers.at_the_desk(models):
         raise InputError("nobody can tell whether what its models do is right; compare plans instead, with --data FILE")
     crew = workers.crew_of(models, replies=settings.load().folder / "replies")
-    dollars, seconds = train_planner.pay(given["pay"] or "")
+    dollars, seconds = train_planner.worth_of(given["success_value"] or "")
     utility = Utility.of(
         known_runs(kept.learned, timed=seconds is not None), dollars_per_success=dollars, seconds_per_success=seconds
     )
@@ -233,7 +240,7 @@ def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             asked=collect.at_the_desk(given["held_out"], given["seed"], Split.HELD_OUT),
             orchestrator=Orchestrator(crew=crew, limits=PlanLimits(together=train_planner.CONCURRENCY)),
             utility=utility,
-            gate=scored(BetterOnHeldOut(least_gain=given["least_gain"]), utility),
+            gate=scored(_gate(given).gate, utility),
             heard=heard,
         )
         with open_store(settings.load().store_url) as store:

@@ -17,14 +17,14 @@ from journeyman.core.format import money, seconds
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.experiments import settings
 from journeyman.experiments import settings as config
-from journeyman.experiments.planner import artifact, collect, workers
-from journeyman.experiments.planner.artifact import SavedPlanner
-from journeyman.experiments.planner.collect import CollectConfig, CollectionSummary, Instruction, OrchestrationSystem
-from journeyman.experiments.planner.workers import Make
+from journeyman.experiments.planner import collect, workers
+from journeyman.experiments.planner.collect import CollectionSummary, Instruction, OrchestrationSystem
+from journeyman.experiments.planner.config import CollectConfig
+from journeyman.experiments.planner.workers import Make, SavedPlanner
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
 from journeyman.stores import open_store
-from journeyman.stores.policies import in_production
+from journeyman.stores.registry import in_production
 from journeyman.tracing.importers.execution_log import ExecutionLogger
 
 # The work behind `journeyman collect executions`, apart from its options.
@@ -36,7 +36,7 @@ _TOLD = 10
 
 def collect_executions(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Carry instructions out and log them, or show what would be carried out."""
-    kept = artifact.find(given["planner"]) if given["planner"] else None
+    kept = workers.find_planner(given["planner"]) if given["planner"] else None
     folder: Path = given["output_dir"]
     models, own = names(given["models"]), given["crew"] or ""
     crew = workers.crew_of(models, own, kept=kept, replies=config.load().folder / "replies")
@@ -152,10 +152,10 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 def _planner(named: str | None) -> SavedPlanner | None:
     """Who is named, else whoever is in production."""
     if named:
-        return artifact.find(named)
+        return workers.find_planner(named)
     with open_store(settings.load().store_url, make=False) as store:
-        id = in_production(store, artifact.FORMAT)
-    return artifact.find(id) if id else None
+        id = in_production(store, workers.FORMAT)
+    return workers.find_planner(id) if id else None
 
 
 def _read(path: Path) -> Plan:

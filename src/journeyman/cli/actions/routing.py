@@ -13,27 +13,27 @@ from rich.text import Text
 from journeyman.cli.actions.train_playbook import warn_of_few
 from journeyman.cli.console import Column, fitted
 from journeyman.cli.console import console as stdout
+from journeyman.cli.options import provided
 from journeyman.cli.shared import console
 from journeyman.core.errors import InputError
-from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.policy import Choice, Forecast
-from journeyman.core.release import Stage
 from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
-from journeyman.experiments.evaluator import HeldOutEvaluator
+from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
 from journeyman.experiments.router import training
+from journeyman.experiments.router.config import RouterConfig
 from journeyman.experiments.router.evaluation import RouterEvaluation, RoutingSide
-from journeyman.experiments.router.training import Places, RouterConfig, TrainedRouter
+from journeyman.experiments.router.training import Places, TrainedRouter
+from journeyman.experiments.settings import GateSettings
 from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.outcome_table import OutcomeRow, Table
-from journeyman.optimizers.router import artifact, cold_start, outcomes, sources
+from journeyman.models.embedders import Cached
+from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table, parts
+from journeyman.optimizers.router import artifact, cold_start, outcomes
 from journeyman.optimizers.router.decide import decide_one
 from journeyman.optimizers.router.decisions import DecisionLog
 from journeyman.optimizers.router.objective import Objective, parse
-from journeyman.optimizers.splits import Parts, parts
 from journeyman.serving.router import Router, find
 from journeyman.stores import open_store, open_traces
 from journeyman.stores.artifacts import Artifacts
@@ -45,27 +45,15 @@ def train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, 
     """Train, or only say what would be; words go to stderr, the table to stdout."""
     wanted = objective(given)
     project = config.load()
-    gate = project.settings.gate
-    settings = RouterConfig(
-        objective=wanted,
-        held_out=given["held_out_share"],
-        seed=given["seed"],
-        evaluate=given["evaluate"],
-        least_gain=gate.least_gain if given["least_gain"] is None else given["least_gain"],
-        least_tasks=gate.least_tasks,
-        alpha=gate.alpha,
-        target_stage=Stage(given["target_stage"]),
-        force=given["force"],
-        newcomers=given["newcomer"],
-    )
+    settings = config.configured(RouterConfig, {**RouterConfig.known(provided(given)), "objective": wanted}, project)
     check_writable(given["output"] / artifact.POLICY)
     table = _table(_rows(given, quiet=quiet), given)
-    split = parts(table, held_out=settings.held_out, validation=settings.validation, least=settings.least_tasks)
+    split = parts(table, held_out=settings.held_out_share, validation=settings.validation, least=settings.min_tasks)
     training.learnable(table, split, wanted)
     if not quiet:
         _tell_table(table, split)
     if settings.evaluate:
-        warn_of_few(len(split.held_out), settings.least_tasks)
+        warn_of_few(len(split.held_out), settings.min_tasks)
     if dry_run:
         return {"dry_run": True, "rows": len(table), "workers": [_json(table, at) for at in range(len(table.workers))]}
     embedder = _cached(given["embedder"] or project.settings.models.embedder, project.folder)
@@ -84,15 +72,16 @@ def evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     project = config.load()
     table = _table(_rows(given, quiet=quiet), given, policy.fitted.workers)
     held_out, validation, seed = policy.split
-    split = parts(table, held_out=held_out, validation=validation, seed=seed, least=project.settings.gate.least_tasks)
+    split = parts(table, held_out=held_out, validation=validation, seed=seed, least=project.settings.gate.min_tasks)
     rows = table if given["everything"] else table.take(split.held_out)
     if not len(rows):
         raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
+    clean, _ = untrained(training.tasks_of(rows), policy.trained_on)
+    warn_of_few(len(clean), project.settings.gate.min_tasks)
     embedder = _cached(policy.fitted.embedder, project.folder)
     vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
     embedder.save()
-    least = project.settings.gate.least_gain if given["least_gain"] is None else given["least_gain"]
-    gate = BetterOnHeldOut(least_gain=least, least_tasks=project.settings.gate.least_tasks, alpha=project.settings.gate.alpha)
+    gate = config.configured(GateSettings, GateSettings.known(provided(given)), project).gate
     with open_store(project.store_url) as store:
         name = f"evaluate-{wiring.now():%Y%m%d-%H%M%S-%f}"
         proof = training.examine(policy, (rows, vectors), gate, HeldOutEvaluator(store=store), name)
@@ -116,12 +105,12 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[OutcomeRow, ...]:
     if not given["outcomes"] and url is None:
         raise InputError("nothing to learn from is named; give --outcomes FILE, or --store for what the project has recorded")
     left_out: list[str] | None = [] if given["skip_unusable"] else None
-    found = sources.rows_of_files(given["outcomes"], left_out) if given["outcomes"] else ()
+    found = outcomes.rows_of_files(given["outcomes"], left_out) if given["outcomes"] else ()
     for line in (left_out or ()) if not quiet else ():
         console().print(f"left out: {line}", markup=False, soft_wrap=True)
     if url is not None:
         with open_traces(as_url(url) if url else config.load().store_url) as store:
-            found += sources.rows_of_store(store)
+            found += outcomes.rows_of_store(store)
     if not found:
         raise InputError("the store holds no request that one model alone answered and somebody judged; label or score some")
     return found
@@ -130,7 +119,7 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> tuple[OutcomeRow, ...]:
 def _table(rows: Sequence[OutcomeRow], given: Mapping[str, Any], workers: Sequence[str] = ()) -> Table:
     """Of the rows, with prices. `workers` gives the columns and their order, where a router knows them already."""
     names = workers or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
-    cards = sources.cards(names, given["prices"])
+    cards = outcomes.cards(names, given["prices"])
     return outcomes.table(rows, cards, workers=names, output_tokens=given["assume_output_tokens"])
 
 
@@ -141,7 +130,7 @@ def _cached(name: str, folder: Path) -> Cached:
     return Cached(embedder, None if name.startswith("hashing") else folder / "embeddings" / f"{kept}.npz")
 
 
-def _progress(*, quiet: bool) -> training.Said:
+def _progress(*, quiet: bool) -> training.Progress:
     screen, started = console(), set[str]()
 
     def said(what: str, done: int, total: int) -> None:
@@ -250,12 +239,12 @@ def _signed(value: float | None) -> str:
 
 def run_anchors(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Requests go to the file or to stdout, words to stderr."""
-    table = outcomes.table(sources.rows_of_files(given["outcomes"]))
+    table = outcomes.table(outcomes.rows_of_files(given["outcomes"]))
     split = parts(
         table,
         held_out=given["held_out_share"],
         validation=RouterConfig().validation,
-        least=RouterConfig().least_tasks,
+        least=RouterConfig().min_tasks,
     )
     rows = cold_start.questions(table, split.train, given["count"])
     lines = [{"request": table.requests[row], "type": table.types[row]} for row in rows]

@@ -18,9 +18,9 @@ from journeyman.core.errors import InputError
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
-from journeyman.experiments.playbook.config import TrainingResult
-from journeyman.experiments.playbook.scenarios import DATASET, SKILLBOOK, Results, Row, ScenarioConfig, ScenarioTrainer
-from journeyman.experiments.playbook.training import OUTPUTS
+from journeyman.experiments.playbook.config import SCENARIOS, SKILLBOOK, ScenarioConfig
+from journeyman.experiments.playbook.scenarios import Results, Row, ScenarioTrainer
+from journeyman.experiments.playbook.training import OUTPUTS, TrainingResult
 from journeyman.experiments.wiring import PROGRAMMING
 from journeyman.io.atomic import write_json, write_text
 from journeyman.io.files import check_writable
@@ -40,7 +40,7 @@ class ScenarioScreen:
     def __init__(self, trainer: ScenarioTrainer, out: Console) -> None:
         self._trainer = trainer
         self._out = out
-        self._together = trainer.config.batch_merge_size * trainer.config.attempts > 1
+        self._together = trainer.config.batch_size * trainer.config.attempts > 1
         """Then attempts end in any order, and each is told of as a whole when it ends."""
         self._counted = 0
         self._quarter = 0
@@ -240,7 +240,7 @@ def _say(text: str) -> None:
 
 _SOURCES = ("scenarios", "examples", "interactive")
 _WALLS = ("ptc_url", "unsafe_local")
-_OWN = (*_SOURCES, *_WALLS, "skillbook", "rounds")
+_OWN = (*_SOURCES, *_WALLS, "skillbook", "max_repairs", "rounds")
 
 
 def asked(options: Mapping[str, Any], resume: str | None) -> bool:
@@ -256,7 +256,7 @@ def asked(options: Mapping[str, Any], resume: str | None) -> bool:
     except (OSError, ValueError):
         # What is wrong with the run is said by whoever opens it.
         return False
-    return isinstance(found, dict) and found.get("dataset_name") == DATASET
+    return isinstance(found, dict) and found.get("dataset_name") == SCENARIOS
 
 
 def run(
@@ -270,7 +270,7 @@ def run(
                 "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be "
                 "given"
             )
-        trainer = ScenarioTrainer(ScenarioConfig(**train_playbook.settings_of({**_kept(options), "batch_merge_size": 1})))
+        trainer = ScenarioTrainer(train_playbook.settled(ScenarioConfig, {**_kept(options), "batch_size": 1}))
         return _trained(trainer, trainer.reopen(resume or None), out, quiet=quiet)
     settings, initial = _configured(options, initial_playbook)
     trainer = ScenarioTrainer(settings)
@@ -316,7 +316,7 @@ def _configured(options: Mapping[str, Any], initial: Path | None) -> tuple[Scena
         raise InputError("--skillbook is where a run goes on from and writes to; leave out --initial-playbook and --output")
     skillbook = Path(options.get("skillbook", options.get("output_playbook_path", SKILLBOOK)))
     kept = {
-        "batch_merge_size": 1,
+        "batch_size": 1,
         **_kept(options),
         "input_path": str(options.get("scenarios", "")),
         "output_playbook_path": str(skillbook),
@@ -325,14 +325,13 @@ def _configured(options: Mapping[str, Any], initial: Path | None) -> tuple[Scena
         kept["input_path"] = str(enter(config.load().folder))
     if "evaluate" not in options:
         kept["evaluate"] = "held_out_path" in options
-    return ScenarioConfig(**train_playbook.settings_of({**kept, **walls})), initial or (
-        skillbook if skillbook.exists() else None
-    )
+    settings = train_playbook.settled(ScenarioConfig, {**kept, **walls})
+    return settings, initial or (skillbook if skillbook.exists() else None)
 
 
 def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that any training run has, and the rounds."""
-    return {name: value for name, value in options.items() if name not in {*_OWN, "dataset_name"} or name == "rounds"}
+    """The options that any training run has, and how often it repairs."""
+    return {name: value for name, value in options.items() if name not in {*_OWN, "dataset_name"} or name == "max_repairs"}
 
 
 def _warn(trainer: ScenarioTrainer, out: Console) -> None:
@@ -346,7 +345,7 @@ def _warn(trainer: ScenarioTrainer, out: Console) -> None:
             "name a real one, as in --model openai:gpt-5-mini"
         )
     if trainer.config.evaluate:
-        train_playbook.warn_of_few(sum(task.split == "held_out" for task in trainer.dataset.tasks), trainer.config.least_tasks)
+        train_playbook.warn_of_few(sum(task.split == "held_out" for task in trainer.dataset.tasks), trainer.config.min_tasks)
 
 
 # The work behind `journeyman scenarios`.

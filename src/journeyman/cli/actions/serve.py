@@ -5,28 +5,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
 
 import click
 
-from journeyman.cli.actions.sandbox import limits_of, opened
 from journeyman.cli.shared import emit, tokens_in
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.experiments import settings as config
 from journeyman.experiments.settings import Project
 from journeyman.io.http_server import is_loopback, listen, url_of
-from journeyman.sandbox.base import Level
-from journeyman.sandbox.service.config import MOST, ServiceConfig
 from journeyman.stores.urls import as_url, redacted
 
 try:
-    from journeyman.serving.gateway.app import App, GatewayConfig
-    from journeyman.serving.gateway.serve import application, when_asked
-    from journeyman.serving.gateway.serve import serve as serve_until_told
+    from journeyman.serving.gateway.app import App, GatewayConfig, application, when_asked
+    from journeyman.serving.gateway.app import serve as serve_until_told
     from journeyman.serving.gateway.upstreams import Upstream, resolve
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.ingest.factory import open_apart
-    from journeyman.stores.migrate import make_ready
+    from journeyman.stores import make_ready
     from journeyman.stores.traces import open_traces
 except ModuleNotFoundError as error:
     raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
@@ -155,72 +150,3 @@ def _tell(wish: GatewayOptions, bound: socket.socket, upstreams: Sequence[Upstre
         },
         as_json=as_json,
     )
-
-
-# What `journeyman sandbox serve` does.
-
-try:
-    from journeyman.sandbox.service.app import serve as serve_sandbox_until_told
-except ModuleNotFoundError as error:
-    raise MissingExtra(f"the code service needs {error.name}: pip install 'journeyman[service]'") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions:
-    """The options as they were typed; `None` is the service's own default."""
-
-    port: int
-    host: str
-    concurrency: int | None
-    queue: int | None
-    per_client: int | None
-    sessions: int | None
-    idle_seconds: float | None
-    tool_seconds: float | None
-    max_request: int | None
-    max_limits: Sequence[str]
-    callback_hosts: Sequence[str]
-    token_env: str | None
-    allow_anyone: bool
-    name: str
-
-    def config(self) -> ServiceConfig:
-        """Raises `InputError` for what cannot be meant, or is not safe."""
-        asked: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("concurrency", "queue", "per_client", "sessions", "idle_seconds", "tool_seconds", "max_request")
-            if getattr(self, name) is not None
-        }
-        tokens = tokens_in(self.token_env) if self.token_env else ()
-        if not tokens and not self.allow_anyone and not is_loopback(self.host):
-            raise InputError(
-                f"{self.host} can be reached by others, who could run code here: name a token with --token-env, or say "
-                "--allow-anyone"
-            )
-        return ServiceConfig(
-            **asked,
-            tokens=tokens,
-            most=limits_of(self.max_limits, MOST, option="--max-limit"),
-            callback_hosts=frozenset(map(place, self.callback_hosts)),
-        )
-
-
-def serve_sandbox(wish: ServiceOptions, *, as_json: bool) -> None:
-    """Serve until told to stop."""
-    config = wish.config()
-    bound = listen(wish.host, wish.port)
-    url = url_of(bound)
-
-    def ready(level: Level) -> None:
-        click.echo(f"journeyman: code runs at {url} (walls: {level})", err=True)
-        emit({"url": url, "level": {"name": level.name, "holds": level.holds, "lacks": level.lacks}}, as_json=as_json)
-
-    serve_sandbox_until_told(lambda: opened(wish.name), config, bound, ready)
-
-
-def place(text: str) -> str:
-    """`host:port`, as callbacks are compared."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or "/" in host:
-        raise InputError(f"--callback-host {text}: should be host:port, such as tools.example.org:443")
-    return f"{host.lower()}:{int(port)}"

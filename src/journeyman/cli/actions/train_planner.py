@@ -18,26 +18,25 @@ from journeyman.cli.console import console as data
 from journeyman.cli.shared import console
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.plan import ExecutionResult
-from journeyman.core.release import Stage
 from journeyman.core.task import Split
 from journeyman.experiments import settings
-from journeyman.experiments.planner import artifact, collect, desk, workers
-from journeyman.experiments.planner.artifact import SavedPlanner
+from journeyman.experiments.planner import collect, desk, workers
+from journeyman.experiments.planner.config import ReinforceConfig
 from journeyman.experiments.planner.environment import Replay
+from journeyman.experiments.planner.workers import SavedPlanner
 from journeyman.io.files import check_writable, read_text
 from journeyman.models import embedders
-from journeyman.models.embedders.cache import Cached
-from journeyman.optimizers.router import outcomes, sources
-from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import RunReward, Runs, Utility, WeightedSumReward
+from journeyman.models.embedders import Cached
+from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig
+from journeyman.optimizers.router import outcomes
+from journeyman.rewards.utility import RewardReport, RunReward, Runs, Utility, WeightedSumReward, lint
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.tracing.importers.execution_log import LoggedExecution, read_executions
 
 if TYPE_CHECKING:
-    from journeyman.experiments.planner.environment import Arena
-    from journeyman.experiments.planner.training import ReinforceConfig, Reinforced
-    from journeyman.optimizers.planner.supervised import SupervisedConfig
+    from journeyman.experiments.planner.environment import Environment
+    from journeyman.experiments.planner.training import Reinforced
 
 # The file of settings that users of earlier systems have: `training.phase1_supervised` and `training.phase2_rl`.
 
@@ -49,7 +48,7 @@ _SECTIONS = {
             "batch_size": "batch_size",
             "learning_rate": "learning_rate",
             "lambda_dag": "lambda_dag",
-            "synthetic_augmentations": "synthetic_augmentations",
+            "synthetic_augmentations": "augmentations",
         },
     ),
     "2": (
@@ -119,55 +118,37 @@ def merged(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**read(given["config_file"], given["phase"]), **given}
 
 
-def supervised(options: Mapping[str, Any]) -> "SupervisedConfig":
+def supervised(options: Mapping[str, Any]) -> SupervisedConfig:
     """Of phase 1."""
-    from journeyman.optimizers.planner.supervised import SupervisedConfig
-
-    names = {
-        "epochs": "epochs",
-        "batch_size": "batch_size",
-        "learning_rate": "learning_rate",
-        "lambda_dag": "lambda_dag",
-        "synthetic_augmentations": "augmentations",
-        "validation": "validation_share",
-        "patience": "patience",
-        "seed": "seed",
-    }
-    given = {name: options[option] for option, name in names.items() if option in options}
+    given = SupervisedConfig.known(options)
     if given.get("patience") == 0:
-        given["patience"] = given.get("epochs", SupervisedConfig.epochs)
+        given["patience"] = max(1, given.get("epochs", SupervisedConfig().epochs))
     return SupervisedConfig(**given)
 
 
-def reinforced_settings(options: Mapping[str, Any]) -> "ReinforceConfig":
+def reinforced_settings(options: Mapping[str, Any]) -> ReinforceConfig:
     """Of phase 2."""
-    from journeyman.experiments.planner.training import ReinforceConfig
-    from journeyman.optimizers.planner.ppo import PPOConfig
-
-    names = {"episodes": "episodes", "learning_rate": "learning_rate", "seed": "seed", "gamma": "gamma",
-             "clip_epsilon": "clip_epsilon", "most_steps": "most_steps"}  # fmt: skip
-    dollars, seconds = pay(options.get("pay", ""))
     # Live, each choice is paid for what it spent and spoilt itself, so nothing that comes after is its own.
     usual = {} if options.get("replay") else {"gamma": 0.0, "learning_rate": 3e-3}
-    given = {name: options[option] for option, name in names.items() if option in options}
-    return ReinforceConfig(
-        ppo=PPOConfig.measured(**{**usual, **given}),
-        reward=_documented(options) if options.get("reward") == "documented" else None,
-        dollars_per_success=dollars,
-        seconds_per_success=seconds,
-        evaluate=options.get("evaluate", True),
-        target_stage=Stage(options.get("target_stage", "shadow")),
-        force=bool(options.get("force")),
+    told = {name: value for name, value in PPOConfig.known(options).items() if name != "epochs"}
+    dollars, seconds = worth_of(options.get("success_value", ""))
+    return settings.configured(
+        ReinforceConfig,
+        {
+            **ReinforceConfig.known(options),
+            "ppo": PPOConfig.measured(**{**usual, **told}),
+            "reward": _documented(options) if options.get("reward") == "documented" else None,
+            "dollars_per_success": dollars,
+            "seconds_per_success": seconds,
+        },
     )
 
 
-def _documented(options: Mapping[str, Any]) -> "WeightedSumReward":
-    from journeyman.rewards.utility import WeightedSumReward
-
+def _documented(options: Mapping[str, Any]) -> WeightedSumReward:
     return WeightedSumReward(**options.get("weights", {}))
 
 
-def pay(text: str) -> tuple[float | None, float | None]:
+def worth_of(text: str) -> tuple[float | None, float | None]:
     """`0.002,30` is two tenths of a cent and half a minute for one more success; either may be left out.
 
     Raises:
@@ -184,7 +165,6 @@ def pay(text: str) -> tuple[float | None, float | None]:
 
 
 EMBEDDER = "hashing"
-HELD_OUT = 200
 
 
 def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -199,8 +179,7 @@ def run(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 
 def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.planner.training import told as tell_all
-    from journeyman.experiments.planner.training import watchers
+    from journeyman.experiments.planner.training import on_epoch, watchers
     from journeyman.optimizers.planner import data
     from journeyman.optimizers.planner import supervised as planner_supervised
     from journeyman.optimizers.planner.supervised import Epoch
@@ -231,7 +210,7 @@ def _first(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
     try:
         trained = planner_supervised.train(
-            found, embedder, folder, chosen, resume=bool(told.get("resume")), progress=tell_all(watching, tell)
+            found, embedder, folder, chosen, resume=bool(told.get("resume")), progress=on_epoch(watching, tell)
         )
     finally:
         for watcher in watching:
@@ -267,7 +246,7 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     from journeyman.experiments.planner.environment import Live
 
     folder: Path = told["output_dir"]
-    kept = artifact.find(told.get("checkpoint") or str(folder / "phase1_best"))
+    kept = workers.find_planner(told.get("checkpoint") or str(folder / "phase1_best"))
     if not told.get("dry_run"):
         check_writable(folder / "phase2_best")
         _check_fresh("2", folder / "phase2", told)
@@ -286,16 +265,16 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             out.print(f"{episodes} episodes with {', '.join(models)}; with --dry-run nothing was carried out")
         return {"config": chosen.json(), "models": models, "dry_run": True}
     crew = workers.crew_of(models, replies=settings.load().folder / "replies")
-    seed, held_out = chosen.ppo.seed, told.get("held_out", HELD_OUT)
+    seed, held_out = chosen.ppo.seed, chosen.held_out
     if chosen.evaluate:
-        warn_of_few(held_out, chosen.gate.least_tasks)
+        warn_of_few(held_out, chosen.min_tasks)
     total = episodes + ((2 + len(models)) * held_out if chosen.evaluate else 0)
     with bar("executions", total, quiet=quiet, pause=5) as done:
 
         def heard(_: ExecutionResult) -> None:
             done(1)
 
-        arena = Live(
+        environment = Live(
             planner=kept.learned,
             to_practise=collect.at_the_desk(episodes, seed, Split.TRAIN),
             to_examine=collect.at_the_desk(held_out, seed, Split.HELD_OUT),
@@ -304,21 +283,21 @@ def _second(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
             timed=chosen.seconds_per_success is not None,
             make=desk.expert if told.get("steps", "expert") == "expert" else None,
         )
-        made = reinforced(kept.path, arena, folder, chosen)
+        made = reinforced(kept.path, environment, folder, chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}
 
 
-def reinforced(start: Path, arena: "Arena", folder: Path, chosen: "ReinforceConfig") -> "Reinforced":
+def reinforced(start: Path, environment: "Environment", folder: Path, chosen: ReinforceConfig) -> "Reinforced":
     """Learn, prove and keep in the project's store."""
     from journeyman.experiments.planner.training import Reinforcement
 
     project = settings.load()
     artifacts = Artifacts(project.artifacts)
-    with arena, open_store(project.store_url) as store:
-        phase = Reinforcement(start=start, arena=arena, folder=folder, config=chosen)
-        return phase.run(store, lambda path: artifact.keep(path, artifacts))
+    with environment, open_store(project.store_url) as store:
+        phase = Reinforcement(start=start, environment=environment, folder=folder, config=chosen)
+        return phase.run(store, lambda path: workers.keep_planner(path, artifacts))
 
 
 def show(made: "Reinforced") -> None:
@@ -338,18 +317,20 @@ def show(made: "Reinforced") -> None:
 
 def run_replay(options: Mapping[str, Any], kept: SavedPlanner, *, quiet: bool) -> dict[str, Any]:
     """Learn who does what from what is on record, and prove it on requests that were held out."""
-    rows = sources.rows_of_files([options["replay"]])
+    rows = outcomes.rows_of_files([options["replay"]])
     names = tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
-    table = outcomes.table(rows, sources.cards(names), workers=names)
+    table = outcomes.table(rows, outcomes.cards(names), workers=names)
     chosen = reinforced_settings(options)
-    arena = Replay.of(kept.learned, table, chosen.gate.least_tasks)
+    environment = Replay.of(kept.learned, table, chosen.min_tasks)
     if options.get("dry_run"):
         if not quiet:
-            console().print(f"{len(arena.train)} requests to practise on, {len(arena.examined)} held out; nothing was trained")
-        return {"train": len(arena.train), "held_out": len(arena.examined), "dry_run": True}
+            console().print(
+                f"{len(environment.train)} requests to practise on, {len(environment.examined)} held out; nothing was trained"
+            )
+        return {"train": len(environment.train), "held_out": len(environment.examined), "dry_run": True}
     if chosen.evaluate:
-        warn_of_few(len(arena.examined), chosen.gate.least_tasks)
-    made = reinforced(kept.path, arena, options["output_dir"], chosen)
+        warn_of_few(len(environment.examined), chosen.min_tasks)
+    made = reinforced(kept.path, environment, options["output_dir"], chosen)
     if not quiet:
         show(made)
     return {"phase": 2, **made.json()}
@@ -363,7 +344,7 @@ def explain_rewards(told: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     if not told.get("logs"):
         raise InputError("--explain-reward looks at your own logs: name them with --logs PATH")
     runs = _runs(told["logs"])
-    dollars, seconds = pay(told.get("pay", ""))
+    dollars, seconds = worth_of(told.get("success_value", ""))
     rewards: dict[str, RunReward] = {
         "utility": Utility.of(runs, dollars_per_success=dollars, seconds_per_success=seconds),
         "documented": WeightedSumReward(**told.get("weights", {})),

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,10 +20,12 @@ from journeyman.core.task import Split
 from journeyman.experiments import settings as config
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.playbook import cost_estimate
-from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
-from journeyman.experiments.playbook.training import OUTPUTS, OfflineTrainer
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.playbook.training import OUTPUTS, OfflineTrainer, TrainingResult
 from journeyman.models import KEY
 from journeyman.optimizers.playbook import run as words
+
+_Settings = TypeVar("_Settings", bound=TrainingConfig)
 
 # What a training run shows while it runs: a bar on a terminal, plain lines elsewhere. All of it on stderr.
 
@@ -106,7 +108,7 @@ def run(
 ) -> dict[str, Any]:
     """Train, resume or only price; the object that `--json` prints."""
     walled = {name: value for name, value in options.items() if name not in ("ptc_url", "unsafe_local")}
-    settings = configured({**walled, **walls(options)})
+    settings = settled(TrainingConfig, {**walled, **walls(options)})
     if resume is not None and (initial_playbook or set(options) - {"max_cost", *OUTPUTS}):
         raise InputError(
             "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be given"
@@ -117,7 +119,7 @@ def run(
     run = None if dry_run else trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
     if trainer.config.evaluate:
         held_out = trainer.examined if run else len(trainer.dataset.split(Split.HELD_OUT))
-        warn_of_few(held_out, trainer.config.least_tasks)
+        warn_of_few(held_out, trainer.config.min_tasks)
     if run is None:
         return priced(trainer, quiet=quiet)
     with Screen(trainer.examples, quiet=quiet) as screen:
@@ -142,35 +144,12 @@ def walls(options: Mapping[str, Any]) -> dict[str, str]:
     return {"sandbox": options["ptc_url"]} if "ptc_url" in options else {}
 
 
-def configured(options: Mapping[str, Any]) -> TrainingConfig:
-    """The options as settings; those not given are the project's, from `journeyman.toml`, or their defaults."""
-    return TrainingConfig(**settings_of(options))
-
-
-def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same by name."""
+def settled(kind: type[_Settings], options: Mapping[str, Any]) -> _Settings:
+    """The options as settings; those not given are the project's, or their defaults."""
     project = config.load()
-    settings = project.settings
-    inherited = {
-        "generator_model": settings.models.generator,
-        "reflector_model": settings.models.reflector,
-        "base_url": settings.models.base_url,
-        # A server that the user types is sent the usual key, one that a file names only what the file names.
-        "key_env": KEY if "base_url" in options else settings.models.key_env,
-        "embedder": settings.models.embedder,
-        "token_budget": settings.playbook.token_budget,
-        "similarity_threshold": settings.playbook.similarity_threshold,
-        "batch_merge_size": settings.playbook.batch_size,
-        "concurrency": settings.playbook.concurrency,
-        "checkpoint_interval": settings.playbook.checkpoint_interval,
-        "alpha": settings.gate.alpha,
-        "least_gain": settings.gate.least_gain,
-        "least_tasks": settings.gate.least_tasks,
-        "project": str(project.folder),
-        "store": project.store_url,
-    }
-    given = {**options, "target_stage": Stage(options.get("target_stage", Stage.SHADOW))}
-    return {**inherited, **given}
+    # A server that the user types is sent the usual key, one that a file names only what the file names.
+    key = KEY if "base_url" in options else project.settings.models.key_env
+    return config.configured(kind, {"key_env": key, **options}, project)
 
 
 def warn_of_few(held_out: int, least: int) -> None:

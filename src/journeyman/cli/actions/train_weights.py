@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from types import TracebackType
 from typing import Any
 
@@ -16,16 +15,16 @@ from journeyman.core.task import Split
 from journeyman.experiments import settings as config
 from journeyman.experiments.weights import run as checks
 from journeyman.experiments.weights import run as runs
+from journeyman.experiments.weights.config import PipelineConfig, RunSettings
 from journeyman.experiments.weights.data import DatasetPipeline
 from journeyman.experiments.weights.pipeline import PipelineResult, TrainingPipeline
 from journeyman.experiments.weights.run import PreparedTraining, prepare
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
 from journeyman.optimizers.weights.job import Ended
 from journeyman.optimizers.weights.job import TrainingReport as Report
-from journeyman.optimizers.weights.resolve import quick
+from journeyman.optimizers.weights.sizing import quick
 
 # What a training of weights shows while it runs: a bar on a terminal, a few lines elsewhere. All of it on stderr.
 
@@ -138,8 +137,7 @@ def run(options: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 def training_of(options: Mapping[str, Any]) -> TrainingConfig:
     """The options as a training's settings. The desk is for the embedded model, and the other way round."""
-    known = {field.name for field in fields(TrainingConfig)}
-    given = {name: value for name, value in options.items() if name in known}
+    given = TrainingConfig.known(options)
     if given.get("dataset_name") == "desk":
         given.setdefault("base_model", "embedded:base")
     return TrainingConfig(**given)
@@ -148,24 +146,13 @@ def training_of(options: Mapping[str, Any]) -> TrainingConfig:
 def settings_of(options: Mapping[str, Any]) -> RunSettings:
     """The options as a run's settings; those not given are the project's, or their defaults."""
     project = config.load()
-    gate = project.settings.gate
-    inherited = {
-        "alpha": gate.alpha,
-        "least_gain": gate.least_gain,
-        "least_tasks": gate.least_tasks,
-        "project": str(project.folder),
-        "store": project.store_url,
-        "artifacts": str(project.artifacts),
-    }
-    known = {field.name for field in fields(RunSettings)}
-    given = {name: value for name, value in options.items() if name in known}
-    return RunSettings(**{**inherited, **given, "target_stage": Stage(given.get("target_stage", Stage.SHADOW))})
+    return config.configured(RunSettings, {"artifacts": str(project.artifacts), **RunSettings.known(options)}, project)
 
 
 def _trained(trainer: RLTrainer, *, quiet: bool, resume: str | None = None) -> dict[str, Any]:
     opened = trainer.begin() if resume is None else runs.reopen(resume or None, trainer.settings)
     if opened.settings.evaluate and opened.dataset is not None:
-        warn_of_few(len(opened.dataset.split(Split.HELD_OUT)), opened.settings.least_tasks)
+        warn_of_few(len(opened.dataset.split(Split.HELD_OUT)), opened.settings.min_tasks)
     with WeightsScreen(quiet=quiet) as screen:
         trainer.watcher = WeightsWatcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined)
         screen.say(f"run {opened.id}: {opened.config.method} on {opened.config.base_model}")
@@ -245,8 +232,9 @@ def _begun(options: Mapping[str, Any], watcher: WeightsWatcher) -> PipelineResul
     config = training_of({name: value for name, value in options.items() if name != "context"})
     if options.get("quick"):
         config = quick(config)
+    wanted = PipelineConfig.known(options)
     pipeline = TrainingPipeline(
-        options.get("agent_name", ""),
+        wanted.pop("agent", ""),
         config.base_model,
         config.method,
         config=config,
@@ -255,12 +243,7 @@ def _begun(options: Mapping[str, Any], watcher: WeightsWatcher) -> PipelineResul
     )
     rows = DatasetConfig(context=options.get("context", "keep"))
     pipeline.rows = DatasetPipeline(pipeline.agent or None, config=rows)
-    return pipeline.run_full_pipeline(
-        options.get("deploy_ollama", False),
-        deploy_llamacpp=options.get("deploy_llamacpp", False),
-        quantization=options.get("quantization", "Q4_K_M"),
-        name=options.get("name", ""),
-    )
+    return pipeline.run_full_pipeline(**wanted)
 
 
 def _resumed(options: Mapping[str, Any], watcher: WeightsWatcher) -> PipelineResult:

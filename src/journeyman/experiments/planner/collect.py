@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,16 @@ from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Card, Choice
 from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
+from journeyman.experiments.planner.config import CollectConfig
 from journeyman.io.files import read_text
 from journeyman.optimizers.exploration import epsilon_greedy
-from journeyman.optimizers.planner.base import Planner
-from journeyman.tasks.desk.notes import Note
+from journeyman.optimizers.planner.data import Planner
 from journeyman.tasks.questions import split_named
 from journeyman.tracing.importers.execution_log import FILE, ExecutionLogger, read_executions
 from journeyman.tracing.importers.source import Problem
+
+Judge = Callable[[ExecutionResult], ExecutionResult]
+"""Puts verdicts on what came out: on the whole, and on the steps where it can."""
 
 
 def unjudged(result: ExecutionResult) -> ExecutionResult:
@@ -45,34 +49,7 @@ class Instruction:
     text: str
     split: str = ""
     """Of a task set; a held-out one is logged as such, and nobody learns from it."""
-    judge: Callable[[ExecutionResult], ExecutionResult] = unjudged
-    """Puts verdicts on what came out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectConfig:
-    """How executions are collected."""
-
-    executions: int = 200
-    """In all, with those that were logged before."""
-    explore: float = 0.5
-    """Share of the subtasks whose worker is drawn from all models."""
-    concurrency: int = 4
-    """Plans under way at once, and subtasks of each."""
-    max_cost: float | None = None
-    """US dollars of this collection. What could exceed it is not begun."""
-    policy: str = BASE
-    """Who plans, as it is logged: the id of a policy, or "expert"."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("executions", "concurrency"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 <= self.explore <= 1:
-            raise InputError(f"explore is {self.explore}; it is a share, 0 to 1")
-        if self.max_cost is not None and not self.max_cost >= 0:
-            raise InputError(f"the limit on cost is {self.max_cost:g}; it is US dollars, and at least 0")
+    judge: Judge = unjudged
 
 
 @dataclass(kw_only=True)
@@ -109,12 +86,8 @@ Heard = Callable[[CollectionSummary, ExecutionResult], None]
 
 def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Instruction, ...]:
     """Notes of the desk's head clerk, of one to five customers, judged by what is right."""
-
-    def judge(note: Note) -> Callable[[ExecutionResult], ExecutionResult]:
-        return lambda result: desk.judged(note, result)
-
     return tuple(
-        Instruction(id=note.id, text=note.text, split=split.value, judge=judge(note))
+        Instruction(id=note.id, text=note.text, split=split.value, judge=partial(desk.judged, note))
         for note in desk.instructions(split, n, seed)
     )
 
@@ -140,7 +113,7 @@ async def collect(
     make: Callable[[str], Plan],
     crew: Mapping[str, Worker],
     folder: Path,
-    config: CollectConfig = CollectConfig(),
+    config: CollectConfig | None = None,
     heard: Heard = lambda _, __: None,
 ) -> CollectionSummary:
     """Plan, carry out, judge and log.
@@ -156,6 +129,7 @@ async def collect(
         InputError: There is a limit on cost and a model without a price.
         StoreError: The log cannot be written.
     """
+    config = config or CollectConfig()
     wanted = list(asked[: config.executions])
     known = logged(folder)
     todo = [each for each in wanted if each.id not in known]
@@ -292,13 +266,6 @@ def _asked(line: str, where: str) -> Instruction:
 # >>> result = system.execute("Summarise these reports and draw the trend.")
 # >>> print(result.success, result.total_cost, result.outputs)
 
-Judge = Callable[[ExecutionResult], ExecutionResult]
-"""Puts verdicts on what came out: on the whole, and on the steps where it can."""
-
-
-def _unjudged(result: ExecutionResult) -> ExecutionResult:
-    return result
-
 
 @dataclass(frozen=True)
 class OrchestrationSystem:
@@ -316,7 +283,7 @@ class OrchestrationSystem:
     """Of each execution."""
     logger: ExecutionLogger | None = None
     """Where executions are written."""
-    judge: Judge = _unjudged
+    judge: Judge = unjudged
     """Whether it was right. Without one nobody knows, and that is what the log says."""
     policy: str = BASE
     """The candidate in force."""

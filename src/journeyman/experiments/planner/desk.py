@@ -4,30 +4,46 @@ Clerks are the sizes of the embedded model, with the shop's conventions in their
 this machine and costs nothing: the prices are a list price made up for the embedded sizes, so that there is a choice to make.
 """
 
+import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from journeyman.agents import answer
-from journeyman.agents.answer import call_of
+from journeyman.agents.answer import Answer, call_of
+from journeyman.agents.attempt import Attempt, attempt_all
 from journeyman.agents.workers import Note as Take
 from journeyman.agents.workers import SubtaskJob, UnreadableAnswer, Worker, WorkerFailed
 from journeyman.core.errors import PlanError, TaskError
 from journeyman.core.plan import ExecutionResult, Plan, SubtaskResult
 from journeyman.core.playbook import Bullet
-from journeyman.core.policy import Card, Ending
+from journeyman.core.policy import Card, Ending, Outcome
 from journeyman.core.score import Reward
-from journeyman.core.task import Task
-from journeyman.experiments.wiring import connect
-from journeyman.models.base import Model, ModelRequest
-from journeyman.models.recorded import CachedModel
+from journeyman.core.task import Split, Task
+from journeyman.experiments.wiring import connect, now
+from journeyman.models.base import CachedModel, Model, ModelRequest
 from journeyman.tasks.desk import INSTRUCTIONS, notes
+from journeyman.tasks.desk import load as load_desk
 from journeyman.tasks.desk.notes import TOOLS, Note, carry_out, decompose
 from journeyman.tasks.desk.notes import notes as instructions
-from journeyman.tasks.desk.world import SHOPS, rules
+from journeyman.tasks.desk.world import SHOPS, Desk, rules
 
-__all__ = ["MODELS", "PRICES", "Clerk", "Paper", "cards", "expert", "instructions", "judged", "plausible", "told", "workers"]
+__all__ = [
+    "MODELS",
+    "PRICES",
+    "Clerk",
+    "Paper",
+    "cards",
+    "conventions",
+    "expert",
+    "instructions",
+    "judged",
+    "plausible",
+    "workers",
+]
 
 PRICES: Mapping[str, float] = {"embedded:small": 0.076, "embedded:base": 0.349}
 """US dollars for a million tokens, read or written: ten cents for each million parameters. Made up. A transformer's arithmetic
@@ -38,7 +54,7 @@ _REPLY = 96
 """Tokens that a call takes at most."""
 
 
-def told(shop: str) -> tuple[Bullet, ...]:
+def conventions(shop: str) -> tuple[Bullet, ...]:
     """The shop's conventions, as an expert would write its playbook."""
     return tuple(
         Bullet(id=f"{shop}-{number}", content=rule, domain=shop) for number, rule in enumerate(rules(SHOPS[shop]), start=1)
@@ -66,7 +82,7 @@ class Clerk:
 
     model: Model
     card: Card
-    bullets: Callable[[str], Sequence[Bullet]] = told
+    bullets: Callable[[str], Sequence[Bullet]] = conventions
     """What is known of a shop."""
 
     def estimate(self, job: SubtaskJob) -> float | None:
@@ -112,7 +128,7 @@ class Paper:
 
 
 def workers(
-    models: Sequence[str] = MODELS, *, bullets: Callable[[str], Sequence[Bullet]] = told, replies: Path | None = None
+    models: Sequence[str] = MODELS, *, bullets: Callable[[str], Sequence[Bullet]] = conventions, replies: Path | None = None
 ) -> Mapping[str, Worker]:
     """Everybody at the desk, by name.
 
@@ -215,3 +231,93 @@ def _card(model: str) -> Card:
 def _tool_card(tool: str) -> Card:
     described, takes, gives = TOOLS[tool]
     return Card(name=tool, description=described, kind="tool", takes=takes, gives=(gives,), call_price=0.0)
+
+
+# What each size of the embedded model makes of customers' sentences: a line for each, as `train router` reads them.
+
+SIZES: Mapping[Split, int] = {Split.TRAIN: 100, Split.VALIDATION: 25, Split.HELD_OUT: 100}
+"""Sentences of each shop."""
+
+
+def measure(
+    models: Sequence[str] = MODELS,
+    *,
+    sizes: Mapping[Split, int] = SIZES,
+    shops: Sequence[str] = tuple(SHOPS),
+    seed: int = 0,
+    replies: Path | None = None,
+) -> tuple[Mapping[str, Any], ...]:
+    """Let each model do each sentence, with the shop's conventions told; the desk says what is right.
+
+    Args:
+        replies: A folder for what deterministic models replied, so that nothing is decoded twice.
+
+    Returns:
+        Objects with "id", "request", "type" (the shop), "split", and "outcomes" by model.
+    """
+    tasks = [task for shop in shops for task in load_desk(shop, sizes=sizes, seed=seed).tasks]
+    crew = workers(models, replies=replies)
+
+    async def ask() -> dict[str, list[Attempt]]:
+        found = {}
+        for name in models:
+            worker = crew[name]
+            assert isinstance(worker, Clerk)
+            found[name] = await _attempts(worker.model, tasks, name)
+            await worker.model.close()
+        return found
+
+    attempts = asyncio.run(ask())
+    return tuple(
+        {
+            "id": f"{seed}-{task.id}",
+            "request": task.question,
+            "type": task.domain,
+            "split": task.split.value,
+            "outcomes": {name: _plain(outcome_of(attempts[name][at], crew[name].card)) for name in models},
+        }
+        for at, task in enumerate(tasks)
+    )
+
+
+def outcome_of(attempt: Attempt, card: Card) -> Outcome:
+    """What became of one sentence, at the card's price."""
+    trace = attempt.trace
+    known = trace.input_tokens is not None and trace.output_tokens is not None
+    success = attempt.score.total
+    ending = Ending.RIGHT if success == 1 else Ending.WRONG
+    if trace.error is not None or success is None:
+        ending, success = Ending.ERROR, None
+    elif not _readable(trace.reply):
+        ending = Ending.FORMAT
+    return Outcome(
+        ending=ending,
+        success=success,
+        cost=card.price(trace.input_tokens or 0, trace.output_tokens or 0) if known else trace.cost,
+        seconds=trace.calls[0].seconds if trace.calls else None,
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
+    )
+
+
+async def _attempts(model: Model, tasks: Sequence[Task], name: str) -> list[Attempt]:
+    agent = Answer(model=model, choose=lambda task: conventions(task.domain))
+    return await attempt_all(agent, tasks, Desk(), prefix=f"outcomes/{name}", clock=now)
+
+
+def _plain(outcome: Outcome) -> Mapping[str, Any]:
+    known = {
+        "ending": outcome.ending.value,
+        "success": outcome.success,
+        "cost": None if outcome.cost is None else round(outcome.cost, 9),
+        "seconds": None if outcome.seconds is None else round(outcome.seconds, 4),
+        "input_tokens": outcome.input_tokens,
+        "output_tokens": outcome.output_tokens,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _readable(reply: str) -> bool:
+    with suppress(ValueError):
+        return isinstance(json.loads(reply), dict)
+    return False

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -21,13 +21,10 @@ from journeyman.core.policy import Choice
 from journeyman.core.trace import average
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
-from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.planner.network import PlannerModel
-from journeyman.optimizers.planner.predict import LearnedPlanner
-from journeyman.optimizers.planner.reinforced import features_of_plan, features_of_plans
-from journeyman.optimizers.planner.replay import Choose, Chosen, Episode, PlanEnvironment, Step, TableReplay
-from journeyman.optimizers.planner.selector import DecisionState
-from journeyman.optimizers.splits import parts
+from journeyman.optimizers.planner.policy import DecisionState, LearnedPlanner, features_of_plans
+from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, PlanEnvironment, Step, TableReplay
 from journeyman.rewards.utility import RunReward, Runs, Utility, measured, total
 
 # Plans carried out by real workers, as an environment that reinforcement learns in: what it is paid was really brought.
@@ -52,7 +49,7 @@ class PracticeTask:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveEnvironment:
-    """An `Environment` of real executions.
+    """A `PlanEnvironment` of real executions.
 
     All workers of a plan are chosen before it begins, as features do not depend on what comes out. Each choice is paid its own
     subtask's cost, an equal share of the whole's success, and what is lost of it where the failure begins with this very
@@ -60,7 +57,7 @@ class LiveEnvironment:
     and no choice pays for what another one spoilt. A cost that is not known counts as the reference, as the utility says.
     """
 
-    courses: tuple[PracticeTask, ...]
+    tasks: tuple[PracticeTask, ...]
     workers: tuple[str, ...]
     reward: RunReward
     heard: Callable[[ExecutionResult], None] = lambda _: None
@@ -71,20 +68,20 @@ class LiveEnvironment:
     """Runs them; a runner's own `run` where workers keep connections, which live in one event loop."""
 
     def __len__(self) -> int:
-        return len(self.courses)
+        return len(self.tasks)
 
     def episodes(self, which: Sequence[int], choose: Choose) -> Sequence[Episode]:
-        drawn = [self._drawn(self.courses[index], episode, choose) for episode, index in enumerate(which)]
-        results = self.carried_out([(self.courses[index], chosen) for index, chosen in zip(which, drawn, strict=True)])
+        drawn = [self._drawn(self.tasks[index], episode, choose) for episode, index in enumerate(which)]
+        results = self.carried_out([(self.tasks[index], chosen) for index, chosen in zip(which, drawn, strict=True)])
         return [self._paid(chosen, result) for chosen, result in zip(drawn, results, strict=True)]
 
     def carried_out(
         self, drawn: Sequence[tuple[PracticeTask, Mapping[str, tuple[DecisionState, Chosen]]]]
     ) -> list[ExecutionResult]:
-        """What came of some courses with the workers chosen; at the same time."""
+        """What came of some tasks with the workers chosen; at the same time."""
 
         async def all_of_them() -> list[ExecutionResult]:
-            return list(await asyncio.gather(*(self._one(course, chosen) for course, chosen in drawn)))
+            return list(await asyncio.gather(*(self._one(task, chosen) for task, chosen in drawn)))
 
         results = self.run(all_of_them())
         for result in results:
@@ -92,24 +89,24 @@ class LiveEnvironment:
         return results
 
     def utilities(self, choose: Choose) -> tuple[list[float], list[ExecutionResult]]:
-        """Of each course once, in order, what the choices were worth, and what came out."""
-        drawn = [(course, self._drawn(course, at, choose)) for at, course in enumerate(self.courses)]
+        """Of each task once, in order, what the choices were worth, and what came out."""
+        drawn = [(task, self._drawn(task, at, choose)) for at, task in enumerate(self.tasks)]
         results = self.carried_out(drawn)
         return [worth(self.reward, result) for result in results], results
 
-    def _drawn(self, course: PracticeTask, episode: int, choose: Choose) -> dict[str, tuple[DecisionState, Chosen]]:
+    def _drawn(self, task: PracticeTask, episode: int, choose: Choose) -> dict[str, tuple[DecisionState, Chosen]]:
         found: dict[str, tuple[DecisionState, Chosen]] = {}
         everybody = np.ones(len(self.workers), np.bool_)
-        for place, subtask in enumerate(course.plan.subtasks):
+        for place, subtask in enumerate(task.plan.subtasks):
             if subtask.tool:
                 continue
             state = DecisionState(
-                node=course.nodes[place], prior=course.prior[place], allowed=everybody, episode=episode, at=len(found)
+                node=task.nodes[place], prior=task.prior[place], allowed=everybody, episode=episode, at=len(found)
             )
             found[subtask.id] = (state, choose(state))
         return found
 
-    async def _one(self, course: PracticeTask, chosen: Mapping[str, tuple[DecisionState, Chosen]]) -> ExecutionResult:
+    async def _one(self, task: PracticeTask, chosen: Mapping[str, tuple[DecisionState, Chosen]]) -> ExecutionResult:
         choices = {
             id: Choice(
                 worker=self.workers[pick.action],
@@ -119,8 +116,8 @@ class LiveEnvironment:
             )
             for id, (_, pick) in chosen.items()
         }
-        names = [choices[step.id].worker if step.id in choices else step.worker for step in course.plan.subtasks]
-        return await course.carry_out(course.plan.with_workers(names), choices)
+        names = [choices[step.id].worker if step.id in choices else step.worker for step in task.plan.subtasks]
+        return await task.carry_out(task.plan.with_workers(names), choices)
 
     def _paid(self, chosen: Mapping[str, tuple[DecisionState, Chosen]], result: ExecutionResult) -> Episode:
         outcomes = result.outcomes
@@ -178,7 +175,7 @@ def greedy(logits: Callable[[DecisionState], NDArray[np.float64]]) -> Choose:
 
 def scored(gate: BetterOnHeldOut, utility: Utility) -> BetterOnHeldOut:
     """The gate for utilities as scores of 0 to 1; the gain that it asks for was said in successes."""
-    return replace(gate, least_gain=gate.least_gain / utility.span)
+    return replace(gate, min_gain=gate.min_gain / utility.span)
 
 
 def compared(ids: Sequence[str], baseline: Sequence[float], candidate: Sequence[float], reward: Utility) -> Evaluation:
@@ -191,20 +188,18 @@ def compared(ids: Sequence[str], baseline: Sequence[float], candidate: Sequence[
 # Instructions to practise on: plans as a supervised planner sees them, with what it would choose as the prior.
 
 
-def courses(
+def practice_tasks(
     asked: Sequence[Instruction], plans: Sequence[Plan], model: PlannerModel, orchestrator: Orchestrator
 ) -> tuple[PracticeTask, ...]:
-    """A course for each instruction and its plan, carried out by the orchestrator and judged as the instruction says.
+    """A task for each instruction and its plan, carried out by the orchestrator and judged as the instruction says.
 
     Raises:
         InputError: A plan has a tool or kind of work that the planner has no card of.
     """
-    found = []
-    for each, plan in zip(asked, plans, strict=True):
-        seen = features_of_plan(model, plan)
-        carry_out = _by(orchestrator, each.judge)
-        found.append(PracticeTask(id=each.id, plan=plan, nodes=seen.nodes, prior=seen.prior, carry_out=carry_out))
-    return tuple(found)
+    return tuple(
+        PracticeTask(id=each.id, plan=plan, nodes=seen.nodes, prior=seen.prior, carry_out=_by(orchestrator, each.judge))
+        for each, plan, seen in zip(asked, plans, features_of_plans(model, plans), strict=True)
+    )
 
 
 def _by(orchestrator: Orchestrator, judge: Callable[[ExecutionResult], ExecutionResult]) -> CarryOut:
@@ -230,8 +225,12 @@ class PlanSide:
     def utility(self) -> float:
         return float(np.mean(self.utilities))
 
+    def json(self) -> dict[str, Any]:
+        """The means alone."""
+        return {"utility": self.utility, "success": self.success, "cost": self.cost, "seconds": self.seconds}
 
-class Arena(Protocol):
+
+class Environment(Protocol):
     """Used in a `with`: what it opened is closed behind."""
 
     @property
@@ -262,8 +261,8 @@ class Arena(Protocol):
     def deterministic(self) -> bool:
         """Whether an examination gives the same again."""
 
-    def among(self, ids: Collection[str]) -> Self:
-        """The same with some of the instructions to be examined on."""
+    def among(self, rows: Sequence[int]) -> Self:
+        """The same with some of the instructions to be examined on, by their places: ids may stand there twice."""
 
     def practice(self, reward: RunReward) -> PlanEnvironment: ...
 
@@ -277,7 +276,7 @@ class Arena(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """Plans are carried out by real workers. Implements `Arena`."""
+    """Plans are carried out by real workers. Implements `Environment`."""
 
     planner: LearnedPlanner
     to_practise: Sequence[Instruction]
@@ -317,8 +316,8 @@ class Live:
         """Nobody knows of workers at work."""
         return False
 
-    def among(self, ids: Collection[str]) -> Self:
-        return replace(self, to_examine=[each for each in self.to_examine if each.id in ids])
+    def among(self, rows: Sequence[int]) -> Self:
+        return replace(self, to_examine=[self.to_examine[row] for row in rows])
 
     def practice(self, reward: RunReward) -> LiveEnvironment:
         return self._environment(self.to_practise, reward)
@@ -336,7 +335,7 @@ class Live:
         texts = [each.text for each in asked]
         plans = [self.make(text) for text in texts] if self.make else self.planner.plans(texts) if texts else []
         return LiveEnvironment(
-            courses=courses(asked, plans, self.planner.model, self.orchestrator),
+            tasks=practice_tasks(asked, plans, self.planner.model, self.orchestrator),
             workers=self.planner.model.models.names,
             reward=reward,
             heard=self.heard,
@@ -352,7 +351,7 @@ class Live:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Requests whose outcomes with the workers are on record: plans of one step. Implements `Arena`."""
+    """Requests whose outcomes with the workers are on record: plans of one step. Implements `Environment`."""
 
     planner: LearnedPlanner
     train: Table
@@ -408,8 +407,8 @@ class Replay:
     def deterministic(self) -> bool:
         return True
 
-    def among(self, ids: Collection[str]) -> Self:
-        return replace(self, examined=self.examined.take([row for row, id in enumerate(self.examined.ids) if id in ids]))
+    def among(self, rows: Sequence[int]) -> Self:
+        return replace(self, examined=self.examined.take(rows))
 
     def practice(self, reward: RunReward) -> TableReplay:
         return self._replay(self.train, reward)

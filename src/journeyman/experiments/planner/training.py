@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,41 +25,21 @@ from journeyman.core.trace import average
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, untrained
 from journeyman.experiments.loop import Finding, Unproven, improve
-from journeyman.experiments.planner.artifact import trained_on
 from journeyman.experiments.planner.collect import Instruction
-from journeyman.experiments.planner.environment import Arena, PlanSide, compared, greedy, scored, worth
-from journeyman.experiments.planner.workers import Make
+from journeyman.experiments.planner.config import ReinforceConfig
+from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, scored, worth
+from journeyman.experiments.planner.workers import Make, trained_on
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
-from journeyman.optimizers.planner import checkpoints, ppo, reinforced
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.metrics import PlanAgreement, agreement, mean
-from journeyman.optimizers.planner.ppo import PPOConfig, PPOUpdate
-from journeyman.optimizers.planner.reinforced import selector_for
-from journeyman.optimizers.planner.replay import Choose, Chosen
-from journeyman.optimizers.planner.selector import ModelSelector
-from journeyman.optimizers.planner.supervised import Epoch, Progress
-from journeyman.rewards.utility import RunReward, Utility
+from journeyman.io.atomic import write_text
+from journeyman.io.files import read_text
+from journeyman.optimizers.planner import artifact, ppo
+from journeyman.optimizers.planner.data import Example
+from journeyman.optimizers.planner.policy import ModelSelector, selector_for
+from journeyman.optimizers.planner.ppo import Choose, Chosen, PPOUpdate
+from journeyman.optimizers.planner.supervised import Epoch, PlanAgreement, Progress, agreement, mean_agreement
+from journeyman.rewards.utility import Utility
 from journeyman.stores import Store
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReinforceConfig:
-    """How phase 2 learns and is examined."""
-
-    ppo: PPOConfig = field(default_factory=PPOConfig.measured)
-    reward: RunReward | None = None
-    """What it learns by, where that is not the utility. It is examined by the utility in any case."""
-    dollars_per_success: float | None = None
-    """What one more success is worth, in the operator's money; a default when it is not said."""
-    seconds_per_success: float | None = None
-    evaluate: bool = True
-    gate: BetterOnHeldOut = field(default_factory=BetterOnHeldOut)
-    target_stage: Stage = Stage.SHADOW
-    force: bool = False
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +67,7 @@ class Reinforced:
             "policy": self.candidate.id,
             "episodes": self.updates[-1].episodes if self.updates else 0,
             "utility": asdict(self.utility),
-            "sides": {
-                name: {"utility": side.utility, "success": side.success, "cost": side.cost, "seconds": side.seconds}
-                for name, side in self.sides.items()
-            },
+            "sides": {name: side.json() for name, side in self.sides.items()},
             "passed": self.passed,
             "forced": self.forced,
             "reason": self.reason,
@@ -104,7 +81,7 @@ class Reinforcement:
     """Phase 2 from phase 1's file."""
 
     start: Path
-    arena: Arena
+    environment: Environment
     folder: Path
     config: ReinforceConfig = field(default_factory=ReinforceConfig)
 
@@ -128,16 +105,16 @@ class Reinforcement:
         Raises:
             InputError: Phase 1 knows fewer than two models, or the folder holds a run of other settings.
         """
-        workers = self.arena.planner.model.models.names
+        workers = self.environment.planner.model.models.names
         if len(workers) < 2:
             raise InputError(
                 f"the planner knows {len(workers)} models, and there is a choice to learn from two on: collect executions"
                 " with --models A,B, and train phase 1 on them"
             )
         if self.config.evaluate:
-            known = self.known | fingerprints(self.arena.practised)
-            untrained([Task(id=id, question=text) for id, text in self.arena.held_out], known)
-        run = Run.new("planner", kind="train planner", config=self.config.json(), store=store)
+            known = self.known | fingerprints(self.environment.practised)
+            untrained([Task(id=id, question=text) for id, text in self.environment.held_out], known)
+        run = self._run(store)
         optimizer = PlannerOptimizer(self, keep, heard, examined)
         with run.tracked():
             iteration = blocking(
@@ -159,35 +136,50 @@ class Reinforcement:
             run.end(made.json())
         return made
 
+    def _run(self, store: Store) -> Run:
+        """The folder's run: one that is gone on with keeps its id, and so finds the evaluation that it has paid for."""
+        kind, config, name = "train planner", self.config.json(), self.folder / "phase2_run"
+        if (self.folder / "phase2").exists() and name.exists():
+            return Run(id=read_text(name).strip(), kind=kind, config=config, store=store)
+        run = Run.new("planner", kind=kind, config=config, store=store)
+        write_text(name, f"{run.id}\n")
+        return run
+
     @property
     def known(self) -> frozenset[str]:
         """`task.fingerprint`s of what the planner that it begins from was trained on."""
-        _, said = checkpoints.load(checkpoints.resolve(self.start))
-        return trained_on(self.arena.planner, said)
+        _, said = artifact.read(artifact.resolve(self.start))
+        return trained_on(self.environment.planner, said)
 
     def learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
         """Practise to the end, from where the folder is."""
         utility = Utility.of(
-            self.arena.runs,
+            self.environment.runs,
             dollars_per_success=self.config.dollars_per_success,
             seconds_per_success=self.config.seconds_per_success,
         )
-        environment = self.arena.practice(self.config.reward or utility)
-        if not len(environment):
+        practice = self.environment.practice(self.config.reward or utility)
+        if not len(practice):
             raise InputError("there is no instruction to practise on; collect some, or give more of them")
-        selector = selector_for(self.arena.planner.model, seed=self.config.ppo.seed)
-        source = f"{checkpoints.digest(checkpoints.resolve(self.start))} {self.arena.source}"
-        updates = ppo.train(environment, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
-        path = self.folder / f"phase2_best{checkpoints.SUFFIX}"
-        known = packed(self.known | fingerprints(self.arena.practised))
+        selector = selector_for(self.environment.planner.model, seed=self.config.ppo.seed)
+        source = f"{artifact.digest(self.start)} {self.environment.source}"
+        updates = ppo.train(practice, selector, self.config.ppo, folder=self.folder / "phase2", source=source, heard=heard)
+        path = self.folder / f"phase2_best{artifact.SUFFIX}"
+        known = packed(self.known | fingerprints(self.environment.practised))
         about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
-        reinforced.save(path, self.start, selector, about)
+        artifact.save_reinforced(path, self.start, selector, about)
         return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
 
-    def proven(self, made: Reinforced, look: Look, examined: Callable[[str], None]) -> Reinforced:
-        """Everybody does the held-out instructions; the gate compares with phase 1, and with whom it finds best alone."""
+    def examine(
+        self, made: Reinforced, rows: Sequence[int], look: Look, examined: Callable[[str], None]
+    ) -> "ReinforcedFinding":
+        """Everybody does the held-out instructions; the gate compares with phase 1, and with whom it finds best alone.
+
+        Args:
+            rows: Of the instructions to be examined on, those of the look.
+        """
         ids = [task.id for task in look.tasks]
-        arena, models = self.arena.among(frozenset(ids)), self.arena.planner.model.models.names
+        environment, models = self.environment.among(rows), self.environment.planner.model.models.names
         ways = {
             "reinforced": greedy(lambda state: made.selector.probabilities([state])[0]),
             "supervised": greedy(lambda state: state.prior.astype(np.float64)),
@@ -196,7 +188,7 @@ class Reinforcement:
         sides: dict[str, PlanSide] = {}
         for name, choose in ways.items():
             examined(name)
-            sides[name] = arena.examine(choose, made.utility)
+            sides[name] = environment.examine(choose, made.utility)
         best = max(models, key=lambda name: sides[name].utility)
         reports = {}
         for rival in ("supervised", best):
@@ -205,7 +197,7 @@ class Reinforcement:
             reports[rival] = EvaluationReport(
                 evaluation=evaluation, decision=scored(self.config.gate, made.utility).decide(evaluation)
             )
-        return replace(made, sides=sides, reports=reports)
+        return ReinforcedFinding(sides=sides, reports=reports)
 
 
 class PlannerOptimizer:
@@ -234,32 +226,36 @@ class PlannerOptimizer:
         phase, made = self._phase, self.made
         if not phase.config.evaluate:
             return Unproven("not examined, so not proven")
+        tasks = [Task(id=id, question=text) for id, text in phase.environment.held_out]
         subject = Subject(
             candidate=candidate.id,
-            baseline=f"supervised, {', '.join(phase.arena.planner.model.models.names)}",
-            tasks=[Task(id=id, question=text) for id, text in phase.arena.held_out],
+            baseline=f"supervised, {', '.join(phase.environment.planner.model.models.names)}",
+            tasks=tasks,
             settings={
-                **phase.arena.settings,
-                "phase 1": checkpoints.digest(checkpoints.resolve(phase.start)),
+                **phase.environment.settings,
+                "phase 1": artifact.digest(phase.start),
                 "utility": repr(made.utility),
                 "gate": repr(phase.config.gate),
             },
-            deterministic=phase.arena.deterministic,
-            trained_on=phase.known | fingerprints(phase.arena.practised),
+            deterministic=phase.environment.deterministic,
+            trained_on=phase.known | fingerprints(phase.environment.practised),
         )
-        self.made = await HeldOutEvaluator(store=run.store).evaluate(
+        found = await HeldOutEvaluator(store=run.store).evaluate(
             subject,
-            lambda look: phase.proven(made, look, self._examined),
+            lambda look: phase.examine(made, look.rows(tasks), look, self._examined),
             id=run.id,
-            records=lambda found: found.reports.items(),
+            records=lambda found: [(rival, _Against(rival, found)) for rival in found.reports],
+            restore=ReinforcedFinding.restored,
         )
-        return _Against(self.made.reports)
+        self.made = replace(made, sides=found.sides, reports=found.reports)
+        return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Against:
-    """The findings against all rivals."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinforcedFinding:
+    """What the examination of phase 2 came to: every side, and the reports against the rivals."""
 
+    sides: Mapping[str, PlanSide]
     reports: Mapping[str, EvaluationReport]
 
     @property
@@ -274,6 +270,38 @@ class _Against:
 
     def json(self) -> dict[str, Any]:
         return {rival: report.json() for rival, report in self.reports.items()}
+
+    @classmethod
+    def restored(cls, record: Mapping[str, Any]) -> "ReinforcedFinding":
+        """The finding, of what is kept of it against any one rival."""
+        sides = {name: PlanSide(**{**side, "utilities": tuple(side["utilities"])}) for name, side in record["sides"].items()}
+        return cls(
+            sides=sides, reports={rival: EvaluationReport.restored(report) for rival, report in record["rivals"].items()}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Against:
+    """What is kept of the finding against one rival: its report, and all that the others are made of."""
+
+    rival: str
+    finding: ReinforcedFinding
+
+    @property
+    def passed(self) -> bool:
+        return self.finding.reports[self.rival].passed
+
+    @property
+    def reason(self) -> str:
+        return self.finding.reports[self.rival].reason
+
+    def record(self) -> dict[str, Any]:
+        found = self.finding
+        return {
+            **found.reports[self.rival].record(),
+            "sides": {name: asdict(side) for name, side in found.sides.items()},
+            "rivals": {rival: report.record() for rival, report in found.reports.items()},
+        }
 
 
 def _always(place: int) -> Choose:
@@ -339,29 +367,38 @@ class PlanExamination:
     examples: Sequence[Example]
     gate: BetterOnHeldOut
 
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """Those that are right."""
+        return tuple(example.plan for example in self.examples if example.success is None or example.success >= 1)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """Their instructions."""
+        return tuple(
+            Task(id=str(at), question=plan.instruction, answer=json.dumps(plan_json.written(plan)))
+            for at, plan in enumerate(self.plans)
+        )
+
     def evaluate(self, candidate: Contender, baseline: Contender, evaluator: HeldOutEvaluator, *, id: str) -> Compared:
         """Let both plan, ask the gate, and keep what was found.
 
         Raises:
             InputError: There is no example that succeeded, or that nobody judged; or all of them were learned from.
         """
-        right = [example.plan for example in self.examples if example.success is None or example.success >= 1]
-        if not right:
+        if not self.plans:
             raise InputError("no plan of the data succeeded, so there is nothing to compare with")
-        tasks = [
-            Task(id=str(at), question=plan.instruction, answer=json.dumps(plan_json.written(plan)))
-            for at, plan in enumerate(right)
-        ]
 
         def measure(look: Look) -> Compared:
-            some = [right[int(task.id)] for task in look.tasks]
+            some = [self.plans[row] for row in look.rows(self.tasks)]
             now, refused = _agreements(candidate.make, some)
             before, _ = _agreements(baseline.make, some)
             evaluation = look.at(pair(_results(before, look), _results(now, look)))
             report = EvaluationReport(evaluation=evaluation, decision=self.gate.decide(evaluation))
-            return Compared(report=report, candidate=_means(now), baseline=_means(before), refused=refused)
+            sides = [asdict(mean_agreement(side)) for side in (now, before)]
+            return Compared(report=report, candidate=sides[0], baseline=sides[1], refused=refused)
 
-        return _counted((candidate, baseline), tasks, {"by": "plans", "gate": repr(self.gate)}, measure, evaluator, id)
+        return _counted((candidate, baseline), self.tasks, {"by": "plans", "gate": repr(self.gate)}, measure, evaluator, id)
 
 
 def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[PlanAgreement], int]:
@@ -378,11 +415,6 @@ def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[PlanAgreement],
 def _results(found: Sequence[PlanAgreement], look: Look) -> list[Result]:
     scores = ((each.node_f1 + each.edge_f1) / 2 for each in found)
     return [Result(task_id=task.id, score=score) for task, score in zip(look.tasks, scores, strict=True)]
-
-
-def _means(found: Sequence[PlanAgreement]) -> dict[str, Any]:
-    whole = mean(found)
-    return {"node_f1": whole.node_f1, "edge_f1": whole.edge_f1, "exact": whole.exact}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,13 +436,13 @@ class LiveExamination:
         tasks = [Task(id=each.id, question=each.text) for each in self.asked]
 
         def measure(look: Look) -> Compared:
-            asked = [each for each in self.asked if each.id in {task.id for task in look.tasks}]
+            asked = [self.asked[row] for row in look.rows(tasks)]
             now, refused = self._side(candidate.make, asked)
             before, _ = self._side(baseline.make, asked)
             pairs = compared([each.id for each in asked], before.utilities, now.utilities, self.utility)
             evaluation = look.at(pairs)
             report = EvaluationReport(evaluation=evaluation, decision=self.gate.decide(evaluation))
-            return Compared(report=report, candidate=_told(now), baseline=_told(before), refused=refused)
+            return Compared(report=report, candidate=now.json(), baseline=before.json(), refused=refused)
 
         crew = sorted(self.orchestrator.crew) if self.orchestrator else []
         settings = {"by": "outcomes", "utility": repr(self.utility), "gate": repr(self.gate), "crew": crew}
@@ -439,10 +471,6 @@ class LiveExamination:
             return result
 
         return list(await asyncio.gather(*(one(each) for each in asked)))
-
-
-def _told(side: PlanSide) -> dict[str, Any]:
-    return {"utility": side.utility, "success": side.success, "cost": side.cost, "seconds": side.seconds}
 
 
 def _counted(
@@ -522,7 +550,7 @@ def watchers(folder: Path, *, wandb: bool = False) -> list[MetricsWriter]:
     return made
 
 
-def told(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
+def on_epoch(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
     """All of them told of each epoch, as the callback that `train` takes."""
 
     def tell(epoch: Epoch) -> None:

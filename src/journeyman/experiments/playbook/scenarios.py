@@ -18,16 +18,15 @@ from typing import Any, Protocol
 
 from journeyman import sandbox
 from journeyman.agents.attempt import Agent, Attempt
-from journeyman.agents.coder import ROUNDS, Coder
-from journeyman.agents.workspace import CHECKS, ScenarioWorkshop, last_files
-from journeyman.core.errors import InputError, SettingError, boundary
+from journeyman.agents.coder import CHECKS, Coder, ScenarioWorkshop, last_files
+from journeyman.core.errors import InputError, boundary
 from journeyman.core.playbook import Playbook
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import Step, total
 from journeyman.experiments import wiring
 from journeyman.experiments.playbook import cost_estimate
-from journeyman.experiments.playbook.config import TrainingConfig, TrainingResult
-from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.experiments.playbook.config import SCENARIOS, ScenarioConfig
+from journeyman.experiments.playbook.training import OfflineTrainer, TrainingResult
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent
@@ -196,41 +195,8 @@ def _rows(path: Path) -> list[Row]:
     return found
 
 
-DATASET = "scenarios"
-SKILLBOOK = "playbooks/skillbook.json"
 REPLY = 900
 """Tokens of a small program with what is said about it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioConfig(TrainingConfig):
-    """What a training run on scenarios can be told, beyond what any can."""
-
-    dataset_name: str = DATASET
-    input_path: str = ""
-    """The file of scenarios; without one the five that ship with the package."""
-    held_out_path: str = ""
-    """A file of scenarios to be examined on; each of them needs checks."""
-    domain: str = ""
-    """Only scenarios of this category."""
-    num_examples: int = 100_000
-    batch_merge_size: int = 1
-    """One after the other, so that each begins with what the one before taught."""
-    evaluate: bool = False
-    """Needs `held_out_path`."""
-    output_playbook_path: str = SKILLBOOK
-    output_metrics_path: str = "metrics/scenario_training_metrics.json"
-    rounds: int = ROUNDS
-    """Calls at most for one attempt: the first writes, the others repair."""
-    results: str = "results"
-    """The folder of the results file."""
-
-    def __post_init__(self) -> None:
-        TrainingConfig.__post_init__(self)
-        if not 1 <= self.rounds <= 20:
-            raise SettingError("rounds", f"{{}} is {self.rounds}, and must be from 1 to 20")
-        if self.evaluate and not self.held_out_path:
-            raise InputError("an evaluation needs held-out scenarios: name a file of them (--held-out-input), or leave it out")
 
 
 class ScenarioWatcher(Watcher, Protocol):
@@ -320,7 +286,7 @@ class ScenarioTrainer(OfflineTrainer):
         _provable(train, held_out, self.config.held_out_path)
         self._workshop = ScenarioWorkshop((*train, *held_out), self._open)
         tasks = (*(scenario.task() for scenario in train), *(scenario.task(Split.HELD_OUT) for scenario in held_out))
-        return Dataset(name=DATASET, tasks=tasks, verifier=self._workshop)
+        return Dataset(name=SCENARIOS, tasks=tasks, verifier=self._workshop)
 
     def _digest(self) -> str:
         """With the checks, which stand in no task."""

@@ -12,45 +12,260 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, KeysView, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from journeyman.agents.answer import Answer, MakeAgent
+from journeyman.agents.attempt import Attempt
+from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError, JourneymanError, PlaybookError, SettingError, TaskError
 from journeyman.core.playbook import Playbook
 from journeyman.core.release import Stage
 from journeyman.core.task import Split, Task, content
 from journeyman.experiments import wiring
-from journeyman.experiments.agents import candidate_of
+from journeyman.experiments.agents import AgentEvaluation, candidate_of
 from journeyman.experiments.compare import EvaluationReport
-from journeyman.experiments.evaluator import untrained
-from journeyman.experiments.loop import Iteration, improve
+from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
+from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.playbook import cost_estimate
-from journeyman.experiments.playbook.config import TrainingConfig, TrainingMetrics, TrainingResult
-from journeyman.experiments.playbook.optimizer import PlaybookOptimizer
+from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.run import Run
 from journeyman.io.atomic import write_json
 from journeyman.io.files import check_writable
 from journeyman.models import embedders
+from journeyman.models.base import Model
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
-from journeyman.optimizers.playbook.run import PlaybookRun, fresh, reopened, spoken
+from journeyman.optimizers.playbook.curator import Curator
+from journeyman.optimizers.playbook.run import PlaybookRun, Progress, fresh, reopened, spoken
 from journeyman.optimizers.playbook.text_optimizer import learner
-from journeyman.optimizers.playbook.trainer import Learned, Unwatched, Watcher
-from journeyman.stores import open_store
+from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Unwatched, Watcher
+from journeyman.stores import Store, open_store
 from journeyman.tasks.base import Dataset, digest
 
 __all__ = ["OfflineTrainer", "TrainingConfig", "TrainingMetrics", "TrainingResult", "create_offline_trainer"]
 
 
+# How it goes round the loop: learned in batches, examined by an agent with and without the playbook.
+
+
+class PlaybookOptimizer:
+    """Learns a playbook, with the models, data set and store of a run. Implements `experiments.loop.Optimizer`."""
+
+    name = "playbook"
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        dataset: Dataset,
+        folder: PlaybookRun,
+        *,
+        models: tuple[Model, ...],
+        store: Store,
+        watcher: Watcher,
+    ) -> None:
+        self.config, self.dataset, self.folder = config, dataset, folder
+        self.agent: MakeAgent = Answer
+        """Who attempts the tasks. Another may take its place before the run."""
+        self.learner = learner(config.optimizer)
+        self.generator, self.reflector = models
+        self.embedder = Cached(embedders.load(self.config.embedder))
+        self.stamp = wiring.stamp(*models)
+        self.run_name = str(folder.config["name"])
+        """Made of the settings: the same in every run that would learn the same."""
+        self.run = Run(id=folder.folder.name, kind="train playbook", config=self.config.json(), store=store)
+        self.watcher = _Keeping(self.run, watcher)
+        self.learned = Learned(folder.playbook, folder.progress, finished=False)
+        self.report: EvaluationReport | None = None
+        """Of the examination, once it was held."""
+
+    async def optimize(self, baseline: Candidate | None, run: Run) -> Candidate | None:
+        """Learn to the end, or as far as the limit on cost lets it."""
+        tools = TrainerTools(
+            generator=self.generator,
+            reflector=self.reflector,
+            verifier=self.dataset.verifier,
+            curator=Curator(self.embedder, self.config.similarity_threshold),
+            embedder=self.embedder,
+            clock=wiring.now,
+            stamp=lambda: self.stamp,
+            name=self.run_name,
+            agent=self.agent,
+        )
+        tasks = self.dataset.split(Split.TRAIN)
+        learned = await self.learner(tasks, self.folder, tools, self.config, self.watcher)
+        self.learned = replace(learned, finished=learned.finished and self._affordable(learned))
+        return candidate_of(learned.playbook) if self.learned.finished else None
+
+    async def evaluate(self, candidate: Candidate, baseline: Candidate | None) -> Finding:
+        """Let the gate look at what was learned, if it was asked for."""
+        if not self.config.evaluate:
+            return Unproven("not evaluated, so not proven")
+        evaluation = AgentEvaluation(
+            evaluator=HeldOutEvaluator(store=self.run.store),
+            model=self.generator,
+            dataset=self.dataset,
+            embedder=self.embedder,
+            gate=self.config.gate,
+            attempts_per_task=self.config.attempts_per_task,
+            token_budget=self.config.token_budget,
+            agent=self.agent,
+            run=self.run,
+        )
+        self.report = await evaluation.evaluate(
+            self.learned.playbook, self.folder.initial, id=self.run.id, done=self.watcher.evaluated, resumed=True
+        )
+        return self.report
+
+    def _affordable(self, learned: Learned) -> bool:
+        """Whether the evaluation keeps within the limit too: its calls are like those of the training."""
+        calls = 2 * self.config.attempts_per_task * len(self.dataset.split(Split.HELD_OUT)) if self.config.evaluate else 0
+        spent = learned.progress.generator
+        return (
+            self.config.max_cost is None
+            or not calls
+            or learned.progress.cost + calls * spent.cost / max(1, spent.calls) <= self.config.max_cost
+        )
+
+
+class _Keeping:
+    """Keeps the attempts of every batch that is merged, and lets another watcher see everything."""
+
+    def __init__(self, run: Run, watcher: Watcher) -> None:
+        self._run = run
+        self._watcher = watcher
+        self._attempts: list[Attempt] = []
+        self.evaluated = watcher.evaluated
+
+    def attempted(self, attempt: Attempt) -> None:
+        self._attempts.append(attempt)
+        self._watcher.attempted(attempt)
+
+    def merged(self, playbook: Playbook, progress: Progress, tasks: int) -> None:
+        self._run.keep(self._attempts)
+        self._attempts = []
+        self._watcher.merged(playbook, progress, tasks)
+
+
+# From names to a run, and from a run to the files that it leaves.
+
+
 def create_offline_trainer(**settings: Any) -> "OfflineTrainer":
     """A trainer from the fields of `TrainingConfig`."""
-    unknown = set(settings) - {field.name for field in fields(TrainingConfig)}
-    if unknown:
-        raise InputError(f"there is no setting {sorted(unknown)[0]!r} of a training run; see journeyman.TrainingConfig")
     return OfflineTrainer(TrainingConfig(**settings))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingMetrics:
+    """What the metrics file says."""
+
+    progress: Progress
+    playbook: Playbook
+    started_at: datetime
+    ended_at: datetime
+
+    @property
+    def total_examples(self) -> int:
+        return self.progress.attempts.attempts
+
+    @property
+    def correct_answers(self) -> int:
+        return self.progress.attempts.correct
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.progress.attempts.accuracy
+
+    def __getitem__(self, key: str) -> Any:
+        return self.json()[key]
+
+    def json(self) -> dict[str, Any]:
+        """The documented file: `training_summary`, `insights`, `playbook`, `timing`; and beyond it roles, epochs, domains.
+
+        `accuracy` is of the attempts that could be verified, and null when none could.
+        """
+        p = self.progress
+        return {
+            "training_summary": {
+                "total_examples": p.attempts.attempts,
+                "successful_generations": p.attempts.correct + p.attempts.wrong,
+                "failed_generations": p.attempts.unknown,
+                "correct_answers": p.attempts.correct,
+                "accuracy": p.attempts.accuracy,
+            },
+            "insights": {
+                "total_extracted": p.extracted,
+                "helpful": p.helpful,
+                "harmful": p.harmful,
+                "neutral": p.neutral,
+                "refused": dict(p.refused),
+                "unusable_reflections": p.unusable,
+            },
+            "playbook": {
+                "bullets_added": p.added,
+                "bullets_incremented": p.incremented,
+                "bullets_retired": p.retired,
+                "final_size": len(self.playbook.active),
+            },
+            "timing": {
+                "start_time": self.started_at.isoformat(timespec="seconds"),
+                "end_time": self.ended_at.isoformat(timespec="seconds"),
+                "duration_seconds": round(p.seconds, 3),
+            },
+            "roles": {"generator": p.generator.json(), "reflector": p.reflector.json()},
+            "accuracy_by_epoch": {epoch: tally.accuracy for epoch, tally in p.by_epoch.items()},
+            "accuracy_by_domain": {domain: tally.accuracy for domain, tally in p.by_domain.items()},
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """How a training run ended."""
+
+    run_id: str
+    playbook: Playbook
+    metrics: TrainingMetrics
+    finished: bool
+    """False when it stopped because of `max_cost`; it can be resumed with a higher one, or without."""
+    stage: Stage
+    reason: str
+    """The gate's sentence, or why the gate was not asked."""
+    forced: bool
+    evaluation: EvaluationReport | None
+    playbook_path: str
+    metrics_path: str
+
+    @property
+    def playbook_size(self) -> int:
+        return len(self.playbook.active)
+
+    def __getitem__(self, key: str) -> Any:
+        """The attribute of that name: `result["metrics"].accuracy` is what older programs write."""
+        if key in self.keys() or key == "playbook":
+            return getattr(self, key)
+        raise KeyError(key)
+
+    def keys(self) -> KeysView[str]:
+        """Those of the documented JSON, so that `dict(result)` works."""
+        return self.json().keys()
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "run_id": self.run_id,
+            "finished": self.finished,
+            "playbook_size": self.playbook_size,
+            "stage": self.stage.value,
+            "forced": self.forced,
+            "reason": self.reason,
+            "playbook_path": self.playbook_path,
+            "metrics_path": self.metrics_path,
+            "metrics": self.metrics.json(),
+            "evaluation": self.evaluation.json() if self.evaluation else None,
+        }
 
 
 class OfflineTrainer:
@@ -103,7 +318,7 @@ class OfflineTrainer:
             tasks=self.dataset.tasks,
             epochs=self.config.epochs,
             attempts=self.config.attempts,
-            trials=self.config.trials if self.config.evaluate else 0,
+            trials=self.config.attempts_per_task if self.config.evaluate else 0,
             token_budget=self.config.token_budget,
             base_url=self.config.base_url,
         )
@@ -174,14 +389,13 @@ class OfflineTrainer:
         saved = run.config if isinstance(run.config, Mapping) else {}
         if not all(isinstance(saved.get(key), str) for key in ("name", "tasks")):
             raise PlaybookError(f"{path} is not what was written; restore it, or begin a new run")
-        known = {field.name for field in fields(self.config)}
         kept: dict[str, Any] = {"project": self.config.project, "store": self.config.store}
         if self._limit is not None:
             kept["max_cost"] = self.config.max_cost
         usual = {field.name: field.default for field in fields(self.config)}
         kept |= {name: getattr(self.config, name) for name in OUTPUTS if getattr(self.config, name) != usual[name]}
         try:
-            return type(self.config)(**{**{key: value for key, value in saved.items() if key in known}, **kept})
+            return type(self.config)(**{**self.config.known(saved), **kept})
         except InputError as error:
             raise InputError(f"{path}: {error}; restore the file, or begin a new run") from None
 
@@ -229,7 +443,7 @@ class OfflineTrainer:
                 baseline=candidate_of(run.initial),
                 run=optimizer.run,
                 evaluate=optimizer.evaluate,
-                releases=ReleasePolicy(target=Stage(self.config.target_stage), force=self.config.force),
+                releases=ReleasePolicy(target=self.config.target_stage, force=self.config.force),
                 settle=settle,
             )
             (result,) = written
@@ -265,7 +479,7 @@ class OfflineTrainer:
     def _write(self, run: PlaybookRun, optimizer: PlaybookOptimizer, iteration: Iteration, started: datetime) -> TrainingResult:
         """The playbook with its stages, and the metrics."""
         learned, report = optimizer.learned, optimizer.report
-        examined = _examined(learned.playbook, iteration) if learned.finished else frozenset()
+        examined = _examined(learned.playbook, run.initial, iteration) if learned.finished else frozenset()
         settled = run.settle(iteration.stage, examined, name=optimizer.run_name, at=optimizer.stamp)
         playbook = replace(settled, created_at=optimizer.stamp, training_config=self._trained_with(forced=iteration.forced))
         path = self._spared(playbook)
@@ -372,16 +586,23 @@ _PLACES = frozenset({*OUTPUTS, "project", "sandbox", "max_cost", "save_checkpoin
 """Settings that do not change what is learned: two runs that differ in these alone give the same bullets."""
 
 
-def _examined(playbook: Playbook, iteration: Iteration) -> Collection[str]:
-    """The bullets that are decided on: those that stood in a prompt of the examination, or all where a person forced it."""
+def _examined(playbook: Playbook, initial: Playbook, iteration: Iteration) -> Collection[str]:
+    """The bullets that are decided on: those that stood in a prompt of the examination, or all where a person forced it.
+
+    That what was added does not pass, or is to wait, says nothing against what stood in production before it.
+    """
     if iteration.forced:
         return frozenset(bullet.id for bullet in playbook.active)
-    return iteration.finding.shown if isinstance(iteration.finding, EvaluationReport) else frozenset()
+    shown = iteration.finding.shown if isinstance(iteration.finding, EvaluationReport) else frozenset()
+    if iteration.stage is Stage.SHADOW:
+        return shown - {bullet.id for bullet in initial.bullets if bullet.stage is Stage.PRODUCTION}
+    return shown
 
 
 def _unmoved(playbook: Playbook, iteration: Iteration) -> str:
     """What the examination says nothing of, although it was passed."""
-    stay = sum(bullet.stage is not iteration.stage for bullet in playbook.active) if iteration.passed else 0
+    waits = iteration.stage is Stage.SHADOW
+    stay = 0 if waits or not iteration.passed else sum(bullet.stage is not iteration.stage for bullet in playbook.active)
     if not stay:
         return ""
     which = "1 bullet that stood in no prompt of the examination stays where it was"

@@ -23,8 +23,7 @@ from journeyman.core.trace import average
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.evaluator import FIRST, Look
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.router import decide
-from journeyman.optimizers.router.decide import ranked_singles
+from journeyman.optimizers.router.decide import BatchDecision, known_mean, ranked_singles, taken
 from journeyman.optimizers.router.objective import Objective
 from journeyman.stats import Floats, bootstrap_interval
 
@@ -321,7 +320,7 @@ class RouterEvaluation:
 
 
 def prove(
-    table: Table, made: decide.BatchDecision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, look: Look = FIRST
+    table: Table, made: BatchDecision, *, best: str, most: float, gate: BetterOnHeldOut = _GATE, look: Look = FIRST
 ) -> RouterEvaluation:
     """What choices bring on the rows of a table, and whether they may take the best single worker's place.
 
@@ -330,7 +329,7 @@ def prove(
             counts as a wrong answer that cost nothing.
         best: The single worker that is to be beaten.
         most: The largest penalty that counts, from the rows that were learned from.
-        gate: Its `least_gain` is in successes.
+        gate: Its `min_gain` is in successes.
         look: At these requests: how often they were looked at before, and which were left out.
     """
     chosen, objective = made.chosen, made.objective
@@ -346,22 +345,26 @@ def prove(
             (Result(task_id=id, score=now) for id, now, _ in scored),
         )
     )
-    strict = BetterOnHeldOut(
-        least_gain=gate.least_gain / utilities.span, least_tasks=gate.least_tasks, alpha=gate.alpha, seed=gate.seed
-    )
+    strict = replace(gate, min_gain=gate.min_gain / utilities.span)
     decision = strict.decide(evaluation)
     if decision.passed and objective.min_quality is not None:
         lost = _quality_kept(table, utilities, chosen, single, strict, look)
         decision = replace(decision, passed=False, reason=lost.reason) if lost else decision
-    confidence = made.forecasts.success
-    coverage, risks = _risks(_taken(confidence, chosen), _taken(table.success, chosen))
+    confidence = np.where(np.isnan(table.success), np.nan, made.forecasts.success)
+    able = ~np.isnan(confidence)
+    sure, came = confidence[able], table.success[able]
+    picked = _taken(confidence, chosen)
+    answered = ~np.isnan(picked)
+    coverage, risks = np.empty(0), np.empty(0)
+    if answered.any():
+        coverage, risks = risk_coverage(picked[answered], _taken(table.success, chosen)[answered])
     return RouterEvaluation(
         report=EvaluationReport(evaluation=evaluation, decision=decision),
         span=utilities.span,
         best=best,
         sides=_sides(table, utilities, chosen, objective),
-        ece=_known(ece, confidence, table.success),
-        brier=_known(brier, confidence, table.success),
+        ece=ece(sure, came) if len(sure) else None,
+        brier=brier(sure, came) if len(sure) else None,
         aurc=float(risks.mean()) if len(risks) else None,
         requests=len(table),
         risks={f"{c:.0%}": float(np.interp(c, coverage, risks)) for c in _COVERAGES} if len(risks) else {},
@@ -374,8 +377,7 @@ def _quality_kept(
     """The refusal, where success falls by more than the margin; `None` where it does not."""
     mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
     sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
-    margin = BetterOnHeldOut(least_gain=-MARGIN, least_tasks=gate.least_tasks, alpha=gate.alpha, seed=gate.seed)
-    decision = margin.decide(look.at(pair(sides[0], sides[1])))
+    decision = replace(gate, min_gain=-MARGIN).decide(look.at(pair(sides[0], sides[1])))
     return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
 
 
@@ -403,10 +405,10 @@ def _side(table: Table, utilities: Utilities, chosen: NDArray[np.int64]) -> Rout
     low, high = bootstrap_interval(((known - known.mean()) / (2 * utilities.span)).tolist()) if len(known) else (0.0, 0.0)
     names, counts = np.unique(chosen[chosen >= 0], return_counts=True)
     return RoutingSide(
-        accuracy=_none(_mean(_taken(utilities.success, chosen))),
-        cost=_none(_mean(_taken(_charged(table), chosen))),
-        seconds=_none(_mean(_taken(table.seconds, chosen))),
-        utility=_none(_mean(worth)),
+        accuracy=_none(known_mean(_taken(utilities.success, chosen))),
+        cost=_none(known_mean(_taken(_charged(table), chosen))),
+        seconds=_none(known_mean(_taken(table.seconds, chosen))),
+        utility=_none(known_mean(worth)),
         utility_low=float(known.mean() + 2 * utilities.span * low) if len(known) else None,
         utility_high=float(known.mean() + 2 * utilities.span * high) if len(known) else None,
         shares={table.workers[name]: count / len(table) for name, count in zip(names.tolist(), counts.tolist(), strict=True)},
@@ -420,23 +422,8 @@ def _charged(table: Table) -> Floats:
 
 def _taken(values: Floats, chosen: NDArray[np.int64]) -> Floats:
     """(n,), of the chosen columns; 0 where nobody was chosen."""
-    return np.where(chosen >= 0, values[np.arange(len(values)), np.maximum(chosen, 0)], 0.0)
+    return taken(values, chosen, nobody=0.0)
 
 
-def _risks(confidence: Floats, outcomes: Floats) -> tuple[Floats, Floats]:
-    able = ~(np.isnan(outcomes) | np.isnan(confidence))
-    return risk_coverage(confidence[able], outcomes[able]) if able.any() else (np.empty(0), np.empty(0))
-
-
-def _known(measure: Any, confidence: Floats, outcomes: Floats) -> float | None:
-    able = ~(np.isnan(outcomes) | np.isnan(confidence))
-    return float(measure(confidence[able], outcomes[able])) if able.any() else None
-
-
-def _mean(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
-def _none(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def _none(value: float | Floats) -> float | None:
+    return None if np.isnan(value) else float(value)

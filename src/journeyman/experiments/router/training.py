@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +17,21 @@ from journeyman.core.task import Task, content, fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
+from journeyman.experiments.router.config import RouterConfig
 from journeyman.experiments.router.evaluation import RouterEvaluation, Utilities, prove, singles
 from journeyman.experiments.run import Run, blocking
 from journeyman.io.atomic import write_text
 from journeyman.io.files import sha256
 from journeyman.models.embedders import Embedder, Vectors
-from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.router import artifact as kept
-from journeyman.optimizers.router import decide, fit
+from journeyman.optimizers.outcome_table import Parts, Table, parts
+from journeyman.optimizers.router import artifact, fit
 from journeyman.optimizers.router.artifact import Policy
 from journeyman.optimizers.router.cold_start import placed
-from journeyman.optimizers.router.decide import BatchDecision, tuned_dual
-from journeyman.optimizers.router.decide import decide as decide_decide
+from journeyman.optimizers.router.decide import LEARNED, BatchDecision, Policies, compare, decide, tuned_dual
 from journeyman.optimizers.router.decisions import LoggedDecision
 from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted, Forecasts
-from journeyman.optimizers.splits import Parts, parts
-from journeyman.rewards.diagnostics import RewardReport, lint
-from journeyman.rewards.utility import Runs, Utility, total
+from journeyman.rewards.utility import RewardReport, Runs, Utility, lint, total
 from journeyman.stats import Floats
 from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 from journeyman.stores.artifacts import Artifacts
@@ -43,45 +40,15 @@ from journeyman.stores.base import Store
 _BLOCK = 256
 """Requests that are embedded between two words about the progress."""
 
-Said = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Is told what is done, how much of it, and of how much."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouterConfig:
-    """How a router is trained and proven."""
-
-    objective: Objective = field(default_factory=Objective)
-    held_out: float = 0.2
-    """Share of the requests to prove it on, where the file sets none apart."""
-    validation: float = 0.15
-    """Share of the requests to choose by: which policy is used, what a dollar is worth, and what is unfamiliar."""
-    seed: int = 0
-    evaluate: bool = True
-    least_gain: float = 0.0
-    """In successes: what even the low end of the interval must exceed."""
-    least_tasks: int = 30
-    alpha: float = 0.05
-    target_stage: Stage = Stage.SHADOW
-    """Where it goes if it passes."""
-    force: bool = False
-    """Go there even if it does not pass."""
-    newcomers: tuple[str, ...] = ()
-    """Workers that were asked a few requests only, and are placed by these: see `routing.newcomers`."""
-
-    @property
-    def gate(self) -> BetterOnHeldOut:
-        return BetterOnHeldOut(least_gain=self.least_gain, least_tasks=self.least_tasks, alpha=self.alpha)
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRouter:
     """What came of a training."""
 
-    policy: kept.Policy
+    policy: Policy
     sizes: dict[str, int]
     """Rows of each part."""
     used: str
@@ -120,7 +87,7 @@ class Places:
 
 
 def train(
-    table: Table, embedder: Embedder, config: RouterConfig, places: Places, said: Said = lambda *_: None
+    table: Table, embedder: Embedder, config: RouterConfig, places: Places, progress: Progress = lambda *_: None
 ) -> TrainedRouter:
     """Learn a router from outcomes, prove it, and keep it.
 
@@ -129,13 +96,13 @@ def train(
     Raises:
         InputError: There is too little to learn from, or the objective cannot be met by any worker.
     """
-    split = parts(table, held_out=config.held_out, validation=config.validation, least=config.least_tasks)
+    split = parts(table, held_out=config.held_out_share, validation=config.validation, least=config.min_tasks)
     table = learnable(table, split, config.objective)
     if config.newcomers:
         table = placed(table, split.train, config.newcomers)
-    vectors = embedded(embedder, table.requests, said)
+    vectors = embedded(embedder, table.requests, progress)
     run = Run.new("router", kind="train router", config=config.json(), store=places.store)
-    optimizer = RouterOptimizer(table, vectors, split, config, _Tools(places, embedder.name, run, said))
+    optimizer = RouterOptimizer(table, vectors, split, config, _Tools(places, embedder.name, run, progress))
     with run.tracked():
         blocking(
             improve(
@@ -177,18 +144,18 @@ def learnable(table: Table, split: Parts, objective: Objective) -> Table:
     return table.among(workers)
 
 
-def embedded(embedder: Embedder, requests: tuple[str, ...], said: Said = lambda *_: None) -> Vectors:
+def embedded(embedder: Embedder, requests: tuple[str, ...], progress: Progress = lambda *_: None) -> Vectors:
     """(n, d), a block after the other, so that it can be told how far it is."""
     blocks = []
     for start in range(0, len(requests), _BLOCK):
         blocks.append(embedder.embed(requests[start : start + _BLOCK]))
-        said("embedding", min(start + _BLOCK, len(requests)), len(requests))
+        progress("embedding", min(start + _BLOCK, len(requests)), len(requests))
     return np.concatenate(blocks) if blocks else embedder.embed([])
 
 
-def choices(policy: kept.Policy, forecasts: Forecasts) -> BatchDecision:
+def choices(policy: Policy, forecasts: Forecasts) -> BatchDecision:
     """What a policy chooses for many requests, as a router at work would, but that it sees no drift of all together."""
-    made = decide_decide(forecasts, policy.objective, dual=policy.dual)
+    made = decide(forecasts, policy.objective, dual=policy.dual)
     safe = policy.objective.safe or policy.best
     column = forecasts.workers.index(safe) if policy.objective.admits(safe) else -1
     return replace(made, chosen=np.where(forecasts.familiar < policy.fitted.strange, column, made.chosen))
@@ -199,7 +166,7 @@ class _Tools:
     places: Places
     embedder: str
     run: Run
-    said: Said
+    progress: Progress
 
 
 class RouterOptimizer:
@@ -210,8 +177,8 @@ class RouterOptimizer:
     def __init__(self, table: Table, vectors: Vectors, split: Parts, config: RouterConfig, tools: _Tools) -> None:
         self._table, self._vectors, self._split, self._config, self._tools = table, vectors, split, config, tools
         self._proof: RouterEvaluation | None = None
-        self._policy: kept.Policy
-        self._used: decide.Policies | None = None
+        self._policy: Policy
+        self._used: Policies | None = None
         self.trained: TrainedRouter | None = None
         """Once it is settled what becomes of it."""
 
@@ -219,9 +186,9 @@ class RouterOptimizer:
         """A policy; whether it, or the best single worker, is used, is told by the validation rows."""
         table, vectors, split, config = self._table, self._vectors, self._split, self._config
         train_rows, validation = table.take(split.train), table.take(split.validation)
-        self._tools.said("fitting", 0, 1)
+        self._tools.progress("fitting", 0, 1)
         fitted = fit.fit(train_rows, vectors[list(split.train)], seed=config.seed, embedder=self._tools.embedder)
-        self._tools.said("fitting", 1, 1)
+        self._tools.progress("fitting", 1, 1)
         forecasts = fitted.forecast(vectors[list(split.validation)], validation.requests, validation.types)
         policy = _policy(fitted, train_rows, forecasts, config, self._tools.places.folder)
         self._policy = replace(policy, trained_on=fingerprints((*train_rows.requests, *validation.requests)))
@@ -233,13 +200,13 @@ class RouterOptimizer:
         used = self._used
         if not self._config.evaluate:
             return Unproven("not evaluated, so not proven")
-        if used is not None and used.best != decide.LEARNED:
+        if used is not None and used.best != LEARNED:
             return Unproven(f"not examined on held-out requests: {used.reason}")
-        self._tools.said("examining", 0, 1)
+        self._tools.progress("examining", 0, 1)
         rows = list(self._split.held_out)
         held_out, store = (self._table.take(rows), self._vectors[rows]), self._tools.places.store
         self._proof = examine(self._policy, held_out, self._config.gate, HeldOutEvaluator(store=store), self._tools.run.id)
-        self._tools.said("examining", 1, 1)
+        self._tools.progress("examining", 1, 1)
         return self._proof
 
     def settle(self, iteration: Iteration) -> None:
@@ -256,35 +223,40 @@ class RouterOptimizer:
             reason=iteration.reason,
             stage=iteration.stage,
         )
-        _keep(self.trained, self._tools)
+        _save(self.trained, self._tools)
 
 
-def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterConfig, folder: Path) -> kept.Policy:
+def _policy(fitted: Fitted, rows: Table, forecasts: Forecasts, config: RouterConfig, folder: Path) -> Policy:
     objective = config.objective
-    kept.write_predictor(fitted, folder)
-    return kept.Policy(
+    artifact.write_predictor(fitted, folder)
+    return Policy(
         fitted=fitted,
-        predictor=sha256(folder / kept.PREDICTOR),
+        predictor=sha256(folder / artifact.PREDICTOR),
         objective=objective,
         # Who was hardly asked is nobody to fall back on.
         singles=singles(rows.among([name for name in rows.workers if name not in config.newcomers]), objective),
         dual=tuned_dual(forecasts, objective) if objective.max_cost is not None else 0.0,
         unfamiliar=float((forecasts.familiar < fitted.strange).mean()),
         most=Utilities.of(rows, objective).most,
-        split=(config.held_out, config.validation, 0),
+        split=(config.held_out_share, config.validation, 0),
     )
 
 
-def _used(rows: Table, validation: Table, forecasts: Forecasts, objective: Objective) -> decide.Policies | None:
+def _used(rows: Table, validation: Table, forecasts: Forecasts, objective: Objective) -> Policies | None:
     """Learned policy or best single worker, by the validation rows; `None` where no row tells of both."""
     complete = validation.answered
     if not (~np.isnan(complete.success)).all(axis=1).any():
         return None
-    return decide.compare(rows.answered, complete, forecasts, objective)
+    return compare(rows.answered, complete, forecasts, objective)
+
+
+def tasks_of(table: Table) -> list[Task]:
+    """The requests as an examination knows them: by their content."""
+    return [Task(id=each, question=content(request)) for each, request in zip(table.ids, table.requests, strict=True)]
 
 
 def examine(
-    policy: kept.Policy, held_out: tuple[Table, Vectors], gate: BetterOnHeldOut, evaluator: HeldOutEvaluator, name: str
+    policy: Policy, held_out: tuple[Table, Vectors], gate: BetterOnHeldOut, evaluator: HeldOutEvaluator, name: str
 ) -> RouterEvaluation:
     """Let the gate look at a policy's choices for held-out requests.
 
@@ -296,11 +268,10 @@ def examine(
         InputError: All of the requests were learned from.
     """
     table, vectors = held_out
-    tasks = [Task(id=each, question=content(request)) for each, request in zip(table.ids, table.requests, strict=True)]
-    places = {id(task): row for row, task in enumerate(tasks)}
+    tasks = tasks_of(table)
 
     def measure(look: Look) -> RouterEvaluation:
-        rows = [places[id(task)] for task in look.tasks]
+        rows = look.rows(tasks)
         some = table.take(rows)
         forecasts = policy.fitted.forecast(vectors[rows], some.requests, some.types)
         return prove(some, choices(policy, forecasts), best=policy.best, most=policy.most, gate=gate, look=look)
@@ -317,15 +288,16 @@ def examine(
     return blocking(evaluator.evaluate(subject, measure, id=name, records=lambda proof: [(subject.baseline, proof)]))
 
 
-def _keep(result: TrainedRouter, tools: _Tools) -> None:
+def _save(result: TrainedRouter, tools: _Tools) -> None:
     """Files, artifact and candidate."""
     policy, places = result.policy, tools.places
-    kept.save(policy, places.folder)
+    artifact.save(policy, places.folder)
     told = {"policy": policy.id, "passed": result.passed, "forced": result.forced, "reason": result.reason}
     write_text(
-        places.folder / kept.VERDICT, json.dumps({**told, "stage": result.stage.value, "run": tools.run.id}, indent=1) + "\n"
+        places.folder / artifact.VERDICT,
+        json.dumps({**told, "stage": result.stage.value, "run": tools.run.id}, indent=1) + "\n",
     )
-    kept.keep(policy, places.folder, places.artifacts)
+    artifact.keep(policy, places.folder, places.artifacts)
     places.store.add_candidate(policy.candidate)
 
 

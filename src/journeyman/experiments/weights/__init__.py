@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from journeyman.experiments.weights.config import RunSettings as RunSettings
     from journeyman.experiments.weights.data import DatasetPipeline as DatasetPipeline
     from journeyman.experiments.weights.pipeline import TrainingPipeline as TrainingPipeline
-    from journeyman.experiments.weights.settings import RunSettings as RunSettings
     from journeyman.experiments.weights.training import RLTrainer as RLTrainer
     from journeyman.optimizers.weights.config import TrainingConfig as TrainingConfig
     from journeyman.optimizers.weights.data import DatasetConfig as DatasetConfig
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "experiments.weights.data": ("DatasetPipeline",),
     "experiments.weights.pipeline": ("TrainingPipeline",),
-    "experiments.weights.settings": ("RunSettings",),
+    "experiments.weights.config": ("RunSettings",),
     "experiments.weights.training": ("RLTrainer",),
     "optimizers.weights.config": ("TrainingConfig",),
     "optimizers.weights.data": ("DatasetConfig",),

@@ -21,14 +21,12 @@ from journeyman.core.trace import Trace
 from journeyman.experiments.weights import settings
 from journeyman.models import embedders
 from journeyman.models.base import Dialect
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.retrieval import chooser
 from journeyman.optimizers.weights.config import TrainingConfig
-from journeyman.optimizers.weights.job import Ended
-from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.program import INTERRUPTED, end_with_parent
-from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.job import INTERRUPTED, Ended, TrainingJob, end_with_parent
+from journeyman.optimizers.weights.rows import TextOrMessages
 from journeyman.optimizers.weights.train.run import run
 from journeyman.rewards.engine import RewardEngine
 from journeyman.tasks.base import Grader, Verifier
@@ -37,7 +35,7 @@ from journeyman.tasks.base import Grader, Verifier
 
 
 class TaskJudge:
-    """Implements `learn.weights.train.base.Judge`.
+    """Implements `optimizers.weights.train.CompletionJudge`.
 
     A score holds the verifier's verdict, how near the attempt came where the verifier can tell, and the rewards of an engine
     where one is given. It is 1 only for what is right in all of them.
@@ -79,7 +77,7 @@ class Prompts:
         playbook = files.load(config.context) if config.context else Playbook()
         self._choose = chooser(playbook, Cached(embedders.load("hashing"))) if playbook.active else lambda _: ()
 
-    def __call__(self, task: Task, dialect: Dialect) -> Said:
+    def __call__(self, task: Task, dialect: Dialect) -> TextOrMessages:
         messages = answer.answer(task, self._choose(task), dialect)
         return tuple({"role": message.role, "content": message.content} for message in messages)
 
@@ -87,7 +85,7 @@ class Prompts:
 def main(arguments: Sequence[str]) -> int:
     end_with_parent()
     try:
-        job = Job(Path(arguments[0]))
+        job = TrainingJob(Path(arguments[0]))
         config = job.config
         put = Prompts(config)
         if not config.dataset_name:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 from journeyman.agents.answer import Answer
@@ -25,14 +24,15 @@ from journeyman.experiments import wiring
 from journeyman.experiments.compare import EvaluationReport
 from journeyman.experiments.playbook.config import TrainingConfig as PlaybookConfig
 from journeyman.experiments.playbook.training import OfflineTrainer
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import AdapterEvaluation, RLTrainer, WeightsResult, WeightsWatcher
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.weights.adapters import keep
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
 from journeyman.optimizers.weights.job import Ended
+from journeyman.optimizers.weights.metrics import cpu_seconds
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.tasks import desk
@@ -225,14 +225,9 @@ def _line(name: str, report: EvaluationReport | None, note: str = "") -> MethodR
 
 def _timed(name: str, work: Callable[[], MethodResult]) -> MethodResult:
     """What a way of learning came to, and what all of it took."""
-    started, cpu = time.monotonic(), _cpu()
+    started, cpu = time.monotonic(), cpu_seconds()
     try:
         line = work()
     except JourneymanError as error:
         line = _line(name, None, str(error))
-    return replace(line, seconds=round(time.monotonic() - started, 1), cpu_seconds=round(_cpu() - cpu, 1))
-
-
-def _cpu() -> float:
-    used = (getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return replace(line, seconds=round(time.monotonic() - started, 1), cpu_seconds=round(cpu_seconds() - cpu, 1))

@@ -12,9 +12,7 @@ from pathlib import Path
 from journeyman.core.errors import InputError
 from journeyman.core.trace import Trace
 from journeyman.experiments import settings as project
-from journeyman.optimizers.weights.data import DatasetCard as Sheet
-from journeyman.optimizers.weights.data import DatasetConfig, build, read
-from journeyman.optimizers.weights.data import JudgedTrace as Judged
+from journeyman.optimizers.weights.data import DatasetCard, DatasetConfig, JudgedTrace, build, read
 from journeyman.optimizers.weights.data.config import Method
 from journeyman.optimizers.weights.rows import Row
 from journeyman.stores import engine
@@ -34,7 +32,7 @@ class RowFile:
     """A set that was built."""
 
     path: Path
-    sheet: Sheet
+    sheet: DatasetCard
 
     def __len__(self) -> int:
         return self.sheet.rows
@@ -69,7 +67,7 @@ class TraceSource:
         with _opened(self.url) as store:
             return store.count(self._query, most=_MOST)
 
-    def judged(self, unread: list[str]) -> Iterator[Judged]:
+    def judged(self, unread: list[str]) -> Iterator[JudgedTrace]:
         """The traces with the verdicts on them, one after the other. What of a file cannot be read is told in `unread`.
 
         Raises:
@@ -81,7 +79,7 @@ class TraceSource:
     def _query(self) -> Query:
         return self.query if self.run is None else replace(self.query, source=OF_RUNS)
 
-    def _of_files(self, unread: list[str]) -> Iterator[Judged]:
+    def _of_files(self, unread: list[str]) -> Iterator[JudgedTrace]:
         # What is collected into a store went through this on its way.
         redactor = Redactor(project.load().settings.record.redact)
         for paths, is_named in reading.grouped(list(reading.walked(self.files)), None):
@@ -90,9 +88,9 @@ class TraceSource:
                     # A folder may hold what is no trace at all.
                     unread += [str(found)] if is_named or not found.strange else []
                 elif self._wanted(found.trace) and self.agent in (None, found.trace.agent):
-                    yield Judged.of(redactor.trace(found.trace))
+                    yield JudgedTrace.of(redactor.trace(found.trace))
 
-    def _of_store(self) -> Iterator[Judged]:
+    def _of_store(self) -> Iterator[JudgedTrace]:
         with _opened(self.url) as store:
             proposed = {label.trace_id: label.good for label in store.labels() if label.who == AUTO}
             for trace in store.traces(self._query):
@@ -139,7 +137,7 @@ class DatasetPipeline:
 
 def from_source(
     source: TraceSource, path: Path | None, config: DatasetConfig, *, done: Callable[[int], None] = lambda _: None
-) -> Sheet:
+) -> DatasetCard:
     """Build a set; without a path nothing is written, and the sheet says what would be.
 
     Raises:
@@ -152,8 +150,8 @@ def from_source(
     return build(source.judged(unread), path, config, done=done, unread=unread)
 
 
-def _judged(store: TraceStore, trace: Trace, proposed: bool | None) -> Judged:
-    found = Judged.of(trace)
+def _judged(store: TraceStore, trace: Trace, proposed: bool | None) -> JudgedTrace:
+    found = JudgedTrace.of(trace)
     if proposed is None or trace.label is None:
         return found
     line = store.line(trace.id)

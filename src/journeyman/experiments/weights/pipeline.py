@@ -20,21 +20,20 @@ from journeyman.experiments import wiring
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights import settings as tasks
 from journeyman.experiments.weights import settings as texts
+from journeyman.experiments.weights.config import PipelineConfig, RunSettings
 from journeyman.experiments.weights.data import DatasetPipeline, TraceSource
 from journeyman.experiments.weights.run import WeightsRun
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
 from journeyman.io.atomic import write_json
+from journeyman.io.files import read_object
 from journeyman.models.base import Dialect, ModelRequest
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.weights import model_shape
-from journeyman.optimizers.weights.adapters import read_object
-from journeyman.optimizers.weights.artifacts import Artifact, Form
+from journeyman.optimizers.weights.adapters import Artifact, Form
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import DatasetConfig
-from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
-from journeyman.optimizers.weights.gguf import ExportedFile as Exported
-from journeyman.optimizers.weights.job import TrainingJob as Job
+from journeyman.optimizers.weights.gguf import TYPES, ExportedFile, GGUFExporter
+from journeyman.optimizers.weights.job import TrainingJob
 from journeyman.optimizers.weights.llamacpp import Served, serve
 from journeyman.optimizers.weights.ollama import OllamaDeployer, check_name
 
@@ -54,23 +53,6 @@ class Answered:
     model: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineConfig:
-    """What a pipeline does with what was learned."""
-
-    agent: str = ""
-    dataset: str = ""
-    """The file of rows; empty when it learns from tasks."""
-    deploy_ollama: bool = False
-    deploy_llamacpp: bool = False
-    quantization: str = "Q4_K_M"
-    name: str = ""
-
-    @property
-    def deploys(self) -> bool:
-        return self.deploy_ollama or self.deploy_llamacpp
-
-
 @dataclass(frozen=True, kw_only=True)
 class PipelineResult:
     """Everything that was made. Read it as attributes, or by the names of its JSON."""
@@ -80,7 +62,7 @@ class PipelineResult:
     """The training's result, by the names of its JSON."""
     trained: WeightsResult | None = None
     """The same; `None` when the training was over before the pipeline was gone on with."""
-    exported: Exported | None = None
+    exported: ExportedFile | None = None
     """`None` when nothing was learned, or what was learned did not pass."""
     ollama_model: str | None = None
     answered: Answered | None = None
@@ -185,7 +167,7 @@ class TrainingPipeline:
         folder = find(run_id, self.settings)
         run = runs.opened(folder, self.settings)
         self.config, self.settings = run.config, run.settings
-        asked = PipelineConfig(**read_object(folder / FILE)["asked"])
+        asked = PipelineConfig.of(read_object(folder / FILE)["asked"])
         self.agent = asked.agent
         self._watcher.said(f"run {run.id}: {run.config.method} on {run.config.base_model}, gone on with")
         return self._carried_out(run, asked)
@@ -228,8 +210,9 @@ class TrainingPipeline:
         allowed = bool(trained["passed"]) or self.settings.force
         if not allowed and trained["evaluation"] is not None:
             return replace(result, notes=(f"neither exported nor deployed, as it did not pass: {trained['reason']}",))
-        artifact = Artifact(path=Path(trained["adapter"]), form=Form.ADAPTER, run=Path(trained["folder"]))
-        exporter = GGUFExporter(artifact.path, name=artifact.name, texts=list(texts.of_run(Job(Path(trained["folder"])))))
+        job = TrainingJob(Path(trained["folder"]))
+        artifact = Artifact(path=Path(trained["adapter"]), form=Form.ADAPTER, run=job.folder)
+        exporter = GGUFExporter(artifact.path, name=artifact.name, texts=list(texts.of_run(job)))
         export = exporter.export([asked.quantization], out=artifact.gguf(asked.quantization))
         file = export.files[0]
         self._watcher.said(f"{file.path} ({file.path.stat().st_size / 1e6:.1f} MB)")

@@ -6,7 +6,6 @@ import logging
 import math
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
@@ -17,29 +16,31 @@ import yaml
 
 from journeyman import rewards
 from journeyman.core.errors import InputError, MissingExtra, SettingError
-from journeyman.core.release import Stage
 from journeyman.core.task import Split, fingerprints
 from journeyman.experiments.evaluator import untrained
 from journeyman.experiments.weights import settings as tasks
-from journeyman.experiments.weights.settings import RunSettings
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.io.atomic import write_json
-from journeyman.io.files import check_writable
+from journeyman.io.files import check_writable, read_object
 from journeyman.models import embedded_weights
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.run import fresh, reopened, spoken
 from journeyman.optimizers.weights import hardware, model_shape, sizing
-from journeyman.optimizers.weights.adapters import read_object, read_trained_on, write_trained_on
+from journeyman.optimizers.weights.adapters import read_trained_on, whole_folder, write_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
-from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.job import task_lines
-from journeyman.optimizers.weights.program import MODULE, PARENT
-from journeyman.optimizers.weights.resolve import quick, reasons, resolve
-from journeyman.optimizers.weights.rows import CompletionGroup as Group
-from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
-from journeyman.optimizers.weights.rows import Row
-from journeyman.optimizers.weights.sizing import HardwareConfig, Reason, detect_hardware, gib
-from journeyman.optimizers.weights.sizing import TrainingEstimate as Estimate
+from journeyman.optimizers.weights.job import MODULE, PARENT, TrainingJob, task_lines
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row
+from journeyman.optimizers.weights.sizing import (
+    HardwareConfig,
+    Reason,
+    TrainingEstimate,
+    detect_hardware,
+    gib,
+    quick,
+    reasons,
+    resolve,
+)
 from journeyman.tasks.base import Dataset, digest
 
 # How the training program is started: by itself, as several processes of `accelerate launch`, on a machine of a Ray cluster.
@@ -169,7 +170,7 @@ class PreparedTraining:
     hardware: HardwareConfig
     derived: tuple[Reason, ...]
     """What was left open, what it became, and why."""
-    estimate: Estimate | None
+    estimate: TrainingEstimate | None
     """`None` where the shape of the model is not known."""
     unknown: str = ""
     """Why it is not."""
@@ -235,10 +236,10 @@ def _counted(config: TrainingConfig, examples: int | None) -> TrainingConfig:
 # What can be known to be wrong with a training before there is a run. Nothing is written, and torch is not loaded.
 
 _READ: Mapping[str, tuple[type[Row], ...]] = {
-    "kto": (Labelled, Group),
-    "grpo-offline": (Group,),
-    "dpo": (Labelled, Group),
-    "rft": (Labelled, Group),
+    "kto": (LabelledCompletion, CompletionGroup),
+    "grpo-offline": (CompletionGroup,),
+    "dpo": (LabelledCompletion, CompletionGroup),
+    "rft": (LabelledCompletion, CompletionGroup),
 }
 """What the methods that learn from rows can read."""
 
@@ -254,7 +255,7 @@ class Material:
         """What one time through the rows is, at most: completions, or a pair of each group."""
         if method == "dpo":
             return len(self.rows)
-        return sum(len(row.completions) if isinstance(row, Group) else 1 for row in self.rows)
+        return sum(len(row.completions) if isinstance(row, CompletionGroup) else 1 for row in self.rows)
 
 
 def gather(config: TrainingConfig, settings: RunSettings, rows: Sequence[Row] | None = None) -> Material:
@@ -355,8 +356,8 @@ class WeightsRun:
         return self.folder.name
 
     @property
-    def job(self) -> Job:
-        return Job(self.folder)
+    def job(self) -> TrainingJob:
+        return TrainingJob(self.folder)
 
     @property
     def result(self) -> Path:
@@ -432,9 +433,9 @@ def opened(folder: Path, settings: RunSettings) -> WeightsRun:
     Raises:
         InputError: Its data set has changed.
     """
-    config = Job(folder).config
+    config = TrainingJob(folder).config
     saved = read_object(folder / "run.json")
-    kept = RunSettings(**{**_settings(saved["settings"]), "store": settings.store})
+    kept = RunSettings.of({**saved["settings"], "store": settings.store})
     dataset = tasks.load(config, kept.held_out) if config.dataset_name else None
     if saved["tasks"] != _digest(dataset):
         raise InputError(f"the data set of run {folder.name} has changed since it began; restore it, or begin a new run")
@@ -477,7 +478,7 @@ def earlier_domains(config: TrainingConfig, settings: RunSettings) -> tuple[str,
     if not (run / "run.json").is_file():
         return ()
     before = read_object(run / "run.json")["settings"].get("earlier", ())
-    domains = dict.fromkeys((*before, Job(run).config.domain))
+    domains = dict.fromkeys((*before, TrainingJob(run).config.domain))
     return tuple(domain for domain in domains if domain and domain != config.domain)
 
 
@@ -505,21 +506,18 @@ def _named(config: TrainingConfig, rows: Sequence[Row], dataset: Dataset | None)
 
 def _write(folder: Path, config: TrainingConfig, settings: RunSettings, material: Material) -> None:
     """The folder as a whole, or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-    new.chmod(0o755)
-    if material.rows:
-        write(new / "rows.jsonl", material.rows)
-    if material.dataset is not None:
-        learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
-        (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
-    before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
-    write_trained_on(new, before | _learned_from(material))
-    settings = replace(settings, earlier=earlier_domains(config, settings))
-    keep(settings, new)
-    write_json(new / "config.json", config.json())
-    write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
-    new.rename(folder)
+    with whole_folder(folder) as new:
+        if material.rows:
+            write(new / "rows.jsonl", material.rows)
+        if material.dataset is not None:
+            learnable = [task for task in material.dataset.tasks if task.split is not Split.HELD_OUT]
+            (new / "tasks.jsonl").write_text("".join(task_lines(learnable)), encoding="utf-8")
+        before = read_trained_on(Path(config.start_adapter)) if config.start_adapter else frozenset[str]()
+        write_trained_on(new, before | _learned_from(material))
+        settings = replace(settings, earlier=earlier_domains(config, settings))
+        keep(settings, new)
+        write_json(new / "config.json", config.json())
+        write_json(new / "run.json", {"settings": settings.json(), "tasks": _digest(material.dataset)})
 
 
 def _learned_from(material: Material) -> frozenset[str]:
@@ -531,7 +529,3 @@ def _learned_from(material: Material) -> frozenset[str]:
 
 def _digest(dataset: Dataset | None) -> str:
     return digest(dataset.tasks if dataset else ())
-
-
-def _settings(saved: dict[str, Any]) -> dict[str, Any]:
-    return {**saved, "target_stage": Stage(saved["target_stage"]), "earlier": tuple(saved["earlier"])}

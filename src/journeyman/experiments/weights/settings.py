@@ -1,82 +1,24 @@
-"""Where a training of weights happens, and how what it learned is proven."""
+"""The tasks that weights are trained on, chosen by, and examined on."""
 
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from journeyman.agents import answer
-from journeyman.core.errors import InputError, SettingError
-from journeyman.core.gate import BetterOnHeldOut
-from journeyman.core.release import Stage
+from journeyman.core.errors import InputError
 from journeyman.core.task import Split, Task, content
 from journeyman.experiments import wiring
 from journeyman.experiments.playbook import config as training
 from journeyman.models.base import Dialect
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
-from journeyman.optimizers.weights.gguf.report import Text
-from journeyman.optimizers.weights.job import TrainingJob as Job
-from journeyman.optimizers.weights.rows import LabelledCompletion as Labelled
-from journeyman.optimizers.weights.rows import Row
-from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.gguf.contents import Text
+from journeyman.optimizers.weights.job import TrainingJob
+from journeyman.optimizers.weights.rows import LabelledCompletion, Row, TextOrMessages
 from journeyman.tasks.base import Dataset, Verifier
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """What is not the training's own business. The training program never sees it."""
-
-    evaluate: bool = True
-    held_out: int = 200
-    """Held-out tasks of the examination, at most."""
-    trials: int = 1
-    """Attempts at each of them."""
-    alpha: float = 0.05
-    """How often an adapter that is no better may pass, over all looks at the same held-out tasks together."""
-    least_gain: float = 0.0
-    least_tasks: int = 30
-    earlier: tuple[str, ...] = ()
-    """Domains learned before, whose held-out tasks show what was forgotten."""
-    target_stage: Stage = Stage.SHADOW
-    """Where the adapter should go when it passes the gate."""
-    force: bool = False
-    """Go there even when it does not pass; that is written down."""
-    launch: str = ""
-    """How several processes train together: a file of `accelerate launch`, or the name of one that is shipped."""
-    workers: str = "here"
-    """Where it trains: `here`, or wherever a Ray cluster has room (`ray`, `ray:ADDRESS`)."""
-    project: str = ".journeyman"
-    """The folder of the runs."""
-    store: str = ".journeyman/journeyman.db"
-    """Path or URL; kept out of the run's files, as it may hold a password."""
-    artifacts: str = ".journeyman/artifacts"
-
-    def __post_init__(self) -> None:
-        for name, fine, must in self._values():
-            if not fine:
-                raise SettingError(name, f"{{}} is {getattr(self, name)!r}, and must {must}")
-
-    def _values(self) -> Iterator[tuple[str, bool, str]]:
-        for name in ("held_out", "trials", "least_tasks"):
-            yield name, getattr(self, name) >= 1, "be at least 1"
-        yield "alpha", 0 < self.alpha < 1, "lie between 0 and 1"
-        yield "least_gain", -1 <= self.least_gain <= 1, "lie between -1 and 1"
-        yield "workers", self.workers.partition(":")[0] == "ray" or self.workers == "here", "be here, ray or ray:ADDRESS"
-        yield "target_stage", self.target_stage in (Stage.SHADOW, Stage.PRODUCTION), "be 'shadow' or 'production'"
-
-    @property
-    def gate(self) -> BetterOnHeldOut:
-        return BetterOnHeldOut(alpha=self.alpha, least_gain=self.least_gain, least_tasks=self.least_tasks)
-
-    def json(self) -> dict[str, Any]:
-        """As a run keeps them: everything but where its store is."""
-        return {key: value for key, value in asdict(self).items() if key != "store"}
-
-
-# The tasks that weights are trained on, chosen by, and examined on.
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +117,7 @@ MOST = 64
 """Texts to measure on; how many tokens of them is the yardstick's affair."""
 
 
-def of_run(job: Job) -> Iterator[Text]:
+def of_run(job: TrainingJob) -> Iterator[Text]:
     """The rows of a training, or else the prompts of its validation tasks."""
     if job.rows.is_file():
         yield from map(said, islice(read(job.rows), MOST))
@@ -187,17 +129,17 @@ def of_run(job: Job) -> Iterator[Text]:
 
 def said(row: Row) -> Text:
     """A row as one text: the prompt and the best completion."""
-    if isinstance(row, Labelled):
+    if isinstance(row, LabelledCompletion):
         return _joined(row.prompt, row.completion)
     best = max(range(len(row.completions)), key=lambda number: row.rewards[number])
     return _joined(row.prompt, row.completions[best])
 
 
-def _joined(prompt: Said, completion: Said) -> Text:
+def _joined(prompt: TextOrMessages, completion: TextOrMessages) -> Text:
     if isinstance(prompt, str) and isinstance(completion, str):
         return prompt + completion
     return [*_messages(prompt, "user"), *_messages(completion, "assistant")]
 
 
-def _messages(said: Said, role: str) -> Iterable[Any]:
+def _messages(said: TextOrMessages, role: str) -> Iterable[Any]:
     return ({"role": role, "content": said},) if isinstance(said, str) else said

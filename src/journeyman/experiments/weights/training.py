@@ -22,7 +22,6 @@ from journeyman.core.task import Split
 from journeyman.experiments import wiring
 from journeyman.experiments.agents import AgentEvaluation
 from journeyman.experiments.compare import EvaluationReport
-from journeyman.experiments.compare import EvaluationReport as Examined
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
 from journeyman.experiments.release_policy import ReleasePolicy
@@ -31,20 +30,17 @@ from journeyman.experiments.run import blocking
 from journeyman.experiments.weights import run as launching
 from journeyman.experiments.weights import run as runs
 from journeyman.experiments.weights import settings as tasks
+from journeyman.experiments.weights.config import RunSettings
 from journeyman.experiments.weights.run import WeightsRun, prepare
-from journeyman.experiments.weights.settings import RunSettings
 from journeyman.models import embedders
 from journeyman.models.base import Model
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.weights.adapters import keep, read_trained_on
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read
-from journeyman.optimizers.weights.data.forms import row_of
-from journeyman.optimizers.weights.job import Ended
-from journeyman.optimizers.weights.job import TrainingReport as Report
-from journeyman.optimizers.weights.program import launch
-from journeyman.optimizers.weights.rows import Row
+from journeyman.optimizers.weights.job import Ended, TrainingReport, launch
+from journeyman.optimizers.weights.rows import Row, row_of
 from journeyman.stores import Store, open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.tasks.base import Dataset
@@ -96,7 +92,7 @@ class AdapterEvaluation:
             dataset=dataset,
             embedder=Cached(embedders.load("hashing")),
             gate=self.settings.gate,
-            trials=self.settings.trials,
+            attempts_per_task=self.settings.attempts_per_task,
             # As its folder says, so that whoever examines it cannot forget to.
             trained_on=read_trained_on(Path(self.adapter)),
         )
@@ -129,10 +125,10 @@ class WeightsResult:
     adapter: Path | None
     """The folder of the adapter; `None` when nothing was learned."""
     candidate_id: str | None
-    trained: Report
-    evaluation: Examined | None
+    trained: TrainingReport
+    evaluation: EvaluationReport | None
     """`None` when there were no held-out tasks, or nobody asked."""
-    earlier: dict[str, Examined] = field(default_factory=dict)
+    earlier: dict[str, EvaluationReport] = field(default_factory=dict)
     """By domain, what the adapter does to tasks that were learned before."""
     stage: Stage
     forced: bool
@@ -184,7 +180,7 @@ class WeightsWatcher:
 
     metrics: Callable[[Metrics], None] = lambda _: None
     """After each update."""
-    trained: Callable[[Report], None] = lambda _: None
+    trained: Callable[[TrainingReport], None] = lambda _: None
     examined: Callable[[int, int], None] = lambda _, __: None
     """After each attempt of the examination: how many are done, of how many."""
     said: Callable[[str], None] = lambda _: None
@@ -291,8 +287,8 @@ class WeightsOptimizer:
 
     def __init__(self, run: WeightsRun, watcher: WeightsWatcher) -> None:
         self._run, self._watcher = run, watcher
-        self._trained: Report
-        self._examined: dict[str, Examined] = {}
+        self._trained: TrainingReport
+        self._examined: dict[str, EvaluationReport] = {}
         """By domain."""
 
     async def optimize(self, baseline: Candidate | None, run: TrackedRun) -> Candidate | None:
@@ -335,7 +331,7 @@ class WeightsOptimizer:
             reason=iteration.reason if learned else f"{iteration.reason}: {_why_nothing(trained)}",
         )
 
-    def _launched(self) -> Report:
+    def _launched(self) -> TrainingReport:
         command = launching.command(self._run.settings, self._run.folder)
         try:
             return launch(self._run.job, command=command, on_metrics=self._watcher.metrics)
@@ -343,7 +339,7 @@ class WeightsOptimizer:
             self._run.forget()
             raise
 
-    async def _prove(self, candidate: Candidate, store: Store) -> dict[str, Examined]:
+    async def _prove(self, candidate: Candidate, store: Store) -> dict[str, EvaluationReport]:
         run = self._run
         proof = AdapterEvaluation(
             base_model=run.config.base_model,
@@ -360,7 +356,7 @@ class WeightsOptimizer:
         return found
 
 
-def _why_nothing(report: Report) -> str:
+def _why_nothing(report: TrainingReport) -> str:
     if report.ended is Ended.GUARDED or report.validation_before is None:
         return report.reason
     return (

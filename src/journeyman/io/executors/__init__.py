@@ -6,8 +6,7 @@ ray        a Ray cluster; ray:ADDRESS joins that one
 """
 
 from journeyman.core.errors import InputError, MissingExtra
-from journeyman.io.executors.base import Workers
-from journeyman.io.executors.local import Here, Processes
+from journeyman.io.executors.local import Here, Processes, Workers
 
 __all__ = ["Here", "Processes", "Workers", "load"]
 

@@ -6,8 +6,7 @@ from typing import Any
 import ray
 
 from journeyman.core.errors import JourneymanError
-from journeyman.io.executors.base import In, Out, in_order
-from journeyman.io.executors.local import Here
+from journeyman.io.executors.local import Here, In, Out, in_order
 
 
 class RayWorkers(Here):

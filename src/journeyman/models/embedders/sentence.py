@@ -10,8 +10,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from journeyman.core.errors import ModelError, boundary
-from journeyman.models.embedders import Vectors
-from journeyman.models.embedders.offline_weights import weights
+from journeyman.models.embedders import Vectors, weights
 
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from journeyman.core.errors import PlanError
 from journeyman.core.policy import Card
@@ -142,8 +143,9 @@ def best_order(start: Array, successors: Array, dependencies: Array, needs: Need
     needs = needs or free
     if needs.stuck().any():
         raise PlanError("the steps wait for each other's results in a circle; no order of them can be carried out")
-    first = np.log(softmax(start) + 1e-9)
-    follow = np.log(softmax(np.where(np.eye(k, dtype=np.bool_), -np.inf, successors)) + 1e-9) if k > 1 else np.zeros((k, k))
+    first = np.log(softmax(start.astype(float)) + 1e-9)
+    others = np.where(np.eye(k, dtype=np.bool_), -np.inf, successors.astype(float))
+    follow = np.log(softmax(others, axis=-1) + 1e-9) if k > 1 else np.zeros((k, k))
     # What standing before is worth: that nothing must then be done the other way round.
     before = -np.logaddexp(0.0, dependencies.T.astype(float))
     search = _exact if k <= EXACT else _beam
@@ -245,14 +247,3 @@ def decode(chosen: Sequence[int], scores: StepScores, cards: Sequence[Card], giv
     edges = None if scores.edges is None else scores.edges[np.ix_(order, order)]
     parents = forward_edges(scores.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given, edges)
     return Decoded(steps=tuple(steps), parents=tuple(tuple(above) for above in parents))
-
-
-def sigmoid(logits: Array) -> NDArray[np.float64]:
-    """Probabilities of logits, elementwise."""
-    return np.asarray(1 / (1 + np.exp(-np.clip(logits.astype(float), -40, 40))))
-
-
-def softmax(logits: Array) -> NDArray[np.float64]:
-    """Probabilities over the last axis."""
-    shifted = np.exp(logits.astype(float) - logits.max(-1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(-1, keepdims=True))

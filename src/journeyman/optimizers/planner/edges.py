@@ -34,41 +34,10 @@ Numbers = NDArray[np.float64]
 _WORD = re.compile(r"[a-z0-9]+(?:['.][a-z0-9]+)*")
 _NAME = re.compile(r"[A-Z][a-z]\w+|\d[\w.,:-]*|\b[A-Z]{2,}\b|'[^']+'|\"[^\"]+\"")
 _DULL = frozenset(
-    (
-        "a",
-        "an",
-        "the",
-        "of",
-        "to",
-        "in",
-        "on",
-        "for",
-        "and",
-        "or",
-        "with",
-        "by",
-        "from",
-        "that",
-        "this",
-        "is",
-        "are",
-        "be",
-        "as",
-        "at",
-        "it",
-        "its",
-        "their",
-        "your",
-        "you",
-        "any",
-        "all",
-        "into",
-        "which",
-        "who",
-        "whose",
-        "what",
-        "using",
-        "use",
+    re.findall(
+        r"\w+",
+        "a an the of to in on for and or with by from that this is are be as at it its their your you any all into "
+        "which who whose what using use",
     )
 )
 _CUES = tuple(

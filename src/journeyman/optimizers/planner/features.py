@@ -12,17 +12,13 @@ from numpy.typing import NDArray
 
 from journeyman.core.errors import InputError
 from journeyman.models.embedders import Embedder, Vectors
-from journeyman.optimizers.planner.card_embeddings import CardEmbeddings, words
-from journeyman.optimizers.planner.memory import Floats as MemoryFloats
-from journeyman.optimizers.planner.memory import Memory, PlanNeighbours, Step
+from journeyman.optimizers.planner.memory import CardEmbeddings, Floats, Memory, PlanNeighbours, Step, words
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # Which clause of an instruction asks for which card: what the network is shown of each pair, how often a card is asked for in
 # all, and which clause each step of a plan comes from.
-
-Floats = NDArray[np.float32]
 
 CLAUSE_FEATURES = 10
 """Of a clause and a card."""
@@ -186,7 +182,7 @@ class EncodedInstruction:
     """One instruction, encoded."""
 
     instruction: str
-    query: MemoryFloats
+    query: Floats
     """(d,)"""
     clauses: tuple[str, ...]
     """At least one: the instruction itself where it is one wish."""
@@ -194,14 +190,14 @@ class EncodedInstruction:
     """(number of clauses, d)"""
     candidates: NDArray[np.int64]
     """(c,): places in the deck of steps, the most promising cards."""
-    features: MemoryFloats
+    features: Floats
     """(c, FEATURES)"""
-    spoken: MemoryFloats
+    clause_features: Floats
     """(number of clauses, c, CLAUSE_FEATURES)"""
-    lengths: MemoryFloats
+    lengths: Floats
     """(LONGEST + 1,): the neighbours' votes on the number of steps."""
     near: PlanNeighbours
-    pairs: dict[tuple[int, ...], MemoryFloats] = field(default_factory=dict, repr=False)
+    pairs: dict[tuple[int, ...], Floats] = field(default_factory=dict, repr=False)
     """Of plans that were looked at: training does so in each epoch."""
 
 
@@ -217,19 +213,19 @@ class InstructionEncoder:
         self._own = [memory.steps.place(card.kind, card.name) for card in steps.cards]
 
     @cached_property
-    def _likeness(self) -> MemoryFloats:
+    def _likeness(self) -> Floats:
         """(steps, steps of the memory): cosines above 0, so that a new tool inherits the votes of one like it."""
         return np.asarray(np.maximum(self.steps.vectors @ self.memory.steps.vectors.T, 0.0), np.float32)
 
     @cached_property
-    def _stands(self) -> MemoryFloats:
+    def _stands(self) -> Floats:
         """(steps,): whether a card, and those like it, came early (0) or late (1) in past plans; 0.5 where nobody knows."""
         counts, sums = self.memory.stands
         weights = self._likeness**8
         return np.asarray((weights @ sums + 0.05) / (weights @ counts + 0.1), np.float32)
 
     @cached_property
-    def _popular(self) -> MemoryFloats:
+    def _popular(self) -> Floats:
         counts = np.zeros(len(self.memory.steps) + 1, np.float32)
         for plan in self.memory._places:
             counts[plan] += 1
@@ -258,7 +254,7 @@ class InstructionEncoder:
         for at, text in enumerate(instructions):
             cut = vectors[ends[at] - len(parts[at]) : ends[at]]
             near = self.memory.nearest(queries[at], group=groups[at] if groups else "")
-            candidates, features, spoken = self._look((text, queries[at], cut, parts[at]), near, among[at] if among else ())
+            candidates, features, heard = self._look((text, queries[at], cut, parts[at]), near, among[at] if among else ())
             made.append(
                 EncodedInstruction(
                     instruction=text,
@@ -267,7 +263,7 @@ class InstructionEncoder:
                     clause_vectors=cut,
                     candidates=candidates,
                     features=features,
-                    spoken=spoken,
+                    clause_features=heard,
                     lengths=self.memory.lengths(near, LONGEST),
                     near=near,
                 )
@@ -275,8 +271,8 @@ class InstructionEncoder:
         return made
 
     def _look(
-        self, said: tuple[str, MemoryFloats, Vectors, Sequence[str]], near: PlanNeighbours, among: Sequence[int]
-    ) -> tuple[NDArray[np.int64], MemoryFloats, MemoryFloats]:
+        self, said: tuple[str, Floats, Vectors, Sequence[str]], near: PlanNeighbours, among: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
         text, query, cut, parted = said
         whole = self.steps.vectors @ query
         parts = self.steps.vectors @ cut.T
@@ -288,8 +284,9 @@ class InstructionEncoder:
         soft = (self._likeness[:, voted] ** 4 * votes[voted]).max(1, initial=0.0) if len(voted) else np.zeros_like(whole)
         promise = np.maximum(whole, best) + 0.3 * np.maximum(hard, soft) + 0.1 * self._popular + 0.2 * (behind.max(1) > -1e-6)
         found = np.union1d(np.argsort(-promise, kind="stable")[:SHORTLIST], np.array(among, np.int64))
-        spoken = frozenset(_WORD.findall(text.lower()))
-        named = np.array([len(self._name_words[at] & spoken) / max(len(self._name_words[at]), 1) for at in found], np.float32)
+        mentioned = frozenset(_WORD.findall(text.lower()))
+        names = [self._name_words[at] for at in found]
+        named = np.array([len(name & mentioned) / max(len(name), 1) for name in names], np.float32)
         known = float(near.cosines[0]) if len(near.cosines) else 0.0
         columns = [
             whole[found],
@@ -305,20 +302,20 @@ class InstructionEncoder:
             np.array([self._own[at] is not None for at in found], np.float32),
             (hard > 0)[found] * near.cosines[:1].sum(),
         ]
-        heard = clause_features(parted, [self._name_words[at] for at in found], np.asarray(parts.T[:, found], np.float32))
+        heard = clause_features(parted, names, np.asarray(parts.T[:, found], np.float32))
         return found, np.stack(columns, 1).astype(np.float32), heard
 
     def steps_of(self, places: Sequence[int]) -> list[Step]:
         return [(self.steps.cards[at].kind, self.steps.cards[at].name) for at in places]
 
-    def pairs(self, request: EncodedInstruction, places: Sequence[int]) -> MemoryFloats:
+    def pairs(self, request: EncodedInstruction, places: Sequence[int]) -> Floats:
         """(k, k, PAIR_FEATURES) of the ordered pairs of a plan's steps, which are given by their places in the deck."""
         key = tuple(places)
         if key not in request.pairs:
             request.pairs[key] = self._pairs(request, places)
         return request.pairs[key]
 
-    def _pairs(self, request: EncodedInstruction, places: Sequence[int]) -> MemoryFloats:
+    def _pairs(self, request: EncodedInstruction, places: Sequence[int]) -> Floats:
         vectors = self.steps.vectors[list(places)]
         where = np.argmax(vectors @ request.clause_vectors.T, 1).astype(np.float32)
         later = np.sign(where[None] - where[:, None])

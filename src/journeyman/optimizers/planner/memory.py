@@ -1,19 +1,97 @@
-"""What was done before for requests like this one: the nearest past plans that succeeded vote.
+"""Cards as vectors, and what was done before for requests like this one: the nearest past plans that succeeded vote.
 
-With few examples this alone is hard to beat; the trained heads see the votes among their inputs, and learn when to trust them.
+A new tool, model or kind of work is used by its card, without retraining. With few examples the memory alone is hard to beat;
+the trained heads see its votes among their inputs, and learn when to trust them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.core.plan import Plan, Subtask
-from journeyman.models.embedders import Vectors
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.card_embeddings import TYPE, CardEmbeddings
+from journeyman.core.policy import Card
+from journeyman.models.embedders import Embedder, Vectors
+from journeyman.optimizers.planner.data import TYPE, Example
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./:]+")
+
+
+def words(name: str) -> str:
+    """A name as words: `getHealthWorkforce` and `get_health_workforce` are `get health workforce`."""
+    return " ".join(_HUMP.sub(" ", name).lower().split())
+
+
+def text_of(card: Card) -> str:
+    """What is embedded of a card."""
+    said = f"{words(card.name)}: {card.description}" if card.description else words(card.name)
+    types = [f"{label} {', '.join(of)}" for label, of in (("takes", card.takes), ("gives", card.gives)) if of]
+    return ". ".join((said.rstrip("."), *types))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardEmbeddings:
+    """n cards and their vectors."""
+
+    cards: tuple[Card, ...]
+    vectors: Vectors
+    """(n, d), rows of length 1."""
+    _places: dict[tuple[str, str], int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        places = {(card.kind, card.name): at for at, card in reversed(list(enumerate(self.cards)))}
+        object.__setattr__(self, "_places", places)
+
+    @classmethod
+    def of(cls, cards: Iterable[Card], embedder: Embedder) -> "CardEmbeddings":
+        """The cards, embedded from their descriptions."""
+        kept = tuple(cards)
+        # A deck may be empty, but not every embedder can say how wide no vector is.
+        return cls(cards=kept, vectors=embedder.embed([text_of(card) for card in kept] or [""])[: len(kept)])
+
+    def __len__(self) -> int:
+        return len(self.cards)
+
+    def place(self, kind: str, name: str) -> int | None:
+        """Where a card stands; `None` when there is none."""
+        return self._places.get((kind, name))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(card.name for card in self.cards)
+
+    @cached_property
+    def compatible(self) -> "Compatibility":
+        return Compatibility(self.cards)
+
+    def take(self, rows: Sequence[int]) -> "CardEmbeddings":
+        """Some of the cards, in that order."""
+        return CardEmbeddings(cards=tuple(self.cards[at] for at in rows), vectors=self.vectors[list(rows)])
+
+
+class Compatibility:
+    """What of one card's results another can take."""
+
+    def __init__(self, cards: Sequence[Card]) -> None:
+        types = sorted({kind for card in cards for kind in (*card.takes, *card.gives)})
+        column = {kind: at for at, kind in enumerate(types)}
+        self._gives = np.zeros((len(cards), len(types)), np.bool_)
+        self._takes = np.zeros((len(cards), len(types)), np.bool_)
+        for row, card in enumerate(cards):
+            self._gives[row, [column[kind] for kind in card.gives]] = True
+            self._takes[row, [column[kind] for kind in card.takes]] = True
+
+    def among(self, steps: Sequence[int]) -> NDArray[np.float32]:
+        """(k, k): 1 where the row gives what the column takes, -1 where both say their types and none fits, else 0."""
+        at = list(steps)
+        gives, takes = self._gives[at], self._takes[at]
+        fits = (gives[:, None] & takes[None]).any(-1)
+        says = np.outer(gives.any(-1), takes.any(-1))
+        return np.where(fits, 1.0, np.where(says, -1.0, 0.0)).astype(np.float32)
+
 
 Floats = NDArray[np.float32]
 Step = tuple[str, str]
@@ -22,16 +100,6 @@ Step = tuple[str, str]
 NEIGHBOURS = 16
 SHARPNESS = 20.0
 """Of the weights: a neighbour whose cosine is 0.05 lower counts 1/e as much."""
-
-
-def group_of(example: Example) -> str:
-    """Examples of one group never lie in two splits, and never vote for one another."""
-    return example.group or example.plan.instruction
-
-
-def succeeded(example: Example) -> bool:
-    """Whether it is one to follow: plans that nobody carried out are taken at their author's word."""
-    return example.success is None or example.success >= 0.5
 
 
 def step_of(subtask: Subtask) -> Step:
@@ -68,11 +136,11 @@ class Memory:
 
     def __init__(self, examples: Sequence[Example], vectors: Vectors, steps: CardEmbeddings) -> None:
         """Vectors of all the examples' instructions, (len(examples), d), and the cards that their subtasks are made of."""
-        kept = [at for at, example in enumerate(examples) if succeeded(example)]
+        kept = [at for at, example in enumerate(examples) if example.succeeded]
         self.examples = tuple(examples[at] for at in kept)
         self.vectors = np.asarray(vectors, np.float32)[kept]
         self.steps = steps
-        self._groups = np.array([group_of(example) for example in self.examples])
+        self._groups = np.array([example.family for example in self.examples])
         self._plans = [[step_of(subtask) for subtask in example.plan.subtasks] for example in self.examples]
         places = [[steps.place(*step) for step in plan] for plan in self._plans]
         self._places = [[at for at in plan if at is not None] for plan in places]
@@ -118,6 +186,11 @@ class Memory:
             k = len(example.plan.subtasks)
             found.append(2 * float(ancestors(example.plan).sum()) / (k * (k - 1)) if k > 1 else None)
         return found
+
+    @cached_property
+    def hires(self) -> bool:
+        """Whether there was anything to learn about who does what."""
+        return any(subtask.worker for example in self.examples for subtask in example.plan.subtasks)
 
     @cached_property
     def stands(self) -> tuple[Floats, Floats]:

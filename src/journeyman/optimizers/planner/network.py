@@ -8,12 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan
 from journeyman.core.policy import Card
-from journeyman.optimizers.planner.card_embeddings import CardEmbeddings
+from journeyman.optimizers.planner.config import NetworkConfig
+from journeyman.optimizers.planner.data import Example
 from journeyman.optimizers.planner.decode import Decoded, StepScores, choose_steps, complete, decode
 from journeyman.optimizers.planner.features import (
     ANCHOR_FEATURES,
@@ -32,8 +35,154 @@ from journeyman.optimizers.planner.features import (
     times,
     totals,
 )
-from journeyman.optimizers.planner.loss import compute_supervised_loss
-from journeyman.optimizers.planner.memory import Floats, step_of
+from journeyman.optimizers.planner.memory import CardEmbeddings, Floats, step_of
+
+# What the planner is trained on: to do as those plans that succeeded, and how far a soft graph is from having no cycle.
+
+PADDING = -100
+"""The target of what is no step, or not known."""
+SMOOTHING = 0.05
+HEAVIEST = 5.0
+"""No plan counts more than so many ordinary ones."""
+
+
+def acyclicity(adjacency: Tensor) -> Tensor:
+    """How far graphs are from being acyclic: tr(exp(A∘A)) - d, 0 just where there is no cycle, and differentiable.
+
+    Zheng et al., DAGs with NO TEARS (NeurIPS 2018), equation 8. Self-loops are cycles of length 1.
+
+    Args:
+        adjacency: (…, d, d), weights of edges.
+
+    Returns:
+        (…,), at least 0 but for rounding.
+    """
+    walks = torch.linalg.matrix_exp(adjacency * adjacency)
+    return walks.diagonal(dim1=-2, dim2=-1).sum(-1) - adjacency.shape[-1]
+
+
+def outcome_weights(examples: Sequence[Example], beta: float = 1.0) -> NDArray[np.float32]:
+    """(n,): how much each example counts: nothing when it failed; of those that succeeded exp(advantage / beta), where
+    success at less than the usual cost and time is worth more. Mean 1 over those that count.
+
+    Peng et al., Advantage-Weighted Regression (2019). What is not known is as usual.
+    """
+    worth = np.array([1.0 if example.success is None else example.success for example in examples])
+    for known in ([example.cost for example in examples], [example.seconds for example in examples]):
+        values = np.array([np.nan if value is None else value for value in known], float)
+        usual = np.nanmedian(values) if np.isfinite(values).any() else 0.0
+        if usual > 0:
+            worth -= 0.5 * np.where(np.isfinite(values), np.minimum(values / usual, 4.0), 1.0)
+    good = np.array([example.succeeded for example in examples], np.bool_)
+    if not good.any():
+        return np.zeros(len(examples), np.float32)
+    weights = np.where(good, np.minimum(np.exp((worth - worth[good].mean()) / beta), HEAVIEST), 0.0)
+    return np.asarray(weights / weights[good].mean(), np.float32)
+
+
+def compute_supervised_loss(
+    outputs: Mapping[str, Tensor], targets: Mapping[str, Tensor], *, lambda_dag: float = 0.0
+) -> dict[str, Tensor]:
+    """The loss of `PlannerModel`'s outputs; of what stands in `targets`, so that data without workers trains the rest.
+
+    Args:
+        outputs: As the model gives them.
+        targets: Any of `task_types` and `model_selections` (b, k), padded with -100; `nodes` (b, c), how often a candidate
+            is a step; `lengths` (b,); `dependencies` (b, k, k), 1 where the row must be done before the column;
+            `edges` (b, k, k), 1 where the column follows the row;
+            `success` (b,), NaN where unknown; and `weights` (b,), of each plan.
+        lambda_dag: Weight of the acyclicity of the soft graph.
+
+    Returns:
+        `ce_loss`, `dag_loss` and `total_loss` = ce_loss + lambda_dag * dag_loss, each a scalar, and each term by its name.
+    """
+    weights = targets.get("weights")
+    if weights is None:
+        weights = outputs["nodes"].new_ones(len(outputs["nodes"]))
+    terms: dict[str, Tensor] = {}
+    for name in ("task_types", "model_selections"):
+        if name in targets:
+            terms[name] = _choice(outputs[name], targets[name], weights)
+    if "nodes" in targets:
+        terms |= _nodes_loss(outputs, targets["nodes"], weights)
+        terms["times"] = _times_loss(outputs["times"], outputs["there"], targets["nodes"], weights)
+    if "lengths" in targets:
+        each = F.cross_entropy(outputs["lengths"], targets["lengths"], reduction="none", label_smoothing=SMOOTHING)
+        terms["lengths"] = _weighted_mean(each, weights)
+    if "dependencies" in targets:
+        terms |= _order_loss(outputs, targets["dependencies"], weights)
+    if "edges" in targets:
+        terms["edges"] = _pairwise(outputs["edges"], outputs["real"], targets["edges"], weights)
+    if "success" in targets:
+        known = torch.isfinite(targets["success"]).float()
+        each = F.binary_cross_entropy_with_logits(outputs["value"], targets["success"].nan_to_num(), reduction="none")
+        terms["value"] = 0.5 * _weighted_mean(each, known)
+    dag = _weighted_mean(acyclicity(outputs["workflow_graph"]), weights)
+    ce = torch.stack(list(terms.values())).sum() if terms else dag.new_zeros(())
+    return {**terms, "ce_loss": ce, "dag_loss": dag, "total_loss": ce + lambda_dag * dag}
+
+
+def _weighted_mean(each: Tensor, weights: Tensor) -> Tensor:
+    return (each * weights).sum() / weights.sum().clamp(min=1e-6)
+
+
+def _choice(logits: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    k = min(logits.shape[1], chosen.shape[1])
+    logits, chosen = logits[:, :k], chosen[:, :k]
+    each = F.cross_entropy(
+        logits.transpose(1, 2),
+        chosen,
+        ignore_index=PADDING,
+        reduction="none",
+        label_smoothing=SMOOTHING if logits.shape[2] > 1 else 0,
+    )
+    return _weighted_mean(each, weights[:, None] * (chosen != PADDING))
+
+
+def _nodes_loss(outputs: Mapping[str, Tensor], times: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Each step against all other cards, and each card on its own: the one orders them, the other says how likely they are."""
+    logits, there = outputs["nodes"], outputs["there"]
+    is_step = (times > 0).float()
+    steps = is_step.sum(1)
+    listed = -(F.log_softmax(logits, 1) * is_step).sum(1) / steps.clamp(min=1)
+    alone = F.binary_cross_entropy_with_logits(logits, is_step, reduction="none") * there
+    again = F.binary_cross_entropy_with_logits(outputs["repeats"], (times > 1).float(), reduction="none") * is_step
+    return {
+        "listed": _weighted_mean(listed, weights * (steps > 0)),
+        "nodes": _weighted_mean(alone.sum(1) / steps.clamp(min=1), weights),
+        "repeats": _weighted_mean(again.sum(1) / steps.clamp(min=1), weights),
+    }
+
+
+def _times_loss(likely: Tensor, there: Tensor, times: Tensor, weights: Tensor) -> Tensor:
+    """How often each card is a step: minus the log of the probability that the clauses ask for it so often."""
+    often = times.long().clamp(max=likely.shape[-1] - 1)
+    each = -torch.log(likely.gather(-1, often[..., None])[..., 0].clamp(min=1e-6)) * there
+    return _weighted_mean(each.sum(1) / (times > 0).sum(1).clamp(min=1), weights)
+
+
+def _order_loss(outputs: Mapping[str, Tensor], before: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Steps come in the order of the plan: the first is the start, each next the successor of the one before it."""
+    real = outputs["real"]
+    several = weights * (real.sum(1) > 1)
+    start = F.cross_entropy(outputs["start"], torch.zeros(len(real), dtype=torch.long), reduction="none")
+    k = real.shape[1]
+    # A step cannot be followed by one that was done already.
+    later = torch.ones(k, k, dtype=torch.bool).triu(1)
+    follows = F.log_softmax(outputs["successors"].masked_fill(~later, -30.0), -1).diagonal(1, 1, 2)
+    return {
+        "start": 0.5 * _weighted_mean(start, several),
+        "successors": 0.5 * _weighted_mean(-(follows * real[:, 1:]).sum(1) / real[:, 1:].sum(1).clamp(min=1), several),
+        "dependencies": _pairwise(outputs["dependencies"], real, before, weights),
+    }
+
+
+def _pairwise(logits: Tensor, real: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """Over the ordered pairs of different steps of plans of several."""
+    pairs = real[:, :, None] & real[:, None] & ~torch.eye(real.shape[1], dtype=torch.bool)
+    each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none") * pairs
+    return _weighted_mean(each.sum((1, 2)) / pairs.sum((1, 2)).clamp(min=1), weights * (real.sum(1) > 1))
+
 
 # What the planner's network is built of, and what it holds to be likely before it has learned anything.
 
@@ -93,15 +242,6 @@ LOUD = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConfig:
-    """Its size. With embeddings of 384 dimensions the defaults make 1.6 million parameters."""
-
-    width: int = 256
-    rank: int = 128
-    dropout: float = 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlanBatch:
     """b requests with at most c candidate cards, and the k steps of a plan of each; padding is masked."""
 
@@ -116,9 +256,9 @@ class PlanBatch:
     """(b, c), bool: a candidate, no padding."""
     clauses: Tensor
     """(b, q, d)"""
-    spoken: Tensor
+    clause_features: Tensor
     """(b, q, c, CLAUSE_FEATURES)"""
-    said: Tensor
+    clause_mask: Tensor
     """(b, q), bool: a clause, no padding."""
     lengths: Tensor
     """(b, LONGEST + 1): votes."""
@@ -238,10 +378,10 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
     def _asked(self, shown: Mapping[str, Tensor]) -> Tensor:
         """(b, q, c): how likely a clause asks for a card."""
         q = shown["clauses"].shape[1]
-        features = torch.cat([shown["spoken"], shown["features"][:, None].expand(-1, q, -1, -1)], -1)
+        features = torch.cat([shown["clause_features"], shown["features"][:, None].expand(-1, q, -1, -1)], -1)
         match = torch.einsum("bqr,bcr->bqc", self.wants(shown["clauses"]), self.granted(shown["cards"]))
         logits = self.hear(features, LOUD * shown["clauses"][:, :, None])[..., 0] + LOUD * match
-        return torch.sigmoid(logits) * shown["said"][:, :, None] * shown["there"][:, None]
+        return torch.sigmoid(logits) * shown["clause_mask"][:, :, None] * shown["there"][:, None]
 
     def places(self, plan: Plan) -> list[int]:
         """Where the cards of a plan's steps stand in the deck.
@@ -284,7 +424,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
     def compute_supervised_loss(
         self, outputs: Mapping[str, Tensor], targets: Mapping[str, Tensor], lambda_dag: float = 0.3
     ) -> dict[str, Tensor]:
-        """See `journeyman.optimizers.planner.loss.compute_supervised_loss`."""
+        """See `journeyman.optimizers.planner.network.compute_supervised_loss`."""
         return compute_supervised_loss(outputs, targets, lambda_dag=lambda_dag)
 
     def _nodes(self, batch: PlanBatch, read: Tensor) -> dict[str, Tensor]:
@@ -293,8 +433,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         cut = torch.stack(
             [batch.query.new_tensor([len(r.clauses) / 8, float(r.near.cosines[:1].sum())]) for r in batch.requests]
         )
-        shown = {name: getattr(batch, name) for name in ("cards", "features", "there", "clauses", "spoken", "said")}
-        asked = self._asked(shown)
+        asked = self._asked({name: getattr(batch, name) for name in _SHOWN})
         return {
             "asked": asked,
             "times": times(asked),
@@ -386,19 +525,24 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         return made
 
 
+_SHOWN = ("cards", "features", "there", "clauses", "clause_features", "clause_mask")
+"""The parts of a batch that there are without a plan."""
+
+
 def _shown(requests: Sequence[EncodedInstruction], deck: Floats) -> dict[str, Tensor]:
     """The parts of a batch that there are without a plan, by their names there."""
     b, d = len(requests), deck.shape[1]
     c, q = max(len(r.candidates) for r in requests), max(len(r.clauses) for r in requests)
     cards, features, there = np.zeros((b, c, d), np.float32), np.zeros((b, c, FEATURES), np.float32), np.zeros((b, c), np.bool_)
-    clauses, said = np.zeros((b, q, d), np.float32), np.zeros((b, q), np.bool_)
-    spoken = np.zeros((b, q, c, CLAUSE_FEATURES), np.float32)
+    clauses, clause_mask = np.zeros((b, q, d), np.float32), np.zeros((b, q), np.bool_)
+    clause_features = np.zeros((b, q, c, CLAUSE_FEATURES), np.float32)
     for row, request in enumerate(requests):
         n, m = len(request.candidates), len(request.clauses)
         cards[row, :n], features[row, :n], there[row, :n] = deck[request.candidates], request.features, True
-        clauses[row, :m], said[row, :m], spoken[row, :m, :n] = request.clause_vectors, True, request.spoken
-    arrays = {"cards": cards, "features": features, "there": there, "clauses": clauses, "said": said, "spoken": spoken}
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        clauses[row, :m], clause_mask[row, :m] = request.clause_vectors, True
+        clause_features[row, :m, :n] = request.clause_features
+    arrays = (cards, features, there, clauses, clause_features, clause_mask)
+    return {name: torch.from_numpy(array) for name, array in zip(_SHOWN, arrays, strict=True)}
 
 
 def _columns(request: EncodedInstruction, plan: Sequence[int]) -> list[int]:
@@ -410,7 +554,7 @@ def _columns(request: EncodedInstruction, plan: Sequence[int]) -> list[int]:
 def _mentions(request: EncodedInstruction, plan: Sequence[int], where: Sequence[int]) -> "tuple[Floats, np.ndarray]":
     """(k, k) twice: the share of the row's name that the column's clause has, and whether both are the same card."""
     columns = np.array(_columns(request, plan))
-    named = request.spoken[np.array(where)][:, columns, NAMED].T * (columns >= 0)[:, None]
+    named = request.clause_features[np.array(where)][:, columns, NAMED].T * (columns >= 0)[:, None]
     return named, columns[:, None] == columns[None]
 
 

@@ -1,9 +1,12 @@
-"""Reinforcement of the choice of workers: PPO from the supervised policy, on what was really chosen and what came of it."""
+"""Reinforcement of the choice of workers: PPO from the supervised policy, on what was really chosen and what came of it.
+
+A policy tries itself with live workers or on recorded outcomes. What nobody recorded is never made up.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,10 +14,129 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.planner import checkpoints
-from journeyman.optimizers.planner.replay import Chosen, Episode, PlanEnvironment
-from journeyman.optimizers.planner.selector import DecisionState, DecisionStates, ModelSelector
+from journeyman.optimizers.outcome_table import Table
+from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import PPOConfig
+from journeyman.optimizers.planner.policy import DecisionState, DecisionStates, ModelSelector
+from journeyman.rewards.utility import RunReward, Runs, total
 from journeyman.stats import Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What a policy says of a state."""
+
+    action: int
+    """The worker's column."""
+    log_prob: float
+    """Of that action, as it was drawn."""
+    value: float = 0.0
+    """What the policy expects from here on."""
+
+
+Choose = Callable[[DecisionState], Chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One decision, and what followed it."""
+
+    state: DecisionState
+    chosen: Chosen
+    reward: float
+
+
+Episode = tuple[Step, ...]
+"""The decisions of one plan, in the plan's order."""
+
+
+class PlanEnvironment(Protocol):
+    """Carries plans out with the workers that a policy chooses."""
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """In the order of the actions."""
+
+    def __len__(self) -> int:
+        """How many plans or instructions there are to learn from."""
+
+    def episodes(self, which: Sequence[int], choose: Choose) -> Sequence[Episode]:
+        """Carry some out, at the same time where that can be, asking `choose` once for each subtask.
+
+        Each state says which episode of these it belongs to (its place in `which`), and which decision of it.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReplay:
+    """Requests whose outcomes with the workers are on record: plans of one subtask."""
+
+    table: Table
+    vectors: NDArray[np.float32]
+    """(n, d), features of the requests."""
+    worth: Floats
+    """(n, m), what each worker brought; NaN where it was not asked, and it cannot be chosen there."""
+    prior: NDArray[np.float32]
+    """(n, m), logits of the supervised policy."""
+
+    @classmethod
+    def of(
+        cls, table: Table, vectors: ArrayLike, reward: RunReward, *, prior: ArrayLike | None = None, allowed: Sequence[str] = ()
+    ) -> "TableReplay":
+        """Rows that nobody was asked are left out.
+
+        Args:
+            table: The records.
+            vectors: Shape (n, d), features of the requests.
+            reward: What an outcome is worth.
+            prior: Shape (n, m), logits of the supervised policy; None: all alike.
+            allowed: Who may be chosen; empty: everybody.
+
+        Raises:
+            InputError: No row is left.
+        """
+        worth = worths(table, reward)
+        if allowed:
+            worth = np.where([name in allowed for name in table.workers], worth, np.nan)
+        kept = np.flatnonzero(np.isfinite(worth).any(axis=1))
+        if not len(kept):
+            raise InputError("no request has a known outcome with a worker that is allowed, so there is nothing to replay")
+        logits = np.zeros_like(worth) if prior is None else np.asarray(prior)
+        return cls(
+            table=table.take(kept),
+            vectors=np.asarray(vectors, np.float32)[kept],
+            worth=worth[kept],
+            prior=logits[kept].astype(np.float32),
+        )
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return self.table.workers
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def state(self, row: int, episode: int = 0) -> DecisionState:
+        return DecisionState(
+            node=self.vectors[row], prior=self.prior[row], allowed=np.isfinite(self.worth[row]), episode=episode
+        )
+
+    def episodes(self, which: Sequence[int], choose: Choose) -> Sequence[Episode]:
+        made = []
+        for episode, row in enumerate(which):
+            state = self.state(row, episode)
+            chosen = choose(state)
+            made.append((Step(state=state, chosen=chosen, reward=float(self.worth[row, chosen.action])),))
+        return made
+
+
+def worths(table: Table, reward: RunReward) -> Floats:
+    """What each outcome is worth, shape (n, m); NaN where it is not known."""
+    asked = np.isfinite(table.success)
+    found = np.full(table.success.shape, np.nan)
+    found[asked] = total(reward, Runs.table(table))
+    return found
+
 
 # How much better than expected each decision turned out.
 
@@ -63,54 +185,6 @@ def compute_gae(
 _FILE = "ppo.safetensors"
 _MEANS = ("policy_loss", "value_loss", "entropy", "kl_to_prior", "approx_kl", "clip_fraction")
 """Of an update, over its steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PPOConfig:
-    """As documented; `measured()` is what did better on recorded outcomes."""
-
-    episodes: int = 1000
-    """How many plans are carried out in all."""
-    batch: int = 64
-    """Episodes between two updates, all by one policy."""
-    epochs: int = 4
-    minibatch: int = 64
-    """Decisions in a step of the optimizer."""
-    learning_rate: float = 3e-5
-    gamma: float = 0.99
-    lambda_gae: float = 0.95
-    clip_epsilon: float = 0.2
-    value_coef: float = 0.5
-    entropy_coef: float = 0.01
-    kl_coef: float = 0.05
-    """To the supervised policy."""
-    target_kl: float = 0.02
-    """An update stops when it has gone this far from the policy that made its batch."""
-    max_norm: float = 0.5
-    """To which gradients are clipped."""
-    most_steps: int = 50
-    """Decisions of an episode that are learned from."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("episodes", "batch", "epochs", "minibatch", "most_steps"):
-            value = getattr(self, name)
-            if not float(value).is_integer() or value < 1:
-                raise InputError(f"{name} is {value}; it must be a whole number of at least 1")
-        if not (0 <= self.gamma <= 1 and 0 <= self.lambda_gae <= 1):
-            raise InputError(f"gamma is {self.gamma} and lambda {self.lambda_gae}; both lie between 0 and 1")
-        if not 0 < self.learning_rate < np.inf:
-            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
-
-    @classmethod
-    def measured(cls, **given: float | int) -> "PPOConfig":
-        """What `benchmarks/bench_reinforce.py` found better than the documented rate, which hardly moves in 1,000 episodes."""
-        chosen = cls(learning_rate=1e-3, gamma=1.0, epochs=4, kl_coef=0.01)
-        return replace(chosen, **given)  # type: ignore[arg-type]
-
-    @property
-    def updates(self) -> int:
-        return -(-self.episodes // self.batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +349,7 @@ def _keep(
     for place, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{place}.{name}": value for name, value in state.items()}
     metadata = {"config": asdict(config), "source": source, "history": [asdict(update) for update in history]}
-    checkpoints.save(path, tensors, metadata)
+    artifact.write(path, tensors, metadata)
 
 
 def _resume(
@@ -284,7 +358,10 @@ def _resume(
     if not path.exists():
         return ()
     config, source = run
-    tensors, metadata = _read(path)
+    try:
+        tensors, metadata = artifact.read(path)
+    except InputError as error:
+        raise InputError(f"{path} cannot be read as a policy in training; name another folder") from error
     if metadata.get("source", "") != source:
         raise InputError(f"{path} was begun from another planner or on other outcomes; name another folder, or give the same")
     before, now = metadata["config"], asdict(config)
@@ -292,22 +369,14 @@ def _resume(
     if differs := sorted(name for name in now if name != "episodes" and before.get(name) != now[name]):
         raise InputError(f"{path} was begun with another {', '.join(differs)}; name another folder, or give the same")
     try:
-        selector.load_state_dict({k.removeprefix("selector."): v for k, v in tensors.items() if k.startswith("selector.")})
+        selector.load_state_dict(artifact.under("selector.", tensors))
     except RuntimeError as error:
         raise InputError(
             f"{path} holds a policy of another shape, for other workers or embeddings; name another folder"
         ) from error
     state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimizer."):
-            _, place, part = name.split(".")
-            state.setdefault(int(place), {})[part] = value
+    for name, value in artifact.under("optimizer.", tensors).items():
+        place, _, part = name.partition(".")
+        state.setdefault(int(place), {})[part] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return [PPOUpdate(**update) for update in metadata["history"]]
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        return checkpoints.load(path)
-    except InputError as error:
-        raise InputError(f"{path} cannot be read as a policy in training; name another folder") from error

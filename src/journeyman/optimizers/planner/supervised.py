@@ -9,30 +9,163 @@ import logging
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn, optim
+from torch.utils.data import Dataset
 
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan
 from journeyman.core.policy import Card
 from journeyman.core.task import fingerprints, packed
 from journeyman.models.embedders import Embedder
-from journeyman.optimizers.planner import checkpoints, files
-from journeyman.optimizers.planner.base import Example
-from journeyman.optimizers.planner.card_embeddings import words
-from journeyman.optimizers.planner.data import TrainingData, dumps, split
+from journeyman.optimizers.planner import artifact
+from journeyman.optimizers.planner.config import SupervisedConfig
+from journeyman.optimizers.planner.data import Example, TrainingData, dumps, split
 from journeyman.optimizers.planner.features import LONGEST, EncodedInstruction, clauses
-from journeyman.optimizers.planner.loss import PADDING, compute_supervised_loss, outcome_weights
-from journeyman.optimizers.planner.memory import ancestors, group_of, succeeded
-from journeyman.optimizers.planner.metrics import PlanAgreement, mean_agreement
-from journeyman.optimizers.planner.network import NetworkConfig, PlanBatch, PlannerModel
-from journeyman.optimizers.planner.predict import assemble
+from journeyman.optimizers.planner.memory import Step, ancestors, step_of, words
+from journeyman.optimizers.planner.network import (
+    PADDING,
+    PlanBatch,
+    PlannerModel,
+    compute_supervised_loss,
+    outcome_weights,
+)
+from journeyman.optimizers.planner.policy import assemble
+
+# How much a plan is like another one: by its steps, by who follows whom, and whether all is the same.
+
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAgreement:
+    """Of one plan with the right one, each 0 to 1; or the means over many."""
+
+    node_f1: float
+    """Of the steps as a bag."""
+    edge_f1: float
+    """Of the pairs of steps of which one follows the other; 1 where neither plan has any."""
+    exact: float
+    """Whether both bags are the same."""
+
+
+def agreement(made: Plan, right: Plan) -> PlanAgreement:
+    nodes = [Counter(step_of(subtask) for subtask in plan.subtasks) for plan in (made, right)]
+    edges = [Counter(_edges(plan)) for plan in (made, right)]
+    return PlanAgreement(
+        node_f1=f1(nodes[0], nodes[1]),
+        edge_f1=f1(edges[0], edges[1]),
+        exact=float(nodes[0] == nodes[1] and edges[0] == edges[1]),
+    )
+
+
+def mean_agreement(found: Sequence[PlanAgreement]) -> PlanAgreement:
+    """The means over many, of which there is at least one."""
+    return PlanAgreement(**{name: fmean(getattr(each, name) for each in found) for name in PlanAgreement.__slots__})
+
+
+def f1(made: Counter[Thing], right: Counter[Thing]) -> float:
+    """The harmonic mean of precision and recall of a bag; 1 where both are empty."""
+    both = (made & right).total()
+    total = made.total() + right.total()
+    return 2 * both / total if total else 1.0
+
+
+def _edges(plan: Plan) -> list[tuple[Step, Step]]:
+    steps = {subtask.id: step_of(subtask) for subtask in plan.subtasks}
+    return [(steps[before], steps[after]) for before, after in plan.edges]
+
+
+# Expert workflows as a torch data set, with items of one shape so that any DataLoader takes them.
+
+
+class WorkflowDataset(Dataset):  # type: ignore[misc]
+    """n workflows, each with the same number of entries in all that is said of it.
+
+    An item is a mapping of `instruction` (str), `index` (int, to find the rest by), `length` (int), `task_types` (k,) and
+    `model_selections` (k,), padded with -100, and `dependencies` (k, k), 1 where the row's output is needed by the column,
+    k being the longest workflow's number of subtasks.
+    """
+
+    def __init__(
+        self,
+        instructions: Sequence[str],
+        subtask_sequences: Sequence[Sequence[str]],
+        task_types: Sequence[Sequence[int]],
+        dependencies: Sequence[Sequence[Sequence[int]]],
+        model_selections: Sequence[Sequence[int]],
+    ) -> None:
+        """Types and models are numbers; a subtask's dependencies are the places of those before it.
+
+        Raises:
+            InputError: Something is said of more or fewer workflows or subtasks than there are, or of one that is not there.
+        """
+        self.instructions = tuple(instructions)
+        self.subtask_sequences = tuple(tuple(texts) for texts in subtask_sequences)
+        given = {"task_types": task_types, "dependencies": dependencies, "model_selections": model_selections}
+        for name, rows in {"subtask_sequences": subtask_sequences, **given}.items():
+            if len(rows) != len(self.instructions):
+                raise InputError(f"{name} has {len(rows)} rows for {len(self.instructions)} instructions; each needs one")
+        for name, rows in given.items():
+            for at, (row, texts) in enumerate(zip(rows, self.subtask_sequences, strict=True)):
+                if len(row) != len(texts):
+                    raise InputError(f"workflow {at}: {name} has {len(row)} entries for {len(texts)} subtasks; each needs one")
+        self.most = max((len(texts) for texts in self.subtask_sequences), default=0)
+        self._types = [self._padded(row) for row in task_types]
+        self._workers = [self._padded(row) for row in model_selections]
+        self._needs = [self._matrix(row, at) for at, row in enumerate(dependencies)]
+
+    @classmethod
+    def of(cls, data: TrainingData) -> "WorkflowDataset":
+        """The examples of a file. A subtask that nobody was chosen for has -100."""
+        types = {card.name: at for at, card in enumerate(data.task_types)}
+        models = {card.name: at for at, card in enumerate(data.models)}
+        plans = [example.plan for example in data.examples]
+        places = [{subtask.id: at for at, subtask in enumerate(plan.subtasks)} for plan in plans]
+        return cls(
+            instructions=[plan.instruction for plan in plans],
+            subtask_sequences=[[subtask.text for subtask in plan.subtasks] for plan in plans],
+            task_types=[[types[subtask.type] for subtask in plan.subtasks] for plan in plans],
+            dependencies=[
+                [[at[id] for id in subtask.after] for subtask in plan.subtasks] for plan, at in zip(plans, places, strict=True)
+            ],
+            model_selections=[[models.get(subtask.worker, PADDING) for subtask in plan.subtasks] for plan in plans],
+        )
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def __getitem__(self, at: int) -> dict[str, str | int | Tensor]:
+        return {
+            "instruction": self.instructions[at],
+            "index": at,
+            "length": len(self.subtask_sequences[at]),
+            "task_types": self._types[at],
+            "model_selections": self._workers[at],
+            "dependencies": self._needs[at],
+        }
+
+    def _padded(self, row: Sequence[int]) -> Tensor:
+        return torch.tensor([*row, *[PADDING] * (self.most - len(row))], dtype=torch.long)
+
+    def _matrix(self, rows: Sequence[Sequence[int]], at: int) -> Tensor:
+        made = torch.zeros(self.most, self.most)
+        for place, parents in enumerate(rows):
+            if wrong := [parent for parent in parents if not 0 <= parent < len(rows)]:
+                raise InputError(
+                    f"workflow {at}: subtask {place} depends on {wrong[0]}; there are subtasks 0 to {len(rows) - 1}"
+                )
+            made[list(parents), place] = 1
+        return made
+
 
 # Examples made from examples: said otherwise, a part of the plan, another tool of the same types.
 #
@@ -73,7 +206,7 @@ def augmented(examples: Sequence[Example], tools: Sequence[Card], most: int, see
 
 
 def _of(example: Example, plan: Plan) -> Example:
-    return replace(example, plan=plan, group=group_of(example), synthetic=True)
+    return replace(example, plan=plan, group=example.family, synthetic=True)
 
 
 def _said_otherwise(example: Example, tools: Sequence[Card], chance: random.Random) -> Example | None:
@@ -128,41 +261,6 @@ log = logging.getLogger(__name__)
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """That are tried on validation, of the memory and of the clauses."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SupervisedConfig:
-    """How phase 1 is trained."""
-
-    epochs: int = 50
-    batch_size: int = 32
-    learning_rate: float = 1e-3
-    lambda_dag: float = 0.0
-    """Weight of the acyclicity of the soft graph. Decoding makes no cycles whatever this is."""
-    augmentations: int = 0
-    """Synthetic examples that are made from the real ones, at most."""
-    validation_share: float = 0.2
-    patience: int = 6
-    """Epochs without a better validation loss after which training stops."""
-    plateau: int = 3
-    """Epochs without a better validation loss after which the rate is halved."""
-    clip: float = 1.0
-    """Largest norm of the gradient."""
-    weight_decay: float = 0.01
-    beta: float = 1.0
-    """How much more a cheap success counts than a dear one; see `outcome_weights`."""
-    seed: int = 0
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch_size", 1), ("augmentations", 0), ("patience", 1)):
-            value = getattr(self, name)
-            if not float(value).is_integer() or value < least:
-                raise InputError(f"{name} is {value}; it must be a whole number of at least {least}")
-        if not 0 < self.learning_rate < math.inf:
-            raise InputError(f"the learning rate is {self.learning_rate}; it must be above 0")
-        if not 0 <= self.lambda_dag < math.inf:
-            raise InputError(f"lambda_dag is {self.lambda_dag}; it must be at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,13 +337,13 @@ def train(
 class _Run:
     def __init__(self, data: TrainingData, embedder: Embedder, folder: Path, config: SupervisedConfig) -> None:
         self.config, self.embedder = config, embedder
-        self.last, self.best = folder / f"phase1_last{checkpoints.SUFFIX}", folder / f"phase1_best{checkpoints.SUFFIX}"
+        self.last, self.best = folder / f"phase1_last{artifact.SUFFIX}", folder / f"phase1_best{artifact.SUFFIX}"
         examples = [e for e in data.examples if 0 < len(e.plan.subtasks) <= LONGEST]
         if skipped := len(data.examples) - len(examples):
             log.warning("%d examples have no subtask or more than %d, and are not learned from", skipped, LONGEST)
         train_on, validate_on = split(examples, config.validation_share, config.seed)
-        validate_on = [example for example in validate_on if succeeded(example)]
-        if not any(map(succeeded, train_on)) or not validate_on:
+        validate_on = [example for example in validate_on if example.succeeded]
+        if not any(example.succeeded for example in train_on) or not validate_on:
             raise InputError(
                 f"{len(examples)} examples are too few to train and validate on; at least ten that succeeded are needed"
             )
@@ -255,7 +353,7 @@ class _Run:
         # Votes of what was made up would count one plan many times.
         self.everything = replace(data, examples=(*train_on, *validate_on))
         remembered = replace(data, examples=tuple(train_on))
-        self.model = files.build(remembered, embedder, config.network, config.seed)
+        self.model = artifact.build(remembered, embedder, config.network, config.seed)
         self.train_on = self._prepare(self.training.examples)
         self.validate_on = self._prepare(validate_on)
         self.optimizer = optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -265,7 +363,7 @@ class _Run:
     def _prepare(self, examples: Sequence[Example]) -> _Prepared:
         places = tuple(tuple(self.model.places(example.plan)) for example in examples)
         requests = self.model.encoder.encode(
-            [example.plan.instruction for example in examples], groups=[group_of(example) for example in examples], among=places
+            [example.plan.instruction for example in examples], groups=[example.family for example in examples], among=places
         )
         weights = outcome_weights(examples, self.config.beta)
         return _Prepared(examples=tuple(examples), requests=tuple(requests), places=places, weights=weights)
@@ -286,8 +384,7 @@ class _Run:
             loss, dag = self._pass()
         val_loss, found = self._validate()
         self.scheduler.step(val_loss)
-        scores = {"node_f1": found.node_f1, "edge_f1": found.edge_f1, "exact": found.exact}
-        epoch = Epoch(number=number, loss=loss, dag_loss=dag, val_loss=val_loss, learning_rate=rate, **scores)
+        epoch = Epoch(number=number, loss=loss, dag_loss=dag, val_loss=val_loss, learning_rate=rate, **asdict(found))
         self.epochs.append(epoch)
         # The best one first: a training that is killed in between does this epoch again.
         if val_loss <= min(each.val_loss for each in self.epochs):
@@ -328,26 +425,27 @@ class _Run:
     def _agreement(self) -> PlanAgreement:
         requests = [replace(request, pairs={}) for request in self.validate_on.requests]
         plans = assemble(self.model, requests, self.model.draw(requests))
-        return mean_agreement(plans, [example.plan for example in self.validate_on.examples])
+        right = (example.plan for example in self.validate_on.examples)
+        return mean_agreement([agreement(*pair) for pair in zip(plans, right, strict=True)])
 
     def _save(self, path: Path, *, resumable: bool = False) -> None:
-        tensors, metadata = files.contents(self.model, self.training)
+        tensors, metadata = artifact.contents(self.model, self.training)
         if resumable:
-            tensors |= checkpoints.optimizer_tensors(self.model, self.optimizer)
+            tensors |= artifact.optimizer_tensors(self.model, self.optimizer)
             metadata |= {"scheduler": _plain(self.scheduler.state_dict())}
         metadata |= {"epochs": [asdict(epoch) for epoch in self.epochs], "config": self._config()}
         metadata |= {"validated_on": packed(fingerprints(example.plan.instruction for example in self.validate_on.examples))}
-        checkpoints.save(path, tensors, metadata)
+        artifact.write(path, tensors, metadata)
 
     def _config(self) -> dict[str, Any]:
         return asdict(replace(self.config, epochs=0)) | {"examples": self.digest}
 
     def resume(self) -> None:
-        tensors, metadata = checkpoints.load(self.last)
+        tensors, metadata = artifact.read(self.last)
         if metadata.get("config") != self._config():
             raise InputError(f"{self.last} is of a training with other examples or settings; train in another folder")
-        checkpoints.load_model(self.model, tensors)
-        checkpoints.load_optimizer(self.model, self.optimizer, tensors)
+        self.model.load_state_dict(artifact.under("model.", tensors))
+        artifact.load_optimizer(self.model, self.optimizer, tensors)
         self.scheduler.load_state_dict(metadata["scheduler"])
         for group, rate in zip(self.optimizer.param_groups, metadata["scheduler"]["_last_lr"], strict=True):
             group["lr"] = rate
@@ -355,13 +453,13 @@ class _Run:
 
     def close(self) -> SupervisedResult:
         """The best checkpoint, with the share of the memory that serves best on validation."""
-        checkpoints.load_model(self.model, checkpoints.load(self.best)[0])
+        self.model.load_state_dict(artifact.under("model.", artifact.read(self.best)[0]))
         self.model.eval()
         # One after the other: all together would be fifty times.
         for name, values in (("by_clause", SHARES), ("direct", (False, True)), ("blend", SHARES)):
             found = self._tuned(name, values)
         # Nothing is trained any more, so what was validated on may be remembered as well.
-        self.model.encoder = files.encoder_of(self.everything, self.embedder, self.model.encoder.steps)
+        self.model.encoder = artifact.encoder_of(self.everything, self.embedder, self.model.encoder.steps)
         self._save(self.best)
         return SupervisedResult(
             model=self.model,

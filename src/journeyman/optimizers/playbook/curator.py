@@ -26,8 +26,7 @@ from journeyman.core.playbook import (
     normalised,
 )
 from journeyman.core.task import fingerprints
-from journeyman.models.embedders import Embedder
-from journeyman.models.embedders.cache import Cached
+from journeyman.models.embedders import Cached, Embedder
 from journeyman.optimizers.playbook.conflict import conflicts, contradicts, distinct, usable, winner
 from journeyman.optimizers.playbook.index import Index, alike
 

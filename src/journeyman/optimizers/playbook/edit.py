@@ -11,8 +11,7 @@ from pathlib import Path
 
 from journeyman.core.errors import InputError, PlaybookError
 from journeyman.core.playbook import MERGED, Batch, Bullet, Delta, InsightVerdict, Merge, Playbook, Retire, normalised
-from journeyman.io.files import read_text
-from journeyman.io.locks import locked
+from journeyman.io.files import locked, read_text
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.playbook import files, formats
 from journeyman.optimizers.playbook.conflict import distinct

@@ -28,9 +28,8 @@ from journeyman.optimizers.playbook.formats import json_of, line_of
 #     {"version", "created_at", "training_config", "bullets": [{"id", "content", "domain_id", "section", "stage",
 #      "activation_count", "confidence", ...}], "batches", "trained_on"}
 #
-# What is as it was at birth is left out of a bullet. Keys without a meaning here are kept in `extra` and written again. Read
-# are
-# also a checkpoint, which holds the bullets under "playbook", and a bare list of bullets.
+# What is as it was at birth is left out of a bullet. Keys without a meaning here are kept in `extra` and written again.
+# A checkpoint, which holds the bullets under "playbook", and a bare list of bullets are read too.
 
 VERSION = "v1.0.0"
 """Of the file format. Later ones of the same first number only add keys."""

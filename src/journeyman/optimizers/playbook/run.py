@@ -25,8 +25,7 @@ from journeyman.core.playbook import Batch, MoveTo, Playbook
 from journeyman.core.release import Stage
 from journeyman.core.trace import ModelCall
 from journeyman.io.atomic import write_json
-from journeyman.io.files import check_writable
-from journeyman.io.locks import locked
+from journeyman.io.files import check_writable, locked
 from journeyman.optimizers.playbook import files
 from journeyman.optimizers.playbook.journal import Entry, Journal, read, replay
 

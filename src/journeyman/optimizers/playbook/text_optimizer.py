@@ -14,10 +14,11 @@ from journeyman.core.errors import InputError, ModelRefused, TaskError
 from journeyman.core.playbook import Add, Batch, Bullet, Insight, Playbook, Provenance, Retire, bullet_id
 from journeyman.core.score import Experience
 from journeyman.core.task import Split, Task, fingerprints
+from journeyman.optimizers.playbook.config import LearnConfig
 from journeyman.optimizers.playbook.reflector import Reflection, reflect
 from journeyman.optimizers.playbook.retrieval import Chooser
 from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent, Tally
-from journeyman.optimizers.playbook.trainer import LearnConfig, Learned, TrainerTools, Unwatched, Watcher, learn
+from journeyman.optimizers.playbook.trainer import Learned, TrainerTools, Unwatched, Watcher, learn
 
 Texts = Mapping[str, Sequence[str]]
 """What stands in prompts, by the domain of the task: each text is a bullet of the playbook."""

@@ -20,34 +20,12 @@ from journeyman.core.score import Experience
 from journeyman.core.task import Split, Task
 from journeyman.models.base import Model
 from journeyman.models.embedders import Embedder
+from journeyman.optimizers.playbook.config import LearnConfig
 from journeyman.optimizers.playbook.curator import CurateReport, Curator, Origin
 from journeyman.optimizers.playbook.reflector import Reflection, reflect
 from journeyman.optimizers.playbook.retrieval import Chooser, proven, to_retire, votes
 from journeyman.optimizers.playbook.run import PlaybookRun, Progress, Spent, Tally
 from journeyman.tasks.base import Verifier
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnConfig:
-    """How a playbook is learned."""
-
-    batch_size: int = 10
-    """Tasks that are attempted at once and merged together."""
-    epochs: int = 1
-    """Times that the tasks are gone through; from the second on in a shuffled order."""
-    attempts: int = 1
-    """Attempts at each task. With several, reflection sees where they differ."""
-    temperature: float = 0.7
-    """Of the second attempt and those after it; the first is left to the model's own setting."""
-    successes: bool = True
-    """Reflect on attempts that went well, too. The embedded model's reflector reads failures only."""
-    token_budget: int = 2000
-    """Tokens of bullets in a prompt."""
-    min_support: int = 1
-    """Different tasks whose reflection must have written a bullet before it is shown; what has fewer at the end is retired."""
-    max_cost: float | None = None
-    """US dollars, after which the run stops at the end of a batch; so it does once the cost of a call is not known."""
-    seed: int = 0
 
 
 class Watcher(Protocol):
@@ -218,7 +196,7 @@ class _Step:
         reflecting = []
         for task in tasks:
             group = [e for e in experiences if e.task.id == task.id and e.solved is not None]
-            if group and (self._config.successes or any(e.solved is False for e in group)):
+            if group and (self._config.reflect_on == "all" or any(e.solved is False for e in group)):
                 shown = [by_id[id] for id in sorted({id for e in group for id in e.trace.shown})]
                 reflecting.append(reflect(self._tools.reflector, group, shown))
         return list(await asyncio.gather(*reflecting))

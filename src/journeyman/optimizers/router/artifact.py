@@ -23,7 +23,7 @@ from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
-from journeyman.stores.policies import find_policy
+from journeyman.stores.registry import find_policy
 
 FORMAT = "journeyman-router-1"
 POLICY, PREDICTOR, VERDICT, ONLINE = "policy.json", "predictor.safetensors", "verdict.json", "online.json"

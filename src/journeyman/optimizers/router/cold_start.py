@@ -9,18 +9,15 @@ from numpy.typing import NDArray
 from journeyman.core.errors import InputError
 from journeyman.core.task import content
 from journeyman.optimizers.outcome_table import Table
-from journeyman.optimizers.router.calibration import group_sums
 from journeyman.stats import Floats
 
 # A new model joins from a few questions: how hard each question is, the others have shown already.
 #
-# Item response theory: a worker of ability t is right on a question of difficulty b and discrimination a with probability
-# 1 / (1 + exp(-a (t - b))) (the two-parameter logistic model: Birnbaum, in Lord and Novick, "Statistical Theories of Mental
-# Test
+# Item response theory: a worker of ability t is right on a question of difficulty b and discrimination a with probability 1 /
+# (1 + exp(-a (t - b))) (the two-parameter logistic model: Birnbaum, in Lord and Novick, "Statistical Theories of Mental Test
 # Scores", 1968; with one a it is Rasch's; for language models: Polo et al., "tinyBenchmarks", arXiv 2402.14992). A dozen
-# workers
-# say too little of one question to fix its b, so none is fixed: each question keeps its distribution over a grid of (a, b). How
-# often each of these occurs is estimated from all questions (Bock and Aitkin, Psychometrika 46, 1981, with a free
+# workers say too little of one question to fix its b, so none is fixed: each question keeps its distribution over a grid of (a,
+# b). How often each of these occurs is estimated from all questions (Bock and Aitkin, Psychometrika 46, 1981, with a free
 # distribution).
 
 _ABILITIES = np.linspace(-6.0, 6.0, 121)
@@ -176,7 +173,7 @@ def questions(table: Table, rows: Sequence[int], count: int) -> tuple[int, ...]:
 
 def placed(table: Table, rows: Sequence[int], newcomers: Sequence[str]) -> Table:
     """The table with the success of newcomers filled in on these rows, where they were not asked: what item response theory
-    expects of somebody with their answers (`learn.router.irt`). What they were asked stays as it is.
+    expects of somebody with their answers (`fit`, `place`). What they were asked stays as it is.
 
     Raises:
         InputError: A newcomer is none of the workers, or has too few judged answers on these rows.
@@ -202,5 +199,8 @@ def placed(table: Table, rows: Sequence[int], newcomers: Sequence[str]) -> Table
 
 def _means(values: Floats, groups: NDArray[np.int64], size: int) -> Floats:
     """(size, m): means by group; NaN where nothing is known."""
-    sums, _, counts = group_sums(values, groups, size)
+    known = ~np.isnan(values)
+    sums, counts = np.zeros((2, size, values.shape[1]))
+    np.add.at(sums, groups, np.where(known, values, 0.0))
+    np.add.at(counts, groups, known)
     return np.where(counts, sums / np.maximum(counts, 1), np.nan)

@@ -358,7 +358,7 @@ class Policies:
 
 def single_utility(table: Table, objective: Objective) -> Floats:
     """(m,), what always asking one worker brings on average; NaN where it is not known or the objective's limits forbid it."""
-    utility = _mean(_utilities(table, objective))
+    utility = known_mean(_utilities(table, objective))
     for column, card in enumerate(table.cards):
         if not (objective.admits(card.name) and _keeps(table.cost[:, column], table.seconds[:, column], objective)):
             utility[column] = np.nan
@@ -370,7 +370,7 @@ def ranked_singles(table: Table, objective: Objective) -> tuple[str, ...]:
 
     With a floor, those that reach it come first, the cheapest before the others.
     """
-    utility, quality, cost = single_utility(table, objective), _mean(table.success), _mean(table.cost)
+    utility, quality, cost = single_utility(table, objective), known_mean(table.success), known_mean(table.cost)
     floor = objective.min_quality
 
     def key(column: int) -> tuple[bool, float, float, str]:
@@ -397,13 +397,13 @@ def compare(train: Table, validation: Table, forecasts: Forecasts, objective: Ob
         raise InputError(f"no worker alone keeps the limits of {str(objective)!r} on {len(train)} rows; loosen them")
     if forecasts.workers != validation.workers:
         raise InputError("the forecasts are of other workers than the table, or in another order")
-    costs = dict(zip(train.workers, np.nan_to_num(_mean(train.cost), nan=np.inf).tolist(), strict=True))
+    costs = dict(zip(train.workers, np.nan_to_num(known_mean(train.cost), nan=np.inf).tolist(), strict=True))
     cheapest = min(singles, key=costs.__getitem__)
     names = tuple(dict.fromkeys((singles[0], cheapest)))
     columns = [np.full(len(validation), validation.workers.index(name), np.int64) for name in names]
     columns.append(decide(forecasts, objective).chosen)
     gained = _utilities(validation, objective)
-    worth = np.column_stack([_at(gained, column) for column in columns])
+    worth = np.column_stack([taken(gained, column) for column in columns])
     known = np.flatnonzero(~np.isnan(worth).any(axis=1))
     if not len(known):
         raise InputError(
@@ -437,14 +437,14 @@ def _tried(
     name: str, table: Table, columns: NDArray[np.int64], worth: Floats, kept: tuple[NDArray[np.int64], Objective]
 ) -> PolicyTrial:
     rows, objective = kept
-    cost, seconds = _at(table.cost, columns)[rows], _at(table.seconds, columns)[rows]
-    quality = float(_at(table.success, columns)[rows].mean())
+    cost, seconds = taken(table.cost, columns)[rows], taken(table.seconds, columns)[rows]
+    quality = float(taken(table.success, columns)[rows].mean())
     return PolicyTrial(
         name=name,
         utility=float(worth.mean()),
         quality=quality,
-        cost=float(_mean(cost)),
-        seconds=float(_mean(seconds)),
+        cost=float(known_mean(cost)),
+        seconds=float(known_mean(seconds)),
         reaches=objective.min_quality is None or quality >= objective.min_quality,
         # A policy's limits were tuned on forecasts, so it may miss a budget by what noise explains.
         keeps=_keeps(
@@ -463,7 +463,7 @@ def _utilities(table: Table, objective: Objective) -> Floats:
 
 
 def _keeps(cost: Floats, seconds: Floats, objective: Objective) -> bool:
-    mean, times = _mean(cost), seconds[~np.isnan(seconds)]
+    mean, times = known_mean(cost), seconds[~np.isnan(seconds)]
     if objective.money_counts and not objective.unpriced and np.isnan(mean):
         return False
     if objective.max_cost is not None and mean > objective.max_cost:
@@ -473,14 +473,13 @@ def _keeps(cost: Floats, seconds: Floats, objective: Objective) -> bool:
     return bool(len(times)) and float(np.quantile(times, 0.95)) <= objective.deadline
 
 
-def _at(values: Floats, columns: NDArray[np.int64]) -> Floats:
-    """The chosen column of each row; NaN where nobody was chosen."""
-    picked = values[np.arange(len(values)), np.maximum(columns, 0)]
-    return np.where(columns >= 0, picked, np.nan)
+def taken(values: Floats, columns: NDArray[np.int64], nobody: float = math.nan) -> Floats:
+    """(n,), the chosen column of each row of (n, m), or `nobody` where the column is -1."""
+    return np.where(columns >= 0, values[np.arange(len(values)), np.maximum(columns, 0)], nobody)
 
 
-def _mean(values: Floats) -> Floats:
-    """Means of the columns without what is unknown; NaN, and no warning, where nothing is known."""
+def known_mean(values: Floats) -> Floats:
+    """Means along the first axis without what is unknown; NaN, and no warning, where nothing is known."""
     known = ~np.isnan(values)
     counts = known.sum(axis=0)
     return np.where(counts, np.where(known, values, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)

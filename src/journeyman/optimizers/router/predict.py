@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -15,10 +16,203 @@ from journeyman.core.errors import InputError
 from journeyman.core.policy import Card, Forecast
 from journeyman.io.atomic import atomic_write
 from journeyman.models.embedders import Vectors
-from journeyman.optimizers.router.calibration import Calibration
-from journeyman.optimizers.router.features import COUNTED, Singles, Space, count
-from journeyman.optimizers.router.predictors import Clusters, Linear, NearestNeighbours, Network
 from journeyman.stats import Floats
+
+# What of a request is looked at: its embedding, and what can be counted in its text.
+
+Singles = NDArray[np.float32]
+
+_NUMBERS = re.compile(r"[0-9]+")
+_KINDS = tuple(map(re.compile, (r"[0-9]", r"[A-Z]", r"[-+*/=^<>$\\{}()\[\]_|]", r"[^\w\s]")))
+"""Digits, capitals, signs, and what is neither a word nor a space."""
+_ASCII = tuple(bytes(code for code in range(128) if kind.match(chr(code))) for kind in _KINDS)
+"""The same as bytes: texts that are ASCII alone, which most are, are counted in without looking for matches."""
+_READ = 4_000
+"""Characters of a request that are counted in; its length is that of the whole."""
+
+COUNTED = 10
+"""How many numbers `counted` gives."""
+
+
+def counted(requests: Sequence[str]) -> Floats:
+    """Shape (n, `COUNTED`): lengths as logarithms, and shares of digits, signs, capitals and the like."""
+    return np.array([count(request) for request in requests], np.float64).reshape(-1, COUNTED)
+
+
+def count(request: str) -> tuple[float, ...]:
+    """The `COUNTED` numbers of one request."""
+    text = request[:_READ]
+    size, words = len(text) + 1, text.count(" ") + text.count("\n") + 1
+    kinds = _found(text)
+    return (
+        math.log1p(len(request)),
+        *(found / size for found in kinds),
+        math.log1p(text.count("\n")),
+        math.log1p(text.count("?")),
+        math.log1p(text.count(".")),
+        math.log1p(len(_NUMBERS.findall(text)) if kinds[0] else 0),
+        size / words,
+    )
+
+
+def _found(text: str) -> list[int]:
+    """How many characters of each of the `_KINDS` there are."""
+    if not text.isascii():
+        return [len(kind.findall(text)) for kind in _KINDS]
+    data = text.encode("ascii")
+    return [len(data) - len(data.translate(None, kind)) for kind in _ASCII]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Where requests are points: embedding and counts on one scale, and the directions in which they differ most."""
+
+    mean: Singles
+    """(d,), of the embeddings."""
+    unit: float
+    """What an embedding less the mean is multiplied by, so that its mean square length is 1."""
+    counts_mean: Singles
+    counts_scale: Singles
+    """(`COUNTED`,): what a count less its mean is multiplied by."""
+    axes: Singles
+    """(d + `COUNTED`, q), orthonormal columns."""
+
+    def points(self, vectors: Vectors, requests: Sequence[str]) -> tuple[Singles, Singles]:
+        """Of n requests: shape (n, d + `COUNTED`), and the same along the axes alone, (n, q)."""
+        full = self.full(vectors, counted(requests))
+        return full, full @ self.axes
+
+    def full(self, vectors: Vectors, counts: Floats) -> Singles:
+        """(n, d + `COUNTED`), of embeddings and what `counted` gives."""
+        full = np.empty((len(vectors), len(self.axes)), np.float32)
+        d = len(self.mean)
+        np.multiply(vectors - self.mean, np.float32(self.unit), out=full[:, :d])
+        scaled = (counts - self.counts_mean) * self.counts_scale
+        np.minimum(np.maximum(scaled, -_FAR), _FAR, out=full[:, d:], casting="same_kind")
+        return full
+
+
+COUNT_WEIGHT = 0.1
+"""Length of one standard deviation of a count, beside embeddings of length 1. Chosen on training rows: see LOG.md."""
+_FAR = 4 * COUNT_WEIGHT
+"""A count further from its mean than four standard deviations says no more than that."""
+
+
+# Four ways to tell from a request how its outcomes will differ from the average ones, as arrays.
+#
+# Each gives (n, m + 1): how much easier than the average request, then for each of m workers how much better than the others it
+# does here than it does on average.
+
+MEMBERS = ("linear", "clusters", "neighbours", "network")
+"""In the order of the weights."""
+TRANSFER = ("linear", "network")
+"""Those that say something of requests unlike past ones: means of what is near do not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    weights: Singles
+    """(D, m + 1)."""
+    bias: Singles
+
+    def __call__(self, full: Singles, near: Singles) -> Singles:
+        return np.asarray(full @ self.weights + self.bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """Mean outcomes of clusters of requests (pseudo types), averaged over several clusterings."""
+
+    centres: Singles
+    """(r * c, q): c for each of r clusterings."""
+    offsets: Singles
+    """(r * c,): half of each centre's squared length; infinite where a clustering has fewer than c."""
+    values: Singles
+    """(r, c, m + 1)."""
+
+    def assign(self, near: Singles) -> NDArray[np.int64]:
+        """(n, r): the nearest centre of each clustering."""
+        closeness = near @ self.centres.T - self.offsets
+        return np.asarray(closeness.reshape(len(near), *self.values.shape[:2]).argmax(2))
+
+    def __call__(self, full: Singles, near: Singles) -> Singles:
+        found = self.values[np.arange(len(self.values)), self.assign(near)]
+        return np.asarray(found.sum(1) * np.float32(1 / len(self.values)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearestNeighbours:
+    """Mean outcomes of the k nearest requests, shrunk towards 0."""
+
+    points: Singles
+    """(p, q)."""
+    offsets: Singles
+    """(p,): half of each point's squared length."""
+    values: Singles
+    """(p, m + 1), 0 where unknown."""
+    known: Singles
+    """(p, m + 1), 1 where known and 0 elsewhere."""
+    k: int
+    prior: Singles
+    """(m + 1,): pseudo-observations at 0."""
+    distances: Singles
+    """Squared distances from one request of the past to the next, rising, at equally spaced ranks."""
+
+    def __call__(self, full: Singles, near: Singles) -> Singles:
+        return self.and_familiar(full, near)[0]
+
+    def and_familiar(self, full: Singles, near: Singles) -> tuple[Singles, NDArray[np.float64]]:
+        """The means, and what share of past requests were further from the next one: near 0 for what is unlike them all."""
+        closeness = near @ self.points.T
+        closeness -= self.offsets
+        k = min(self.k, len(self.points))
+        nearest = closeness.argpartition(len(self.points) - k, axis=1)[:, -k:]
+        found = self.both.take(nearest, axis=0).sum(1)
+        columns = self.values.shape[1]
+        # Of the point itself, so that what lies off the axes counts as distance too.
+        distances = (full * full).sum(1) - 2 * closeness.max(1)
+        familiar = np.interp(distances, self.distances, self.ranks, right=0.0)
+        return found[:, :columns] / (found[:, columns:] + self.prior), familiar
+
+    @cached_property
+    def both(self) -> Singles:
+        """(p, 2 * (m + 1)): values, and beside them which are known."""
+        return np.hstack([self.values, self.known])
+
+    @cached_property
+    def ranks(self) -> NDArray[np.float64]:
+        """How familiar is what is as far away as `distances` say."""
+        return np.linspace(1, 0, len(self.distances))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """One hidden layer of rectifiers; several networks of that kind side by side, averaged by the second layer."""
+
+    first: Singles
+    """(q, h)."""
+    first_bias: Singles
+    second: Singles
+    """(h, m + 1)."""
+    second_bias: Singles
+
+    def __call__(self, full: Singles, near: Singles) -> Singles:
+        hidden = near @ self.first + self.first_bias
+        return np.asarray(np.maximum(hidden, 0, out=hidden) @ self.second + self.second_bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A piecewise linear, strictly rising map; beyond its ends it stays."""
+
+    scores: Floats
+    """(k,), rising."""
+    probabilities: Floats
+    """(k,), rising, within 0 and 1."""
+
+    def __call__(self, scores: Floats) -> Floats:
+        return np.asarray(np.interp(scores, self.scores, self.probabilities))
+
 
 # What predicts, and what is predicted.
 

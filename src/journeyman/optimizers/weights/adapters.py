@@ -1,4 +1,6 @@
-"""An adapter on the disk: what PEFT writes, made the same for the same weights, and `adapter.json` beside it.
+"""Weights on the disk: adapters, and whatever else a user names to be exported or served.
+
+An adapter is what PEFT writes, made the same for the same weights, and `adapter.json` beside it:
 
 adapter_config.json          PEFT's: rank, alpha, layers
 adapter_model.safetensors    the weights
@@ -14,12 +16,15 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from journeyman.core.candidate import Adapter, Candidate, Kind
 from journeyman.core.errors import InputError
+from journeyman.io.files import read_object
 from journeyman.stores.artifacts import Artifacts
 
 CONTENT = ("adapter_config.json", "adapter_model.safetensors")
@@ -128,21 +133,6 @@ def _peft(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not an adapter's configuration: {type(error).__name__} {error}") from None
 
 
-def read_object(path: Path) -> Mapping[str, Any]:
-    """The object in a file of JSON that is there.
-
-    Raises:
-        InputError: It holds something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path} is not a JSON object")
-    return value
-
-
 # Adapters as artifacts, and back.
 
 
@@ -173,3 +163,120 @@ def restore(candidate: Candidate, artifacts: Artifacts, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     unpack(artifacts.get(candidate.body), folder)
     return folder
+
+
+# What a user names when something learned is to be exported or served, found on the disk.
+#
+# A run's id or folder, the folder of an adapter, of a merged model, or a GGUF file. What lies in a run's folder is that run's,
+# and knows what the gate said.
+
+
+class Form(StrEnum):
+    """What weights are kept as."""
+
+    ADAPTER = "adapter"
+    """A folder with LoRA weights, to be merged into their base model."""
+    MODEL = "model"
+    """A folder that Hugging Face's loaders read."""
+    GGUF = "gguf"
+    """A file that llama.cpp reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """What a run's gate said."""
+
+    passed: bool
+    reason: str
+    """Its sentence, or why it was not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """Weights on the disk."""
+
+    path: Path
+    form: Form
+    run: Path | None = None
+    """The folder of the training that they came from; `None` when they came from elsewhere."""
+
+    @property
+    def proof(self) -> GateResult | None:
+        """What the gate said of them; `None` when they are of no run, and nobody asked.
+
+        Raises:
+            InputError: The run's result is not what was written.
+        """
+        if self.run is None:
+            return None
+        path = self.run / "result.json"
+        if not path.is_file():
+            return GateResult(passed=False, reason=f"the run {self.run.name} is not over, or was not proven on held-out tasks")
+        result = read_object(path)
+        return GateResult(passed=result.get("passed") is True, reason=str(result.get("reason") or "the gate gave no reason"))
+
+    @property
+    def name(self) -> str:
+        """What a model made of them is called, where nobody says: as the run, the folder or the file."""
+        return self.run.name if self.run is not None and self.form is not Form.GGUF else self.path.resolve().stem
+
+    def gguf(self, quantization: str) -> Path:
+        """Where they lie as a GGUF file of that type, once they are exported; themselves, when they are one."""
+        if self.form is Form.GGUF:
+            return self.path
+        folder = self.path if self.run is None else self.run / "gguf"
+        return folder / f"{self.name}-{quantization}.gguf"
+
+    def note(self, deployed: Mapping[str, Any], *, force: bool) -> None:
+        """Write down in the run, if they are of one, what became of them, and whether somebody insisted."""
+        if self.run is None or (proof := self.proof) is None:
+            return
+        line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **deployed, "passed": proof.passed}
+        line |= {"reason": proof.reason, "forced": force and not proof.passed}
+        with (self.run / "deployments.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def find(named: str, runs: Path) -> Artifact:
+    """The weights that `named` means: a path, or the id of a run in the folder `runs`.
+
+    Raises:
+        InputError: There is nothing of that name, or it holds no weights.
+    """
+    for path in (Path(named), runs / named):
+        if path.is_file():
+            return _file(path)
+        if path.is_dir():
+            return _folder(path)
+    known = ", ".join(sorted(path.parent.name for path in runs.glob("*/run.json"))) or "none"
+    raise InputError(
+        f"there is no run, adapter, model or GGUF file {named!r}; runs of weights in {runs}: {known}. "
+        "To train one: journeyman train weights"
+    )
+
+
+def _file(path: Path) -> Artifact:
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise InputError(f"{path} is no GGUF file; name one, a run, or the folder of an adapter or model")
+    return Artifact(path=path, form=Form.GGUF, run=_run_above(path))
+
+
+def _folder(path: Path) -> Artifact:
+    if (path / "run.json").is_file():
+        adapter = path / "adapter"
+        if not (adapter / "adapter_config.json").is_file():
+            raise InputError(
+                f"the run {path.name} has no adapter: it learned nothing yet, or was stopped before the first step"
+            )
+        return Artifact(path=adapter, form=Form.ADAPTER, run=path)
+    if (path / "adapter_config.json").is_file():
+        return Artifact(path=path, form=Form.ADAPTER, run=_run_above(path))
+    if (path / "config.json").is_file() and any(path.glob("*.safetensors")):
+        return Artifact(path=path, form=Form.MODEL, run=_run_above(path))
+    raise InputError(f"{path} holds no weights: neither an adapter_config.json nor a model's config.json and .safetensors")
+
+
+def _run_above(path: Path) -> Path | None:
+    """The run in whose folder it lies."""
+    return next((above for above in path.resolve().parents if (above / "run.json").is_file()), None)

@@ -63,6 +63,16 @@ def memory(root: Path) -> tuple[int | None, int | None]:
     return (int(total) * 1024 if total else None), (int(available) * 1024 if available else None)
 
 
+def from_psutil(physical: int | None) -> tuple[int | None, int | None, int | None]:
+    """Bytes in all and available, and physical cores, where there is no /proc; unknown without psutil."""
+    try:
+        import psutil
+    except ImportError:
+        return None, None, physical
+    memory = psutil.virtual_memory()
+    return int(memory.total), int(memory.available), physical or psutil.cpu_count(logical=False)
+
+
 def processor(root: Path, logical: frozenset[int]) -> Processor:
     """The processor, and how many cores the logical ones in `logical` are; all of them where it is empty."""
     blocks = [

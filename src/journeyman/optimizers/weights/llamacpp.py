@@ -24,17 +24,22 @@ from typing import Any
 from journeyman.core.errors import InputError, MissingExtra, ModelError
 from journeyman.io.atomic import write_text
 from journeyman.io.http_server import listen
-from journeyman.optimizers.weights.gguf.header import read_header
-from journeyman.optimizers.weights.hosting import OllamaHostingProfile
-from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
+from journeyman.io.processes import start_time
+from journeyman.optimizers.weights.gguf.contents import read_header
+from journeyman.optimizers.weights.hosting import (
+    SMOKE,
+    SMOKE_TOKENS,
+    ModelServerUnreachable,
+    OllamaHostingProfile,
+    RequestRefused,
+    Wire,
+)
 from journeyman.optimizers.weights.sizing import detect_hardware
 
 WAIT = 300.0
 """Seconds until the model is loaded."""
 GRACE = 10.0
 """Seconds a server has to end by itself."""
-SMOKE = "Say hello."
-SMOKE_TOKENS = 16
 _PULSE = 0.1
 _SERVERS_OWN = frozenset((
     "HOST", "PORT", "ROOT_PATH", "API_KEY", "CONFIG_FILE", "SSL_KEYFILE", "SSL_CERTFILE", "MODEL", "MODEL_ALIAS",
@@ -160,8 +165,6 @@ def launch(
 ) -> Launched:
     """Start a server, and do not wait for it. `detached` outlives this process. Raises like `serve`."""
     path = Path(gguf)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: export one with journeyman export gguf")
     header = read_header(path)
     profile = profile or OllamaHostingProfile.derive(detect_hardware(), header)
     program, command = _command()
@@ -275,7 +278,7 @@ class RunningServer:
 
     @property
     def runs(self) -> bool:
-        began = _start_time(self.pid)
+        began = start_time(self.pid)
         return began is not None and self.started in (None, began)
 
 
@@ -289,7 +292,7 @@ def keep(served: Served, gguf: Path, folder: Path) -> RunningServer:
         model=served.model,
         url=served.url,
         pid=served.pid,
-        started=_start_time(served.pid),
+        started=start_time(served.pid),
         gguf=str(gguf.resolve()),
         log=str(served.log),
     )
@@ -325,18 +328,4 @@ def _read(path: Path) -> RunningServer | None:
         server = RunningServer(**json.loads(path.read_text(encoding="utf-8")))
         # 0 and below mean groups of processes, ours among them.
         return server if isinstance(server.pid, int) and server.pid > 1 else None
-    return None
-
-
-def _start_time(pid: int) -> str | None:
-    """When a process began; `None` when there is none of that number, or only what its parent has yet to bury."""
-    with contextlib.suppress(OSError):
-        # The name stands in brackets and may hold anything: what follows it is counted from the last one.
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return None if fields[0] == "Z" else fields[19]
-    if Path("/proc/self/stat").exists():
-        return None
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, 0)
-        return "unknown"
     return None

@@ -2,6 +2,7 @@
 
 import json
 import math
+import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -59,6 +60,12 @@ class UpdateMetrics:
 
 
 _NAMES = frozenset(each.name for each in fields(UpdateMetrics))
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process and of its children that have ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in usages)
 
 
 def finite(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

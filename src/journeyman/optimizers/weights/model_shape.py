@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from journeyman.core.errors import InputError
+from journeyman.io.files import read_object
 from journeyman.models import WEIGHTS, embedded_sizes
 
 _HEADER_MOST = 100_000_000
@@ -117,23 +119,40 @@ def _read(named: str, folder: Path) -> tuple[Shape | None, str]:
     except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"could not be read: {error}"
         return None, f"the shape of {named!r} is not known: {path} {what}"
-    counted = [_count(file) for file in _files(folder)]
-    if not counted or None in counted:
+    try:
+        counted = [_count(file) for file in weight_files(folder)]
+    except (OSError, InputError):
+        return shape, ""
+    if None in counted:
         return shape, ""
     tensors = sum(count[0] for count in counted if count)
     return replace(shape, parameters=tensors, file_bytes=sum(count[1] for count in counted if count)), ""
 
 
-def _files(folder: Path) -> list[Path]:
-    """All files of the weights, as the index names them where there are several."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return [path for path in [folder / "model.safetensors"] if path.is_file()]
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return [folder / Path(name).name for name in sorted(names)]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return []
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """All files of the weights in a model's folder, as the index names them where there are several.
+
+    Raises:
+        InputError: There are none as safetensors, or one that the index names is not there.
+    """
+    if not (folder / INDEX).is_file():
+        if not (folder / SINGLE).is_file():
+            raise InputError(
+                f"{folder} has no {SINGLE}: weights in another form are not read; load and save the model with transformers"
+            )
+        return [folder / SINGLE]
+    weights = read_object(folder / INDEX).get("weight_map")
+    if not isinstance(weights, dict):
+        raise InputError(f"{folder / INDEX} has no weight_map")
+    names = sorted({str(name) for name in weights.values()})
+    # A file of this folder, and of no other.
+    if strange := next((name for name in names if Path(name).name != name or not (folder / name).is_file()), None):
+        raise InputError(f"{folder / INDEX} names {strange!r}, and there is no such file beside it")
+    return [folder / name for name in names]
 
 
 def parse(named: str, config: Mapping[str, Any]) -> Shape:

@@ -16,9 +16,16 @@ from journeyman.core.errors import InputError, MissingExtra, ModelBusy, ModelErr
 from journeyman.io.atomic import write_text
 from journeyman.io.files import sha256
 from journeyman.io.http_server import is_loopback
-from journeyman.optimizers.weights.gguf.header import Header, read_header
-from journeyman.optimizers.weights.hosting import CONTEXT, OllamaHostingProfile
-from journeyman.optimizers.weights.http import ModelServerUnreachable, RequestRefused, Wire
+from journeyman.optimizers.weights.gguf.contents import Header, read_header
+from journeyman.optimizers.weights.hosting import (
+    CONTEXT,
+    SMOKE,
+    SMOKE_TOKENS,
+    ModelServerUnreachable,
+    OllamaHostingProfile,
+    RequestRefused,
+    Wire,
+)
 from journeyman.optimizers.weights.sizing import detect_hardware
 
 # Where Ollama is, by what a user or OLLAMA_HOST says, understood as Ollama's own client does.
@@ -146,8 +153,6 @@ def _quoted(value: Value) -> str:
 
 OLDEST = (0, 5, 5)
 """The first version that makes a model of blobs, as it is done today."""
-SMOKE = "Say hello."
-SMOKE_TOKENS = 16
 PATIENCE = 600.0
 """Seconds without a word while a model is made or loaded."""
 
@@ -273,8 +278,6 @@ class OllamaDeployer:
             InputError: Ollama takes no such name, or the file is no GGUF.
         """
         path = Path(gguf)
-        if not path.is_file():
-            raise InputError(f"there is no file {path}: export one with journeyman export gguf")
         header = read_header(path)
         profile = profile or self.profile(header)
         template, stop, notes = _template(header)

@@ -1,15 +1,19 @@
-"""What this machine has, and which settings of a training follow from it, each by a stated formula."""
+"""What a training takes, what this machine has, and which settings follow from the two, each by a stated formula.
+
+`estimate` tells memory and time before anything is started, `must_fit` refuses what cannot fit, `detect_hardware` looks at the
+machine, and `resolve` fills what a training's settings leave open: by the method, the model's size and the hardware.
+"""
 
 import contextlib
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights import hardware
@@ -293,6 +297,10 @@ _BANDWIDTH = 20e9
 """Bytes a second from memory: about one channel of DDR4 or half of two."""
 
 
+_THREADS = "one for each physical core that this process may keep busy"
+_GENERATIONS = "completions of a prompt that GRPO compares: 6, and 8 where a GPU writes them"
+
+
 class HardwareProfile(StrEnum):
     """On what the settings are based."""
 
@@ -365,7 +373,7 @@ class HardwareConfig:
 
     @property
     def use_bf16(self) -> bool:
-        return self._bf16[0]
+        return self.bf16[0]
 
     @property
     def operations(self) -> float | None:
@@ -389,15 +397,11 @@ class HardwareConfig:
     @property
     def recommended_batch_size(self) -> int:
         """The largest power of two, up to 2 on a processor and 8 on a GPU, that fits with the recommended model; at least 1."""
-        shape = LADDER.get(self.recommended_model_size or "")
-        batch = (2 if self.gpu is None else EFFECTIVE_BATCH) if shape else 1
-        while shape and batch > 1 and not self._fits(shape, batch):
-            batch //= 2
-        return batch
+        return self._recommended.per_device_batch_size or 1
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        return max(1, EFFECTIVE_BATCH // self.recommended_batch_size)
+        return self._recommended.gradient_accumulation_steps or 1
 
     @property
     def lora_r(self) -> int:
@@ -418,10 +422,13 @@ class HardwareConfig:
     @property
     def gradient_checkpointing(self) -> bool:
         """On, unless the training takes at most half of the memory without it: it costs a third forward pass."""
-        shape, memory_size = LADDER.get(self.recommended_model_size or ""), self.device_memory
-        if shape is None or memory_size is None:
-            return True
-        return self._estimate(shape, self.recommended_batch_size, checkpointing=False).peak > memory_size / 2
+        return bool(self._recommended.gradient_checkpointing)
+
+    @property
+    def _recommended(self) -> TrainingConfig:
+        """GRPO on the recommended model; where none fits, one completion at a time."""
+        shape = LADDER.get(self.recommended_model_size or "")
+        return resolve(TrainingConfig(per_device_batch_size=None if shape else 1), shape, self)
 
     def reasons(self) -> list[Reason]:
         """Each derived setting, with what it follows from."""
@@ -429,11 +436,11 @@ class HardwareConfig:
         checkpointing = self.gradient_checkpointing
         whys = {
             "recommended_model_size": self._size[1],
-            "use_bf16": self._bf16[1],
-            "threads": "one for each physical core that this process may keep busy",
+            "use_bf16": self.bf16[1],
+            "threads": _THREADS,
             "recommended_batch_size": f"the most that fits {where}, up to {most}",
             "gradient_accumulation_steps": f"{EFFECTIVE_BATCH} completions to an update",
-            "num_generations": "completions of a prompt that GRPO compares: 6, and 8 where a GPU writes them",
+            "num_generations": _GENERATIONS,
             "context_length": f"{CONTEXT - COMPLETION} tokens of prompt and {COMPLETION} of completion",
             "gradient_checkpointing": f"without it a run takes {'more' if checkpointing else 'less'} than half of the memory",
             "lora_r": "as usual for tasks of this kind",
@@ -442,7 +449,8 @@ class HardwareConfig:
         return [Reason(name, getattr(self, name), why) for name, why in whys.items()]
 
     @property
-    def _bf16(self) -> tuple[bool, str]:
+    def bf16(self) -> tuple[bool, str]:
+        """Whether the device multiplies in bf16 by itself, and why."""
         if self.gpu is not None:
             does = "multiplies" if self.gpu.bf16 else "does not multiply"
             return self.gpu.bf16, f"{self.gpu.name} {does} in bf16 by itself"
@@ -458,7 +466,7 @@ class HardwareConfig:
         """The largest of `LADDER` that fits with a batch of 1 and, on a processor, makes an update within `STEP_SECONDS`."""
         if self.device_memory is None:
             return "0.5B", "how much memory there is is not known; a small one is a safe start"
-        fitting = [size for size, shape in LADDER.items() if self._fits(shape, 1)]
+        fitting = [size for size, shape in LADDER.items() if self._fits(shape)]
         if not fitting:
             return None, "not even the smallest fits: take the embedded model"
         quick = [size for size in fitting if self._seconds(LADDER[size]) <= STEP_SECONDS]
@@ -470,24 +478,15 @@ class HardwareConfig:
         return chosen, why + f"{STEP_SECONDS / 60:.0f} minutes"
 
     def _seconds(self, shape: Shape) -> float:
-        return self._estimate(shape, 1, checkpointing=True).step_seconds or 0.0
+        return self._least(shape).step_seconds or 0.0
 
-    def _fits(self, shape: Shape, batch: int) -> bool:
-        return self._estimate(shape, batch, checkpointing=True).fits is not False
+    def _fits(self, shape: Shape) -> bool:
+        return self._least(shape).fits is not False
 
-    def _estimate(self, shape: Shape, batch: int, *, checkpointing: bool) -> TrainingEstimate:
-        """What GRPO with the recommended settings takes for a model of this shape."""
-        config = TrainingConfig(
-            per_device_batch_size=batch,
-            gradient_accumulation_steps=max(1, EFFECTIVE_BATCH // batch),
-            num_generations=self.num_generations,
-            max_prompt_tokens=CONTEXT - COMPLETION,
-            max_completion_tokens=COMPLETION,
-            lora_r=self.lora_r,
-            use_bf16=self.use_bf16,
-            gradient_checkpointing=checkpointing,
-        )
-        return estimate(shape, config, self)
+    def _least(self, shape: Shape) -> TrainingEstimate:
+        """What GRPO with the recommended settings takes at least for a model of this shape."""
+        config = TrainingConfig(per_device_batch_size=1, gradient_checkpointing=True)
+        return estimate(shape, resolve(config, shape, self), self)
 
 
 def detect_hardware(
@@ -511,7 +510,7 @@ def detect_hardware(
     total, available = hardware.memory(root)
     physical = processor.physical_cores
     if total is None:
-        total, available, physical = _from_psutil(physical)
+        total, available, physical = hardware.from_psutil(physical)
     left = [size for size in (available, limits.memory_left) if size is not None]
     detected = () if chosen is HardwareProfile.CPU_ONLY else hardware.find(environment)
     unused = _unusable() if detected else ""
@@ -569,11 +568,170 @@ def _unusable() -> str:
     return ""
 
 
-def _from_psutil(physical: int | None) -> tuple[int | None, int | None, int | None]:
-    """Memory in all and available, and physical cores, where there is no /proc; unknown without psutil."""
-    try:
-        import psutil
-    except ImportError:
-        return None, None, physical
-    memory = psutil.virtual_memory()
-    return int(memory.total), int(memory.available), physical or psutil.cpu_count(logical=False)
+# What a training's settings leave open, by the method, the model's size and the hardware, each with its reason.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Defaults:
+    """What is usual for models of a size."""
+
+    learning_rate: Mapping[str, float]
+    rates_from: str
+    batch: int
+    """Completions of an update, at least, for all methods but GRPO."""
+    groups: int
+    """GRPO: completions of an update."""
+    steps: Mapping[str, int]
+    """Updates; none where they follow from `num_epochs`."""
+    generations: int
+    prompt: int
+    completion: int
+
+
+_REAL = _Defaults(
+    learning_rate={"grpo": 5e-5, "grpo-offline": 5e-5, "kto": 2e-5, "dpo": 2e-5, "rft": 2e-4},
+    rates_from="usual for LoRA on models of this size; not measured here",
+    batch=EFFECTIVE_BATCH,
+    groups=EFFECTIVE_BATCH,
+    steps={},
+    generations=6,
+    prompt=CONTEXT - COMPLETION,
+    completion=COMPLETION,
+)
+_TINY = _Defaults(
+    learning_rate={"grpo": 6e-3, "grpo-offline": 3e-3, "kto": 3e-3, "dpo": 3e-3, "rft": 3e-3},
+    rates_from="measured on the embedded model",
+    batch=16,
+    groups=64,
+    steps={"grpo": 40, "grpo-offline": 30, "kto": 60, "dpo": 40, "rft": 40},
+    generations=8,
+    prompt=256,
+    completion=64,
+)
+_MILLION = 1_000_000
+_SMALLEST = {"grpo": (3e-3, 80)}
+"""Rate and updates of models below a million parameters, where they differ: they learn more slowly and fall apart earlier."""
+_LOPSIDED = {"desirable_weight": 1.5, "undesirable_weight": 0.3}
+_WITH_PLAYBOOK = 512
+"""More tokens of prompt for a tiny model whose prompts carry a playbook."""
+_BETA = {"grpo": (0.0, "verified rewards need no anchor at the start (Yu et al. 2025, DAPO)"),
+         "grpo-offline": (0.0, "the clipped ratio to the recorded policy is the anchor"),
+         "kto": (0.1, "as in Ethayarajh et al. 2024"), "dpo": (0.1, "as in Rafailov et al. 2023"),
+         "rft": (0.0, "supervised: there is no such term")}  # fmt: skip
+
+
+def resolve(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> TrainingConfig:
+    """The settings with nothing left open that a training needs; what was set stays. `max_steps`, where it stays `None`,
+    follows from `num_epochs`, and KTO's weights from the rows.
+
+    `shape` is that of the base model, `None` where it is not known: then what is usual for real models is taken.
+    """
+    return _resolved(config, shape, hardware).config
+
+
+def reasons(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> list[Reason]:
+    """What `resolve` fills in, and why, in the order in which it was decided."""
+    return _resolved(config, shape, hardware).reasons
+
+
+def quick(config: TrainingConfig) -> TrainingConfig:
+    """A short run, to see whether all of it works: few updates on few tasks. It proves nothing about what is learned."""
+    return replace(
+        config,
+        max_steps=min(config.max_steps or 10, 10),
+        num_examples=min(config.num_examples, 64),
+        validation=min(config.validation, 16),
+        checkpoint_interval=min(config.checkpoint_interval, 5),
+    )
+
+
+class _OpenSettings:
+    """Settings of which some are still open."""
+
+    def __init__(self, config: TrainingConfig) -> None:
+        self.config = config
+        self.reasons: list[Reason] = []
+
+    def fill(self, name: str, value: Any, why: str) -> None:
+        if getattr(self.config, name) is None:
+            self.config = replace(self.config, **{name: value})
+            self.reasons.append(Reason(name, value, why))
+
+
+def _resolved(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> _OpenSettings:
+    settings = _OpenSettings(config)
+    usual = _TINY if shape is not None and shape.tiny else _REAL
+    settings.fill("use_bf16", *hardware.bf16)
+    if usual is _TINY:
+        settings.fill("threads", 1, "matrices this small are not worth sharing: threads would wait for each other")
+    settings.fill("threads", hardware.threads, _THREADS)
+    _lengths(settings, shape, usual)
+    on_gpu = hardware.gpu is not None and usual is _REAL
+    generations = hardware.num_generations if usual is _REAL else usual.generations
+    settings.fill("num_generations", generations, _GENERATIONS if on_gpu else "completions of a prompt to compare")
+    _batch(settings, shape, hardware, usual)
+    rate, steps = usual.learning_rate[config.method], usual.steps.get(config.method)
+    if shape is not None and shape.parameters < _MILLION:
+        rate, steps = _SMALLEST.get(config.method, (rate, steps))
+    settings.fill("learning_rate", rate, usual.rates_from)
+    if steps is not None:
+        settings.fill("max_steps", steps, usual.rates_from)
+    settings.fill("beta", *_BETA[config.method])
+    if config.method == "kto" and usual is _TINY:
+        for name, weight in _LOPSIDED.items():
+            settings.fill(name, weight, "measured on the embedded model: with equal weights, unlearning drowns learning")
+    settings.fill("evaluation_interval", config.checkpoint_interval, "a look at the validation tasks with each checkpoint")
+    return settings
+
+
+def _lengths(settings: _OpenSettings, shape: Shape | None, usual: _Defaults) -> None:
+    room = usual.prompt + usual.completion
+    if usual is _TINY and settings.config.context:
+        room += _WITH_PLAYBOOK
+    why = f"{room} tokens of context"
+    if shape is not None and shape.context is not None and shape.context < room:
+        room, why = shape.context, f"the model was made for {shape.context} tokens"
+    given = settings.config.max_prompt_tokens
+    left = room - given if given is not None and given < room else room // 4 if given is None else usual.completion
+    settings.fill("max_completion_tokens", max(1, min(usual.completion, left)), why)
+    completion = settings.config.max_completion_tokens or usual.completion
+    settings.fill("max_prompt_tokens", max(1, room - completion), f"{why}, less those of the completion")
+
+
+def _batch(settings: _OpenSettings, shape: Shape | None, hardware: HardwareConfig, usual: _Defaults) -> None:
+    """The largest batch that fits with checkpointing, the accumulation that makes it the usual number, and whether that batch
+    fits without checkpointing too."""
+    together = usual.groups if settings.config.method == "grpo" else usual.batch
+    largest = together if usual is _TINY or hardware.gpu is not None else 2
+    fits = _fitting(settings.config, shape, hardware)
+    batch = largest
+    while batch > 1 and not fits(batch, True, SPARE):
+        batch //= 2
+    where = hardware.gpu.name if hardware.gpu else "memory"
+    why = f"the most that fits {where}" if batch < largest else f"usual, and it fits {where}"
+    settings.fill("per_device_batch_size", batch, "usual; the model's size is not known" if shape is None else why)
+    batch = settings.config.per_device_batch_size or batch
+    settings.fill("gradient_accumulation_steps", max(1, together // batch), f"{max(together, batch)} completions to an update")
+    fits = _fitting(settings.config, shape, hardware)
+    unknown = "the model's size" if shape is None else "how much memory there is" if hardware.device_memory is None else ""
+    free = fits(batch, False, SPARE if usual is _TINY else 0.5) and (not unknown or usual is _TINY)
+    why = "without it a run takes little enough memory" if free else "without it a run would take more than half of the memory"
+    settings.fill("gradient_checkpointing", not free, f"usual; {unknown} is not known" if unknown and not free else why)
+
+
+def _fitting(config: TrainingConfig, shape: Shape | None, hardware: HardwareConfig) -> Callable[[int, bool, float], bool]:
+    """Whether a batch, with or without checkpointing, takes at most that share of the memory; yes where it is not known."""
+
+    def fits(batch: int, checkpointing: bool, share: float) -> bool:
+        if shape is None or hardware.device_memory is None:
+            return True
+        passes = config.gradient_accumulation_steps or max(1, EFFECTIVE_BATCH // batch)
+        tried = replace(
+            config,
+            per_device_batch_size=batch,
+            gradient_accumulation_steps=passes,
+            gradient_checkpointing=checkpointing if config.gradient_checkpointing is None else config.gradient_checkpointing,
+        )
+        return estimate(shape, tried, hardware).peak <= share * hardware.device_memory
+
+    return fits

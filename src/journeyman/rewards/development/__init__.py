@@ -9,7 +9,6 @@ from pathlib import PurePosixPath
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
 from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
 from journeyman.rewards.base import UNREACHABLE, RewardResult, version
-from journeyman.rewards.base import unknown as unknown_base
 from journeyman.rewards.checks import Check, run_checks
 from journeyman.rewards.development.code_measures import Architecture, CodeQuality
 from journeyman.rewards.development.work import (
@@ -77,8 +76,8 @@ class Functionality:
         known = {part: value for part, value in values.items() if value is not None}
         score = sum(PARTS[part] * value for part, value in known.items()) / sum(PARTS[part] for part in known)
         failed = [check.name for check in work.checks if not check.passed]
-        told = f"{len(work.checks) - len(failed)} of {len(work.checks)} checks passed"
-        evidence = f"{told}; failed: {', '.join(failed[:5])}" if failed else told
+        summary = f"{len(work.checks) - len(failed)} of {len(work.checks)} checks passed"
+        evidence = f"{summary}; failed: {', '.join(failed[:5])}" if failed else summary
         critical = ["no check passed"] if not work.passed else []
         return RewardResult(score=score, details={"evidence": evidence, **values, "failed": failed, "critical": critical})
 
@@ -190,9 +189,9 @@ class Autonomy:
         failed, retried, wasted = _failures(decisions)
         useful = 1 - wasted / len(decisions) if decisions else 0.0
         score = useful * len(decisions) / (len(decisions) + questions)
-        told = f"{len(decisions)} decisions, {questions} questions, {failed} failures, {retried} overcome, {wasted} wasted"
+        summary = f"{len(decisions)} decisions, {questions} questions, {failed} failures, {retried} overcome, {wasted} wasted"
         counts = {"decisions": len(decisions), "questions": questions, "failures": failed, "overcome": retried}
-        return RewardResult(score=score, details={"evidence": told, **counts, "wasted": wasted})
+        return RewardResult(score=score, details={"evidence": summary, **counts, "wasted": wasted})
 
 
 def _spoken(trace: Trace) -> int:
@@ -261,8 +260,8 @@ class DevelopmentEfficiency:
         passed = 1.0 if work.passed is None else work.passed
         score = passed * sum(shares.values()) / len(shares)
         over = [f"{name} {known[name]:g} of {getattr(self.budget, name):g}" for name in shares if shares[name] < 1]
-        told = f"over budget: {', '.join(over)}" if over else f"within budget: {', '.join(known)}"
-        return RewardResult(score=score, details={"evidence": told, "used": used})
+        summary = f"over budget: {', '.join(over)}" if over else f"within budget: {', '.join(known)}"
+        return RewardResult(score=score, details={"evidence": summary, "used": used})
 
 
 def _used(work: DevelopmentWork) -> dict[str, float | None]:
@@ -314,8 +313,8 @@ class Innovation:
             return unknown("whether it works is unknown, and what does not work is no innovation")
         mine = shingles(*trees.values())
         nearest = max(similarity(mine, shingles(tree)) for tree in before.values())
-        told = f"similarity {nearest:.2f} to the nearest of {len(before)} earlier solutions"
-        return RewardResult(score=work.passed * (1 - nearest), details={"evidence": told, "similarity": nearest})
+        summary = f"similarity {nearest:.2f} to the nearest of {len(before)} earlier solutions"
+        return RewardResult(score=work.passed * (1 - nearest), details={"evidence": summary, "similarity": nearest})
 
 
 def shingles(*trees: ast.Module) -> frozenset[tuple[str, ...]]:
@@ -369,12 +368,12 @@ class Learning:
         gain = None if work.unaided is None else work.passed - work.unaided
         worth = work.passed if gain is None else (1 + gain) / 2
         against = "" if work.unaided is None else f", {work.unaided:.0%} without them"
-        told = (
+        summary = (
             f"{len(shown)} bullets shown, {work.passed:.0%} of the checks passed{against}; {len(invented)} citations invented"
         )
         used = sorted(cited & shown)
         return RewardResult(
-            score=worth * honest, details={"evidence": told, "gain": gain, "cited": used, "invented": sorted(invented)}
+            score=worth * honest, details={"evidence": summary, "gain": gain, "cited": used, "invented": sorted(invented)}
         )
 
 
@@ -540,7 +539,7 @@ class DevelopmentReward:
     """All components of one trace as one reward.
 
     `find` gives the work that a trace is the record of, with its checks and runs. The default knows the trace alone, so there
-    functionality cannot be told, and neither can the whole.
+    functionality cannot be summary, and neither can the whole.
     """
 
     development: Development = field(default_factory=Development)
@@ -563,4 +562,4 @@ class DevelopmentReward:
         except MissingExtra:
             raise
         except JourneymanError as error:
-            return unknown_base(str(error), is_binary=False, **{UNREACHABLE: True})
+            return unknown(str(error), **{UNREACHABLE: True})

@@ -7,7 +7,7 @@ A measure is one number of one changed file, class or function (its lines, its p
 functions from hiding a huge file. Only what changed is judged, and what was over its limit before and did not grow is not held
 against the one who came later.
 
-Soft by default: compliance is a share, and multiplies the reward for functionality (see `combine`), since few files of even
+Soft by default: compliance is a share, and multiplies the reward for functionality (see `Development`), since few files of even
 good code comply in everything. `Architecture(soft=False)` gives 1 when everything complies and 0 otherwise.
 """
 
@@ -130,7 +130,7 @@ class CodeMeasure(NamedTuple):
     """One number that a profile may limit."""
 
     limit: str
-    """The limit's name in `Profile`."""
+    """The limit's name in `ComplianceProfile`."""
     where: str
     """`path`, or `path:line name`."""
     value: int
@@ -299,8 +299,9 @@ class Architecture:
             or (violation.limit == "file_lines" and most is not None and int(violation.value) > most)
         ]
         found = [*broken, *map(str, violations)]
-        told = f"{len(found)} violations of {self.profile.name} in {files} changed files" + (f"; {found[0]}" if found else "")
-        return {"evidence": told, "violations": found[:50], "critical": critical, "profile": self.profile.name}
+        first = f"; {found[0]}" if found else ""
+        summary = f"{len(found)} violations of {self.profile.name} in {files} changed files{first}"
+        return {"evidence": summary, "violations": found[:50], "critical": critical, "profile": self.profile.name}
 
 
 _Earlier = dict[tuple[str, str], CodeMeasure]
@@ -428,11 +429,11 @@ def _judged(changed: Mapping[str, str], trees: Mapping[str, ast.Module]) -> Rewa
     score = security * sum(known) / len(known)
     worst = sorted([*risks, *lint_findings], key=lambda finding: -finding.weight)
     first = f"; first {worst[0].where}: {worst[0].rule} {worst[0].what}" if worst else ""
-    told = f"{len(lint_findings)} findings by ruff and {len(risks)} risks by bandit in {statements} statements{first}"
+    summary = f"{len(lint_findings)} findings by ruff and {len(risks)} risks by bandit in {statements} statements{first}"
     critical = [f"{risk.where}: {risk.rule} {risk.what}" for risk in risks if risk.weight >= _SEVERITY["HIGH"]]
     findings = [finding._asdict() for finding in worst[:20]]
     return RewardResult(
-        score=score, details={"evidence": told, **parts, "security": security, "findings": findings, "critical": critical}
+        score=score, details={"evidence": summary, **parts, "security": security, "findings": findings, "critical": critical}
     )
 
 

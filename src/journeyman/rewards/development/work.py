@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from journeyman.core.trace import Trace
 from journeyman.rewards import base, blocks
@@ -112,9 +112,9 @@ class Component(Protocol):
     def compute(self, work: DevelopmentWork) -> RewardResult: ...
 
 
-def unknown(why: str) -> RewardResult:
+def unknown(why: str, **details: Any) -> RewardResult:
     """It could not be told."""
-    return base.unknown(why, is_binary=False)
+    return base.unknown(why, is_binary=False, **details)
 
 
 def parsed(files: Mapping[str, str]) -> tuple[dict[str, ast.Module], dict[str, str]]:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .handle import Handle, may_speak
-from .peer import CannotCross, Peer, PeerGone
+from .peer import CannotCross, Handle, Peer, PeerGone, may_speak
 
 _PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}
@@ -110,7 +109,7 @@ def run_module(checker: Checker, name: str) -> str:
     except PeerGone as gone:
         report["failures"] = [f"the code ended: {gone}"]
     except BaseException as error:  # noqa: BLE001 - the boundary: a test may raise anything
-        report["failures"] = [_told(error)]
+        report["failures"] = [_failing_line(error)]
     return json.dumps(report | {"could_not_cross": checker.could_not_cross})
 
 
@@ -150,7 +149,7 @@ def _crash(report: Any) -> str:
     return str(crash.message if crash else report.longrepr)[:500]
 
 
-def _told(error: BaseException) -> str:
+def _failing_line(error: BaseException) -> str:
     """The line of the tests that failed, and why."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "_journeyman" not in frame.filename]
     line = frames[-1].line if frames else ""

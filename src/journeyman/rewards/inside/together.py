@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 
-class _Told:
+class _Outcomes:
     """A plug-in that keeps what became of each test."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Told:
             self.why.append(f"{report.nodeid}: {str(report.longrepr)[-500:]}")
 
 
-def run(tell: Callable[[str], object], file: str) -> None:
+def run(report: Callable[[str], object], file: str) -> None:
     """Run a file of tests with the code beside it, which hides nothing of the standard library's."""
     here = str(Path.cwd())
     sys.path[:] = [path for path in sys.path if path not in ("", here)]
@@ -40,7 +40,7 @@ def run(tell: Callable[[str], object], file: str) -> None:
 
     sys.path.append(here)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    told = _Told()
+    outcomes = _Outcomes()
     options = ["-q", "-p", "no:cacheprovider", "--noconftest", "--import-mode=importlib", "-c", os.devnull, f"--rootdir={here}"]
-    code = pytest.main([*options, file], plugins=[told])
-    tell(json.dumps({"became": told.became, "why": told.why, "code": int(code)}))
+    code = pytest.main([*options, file], plugins=[outcomes])
+    report(json.dumps({"became": outcomes.became, "why": outcomes.why, "code": int(code)}))

@@ -1,6 +1,7 @@
 """What the suite sets up on the host for one attack, and takes away again. Every secret is made for the run that seeks it."""
 
 import ctypes
+import json
 import os
 import secrets
 import select
@@ -9,13 +10,103 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from journeyman.sandbox.audit.base import AttackEvidence, Trap, Untried
+from journeyman.sandbox.base import KIB, MIB, Limits, RunOutcome
+
+# The words of the suite: an attack, and the trap that proves it.
+
+Category = Literal["resources", "network", "files", "processes", "privileges"]
+
+SMALL = Limits(
+    cpu_seconds=3,
+    wall_seconds=20,
+    memory=96 * MIB,
+    processes=24,
+    file_size=2 * MIB,
+    disk=8 * MIB,
+    inodes=512,
+    open_files=64,
+    output=16 * KIB,
+)
+"""What an attack is granted: little, so that the whole suite takes seconds. Time is not: a busy machine is no wall."""
+
+
+class Untried(Exception):
+    """This machine does not have what the attack needs. Says what that is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackEvidence:
+    """What there is to judge by."""
+
+    outcome: RunOutcome
+    beside: RunOutcome | None = None
+    """Of the run beside it, where there was one."""
+
+    @property
+    def words(self) -> list[dict[str, Any]]:
+        """What the probe said, line by line."""
+        lines = [line for line in self.outcome.stdout.splitlines() if line.startswith("{")]
+        return [word for line in lines if isinstance(word := _parsed(line), dict)]
+
+    def reported(self, key: str) -> list[Any]:
+        """Every value that the probe gave to a key."""
+        return [word[key] for word in self.words if key in word]
+
+    @property
+    def reached(self) -> float:
+        """How far a greedy probe came, in the unit of its limit."""
+        return float(max(self.reported("reached"), default=0) + sum(self.reported("more")))
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """What is set up on the host before the attack, and shows afterwards whether it succeeded."""
+
+    bait: Mapping[str, Any]
+    """What the probe is told; JSON."""
+    sprung: Callable[[AttackEvidence], str | None]
+    """What the attack did, or `None` when it did nothing. Looks at the host wherever the host can show it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """One way out, and how to know whether it is open."""
+
+    name: str
+    tried: str
+    """What it does, as the end of a sentence that begins with "the code"."""
+    category: Category
+    probe: str
+    """Of the file `probes/<category>.py`, unless it says `file.function`."""
+    trap: Callable[[], AbstractContextManager[Trap]]
+    limits: Limits = SMALL
+    lifted: Limits | None = None
+    """The control of an attack on a limit: with more granted, the same probe must get further. `None`: the control is the same
+    probe without any walls."""
+    privileged: bool = False
+    """Without walls only root can do it, so where the control fails there is nothing to be stopped."""
+    alone: bool = False
+    """Nothing else runs meanwhile: it would be disturbed, or disturb."""
+    collect: tuple[str, ...] = ()
+    beside: str | None = None
+    """The probe of a second run that is there at the same time."""
+
+
+# The traps.
 
 TIMEOUT = 5.0
 PREFIX = "journeyman-attack-"
@@ -53,7 +144,7 @@ def existing(*paths: str) -> Callable[[], Trapping]:
 
 
 def _through(seen: AttackEvidence) -> str | None:
-    return next(iter(seen.said("through")), None)
+    return next(iter(seen.reported("through")), None)
 
 
 def secret_file(folder: Callable[[], Path], **bait: Any) -> Callable[[], Trapping]:
@@ -72,7 +163,7 @@ def secret_file(folder: Callable[[], Path], **bait: Any) -> Callable[[], Trappin
 
 def shows(secret: str) -> Callable[[AttackEvidence], str | None]:
     def sprung(seen: AttackEvidence) -> str | None:
-        if secret in "".join(str(value) for value in seen.said("read")):
+        if secret in "".join(str(value) for value in seen.reported("read")):
             return "read what was hidden"
         if any(secret.encode() in content for content in seen.outcome.files.values()):
             return "what was hidden came back as a file of its own"
@@ -303,7 +394,7 @@ def victim() -> Iterator[Trap]:
             if Path(f"/proc/{process.pid}/oom_score_adj").read_text().strip() == adjust:
                 return "a setting of a process of the host was changed"
             digest = sha256(f"JOURNEYMAN_SECRET={secret}".encode()).hexdigest()
-            return "read its environment" if digest in seen.said("digest") else shows(secret)(seen)
+            return "read its environment" if digest in seen.reported("digest") else shows(secret)(seen)
 
         try:
             yield Trap(bait, sprung)
@@ -316,7 +407,7 @@ def host_environment() -> Iterator[Trap]:
     """The variables of this very process: none that says anything may be seen."""
 
     def sprung(seen: AttackEvidence) -> str | None:
-        digests = set(seen.said("digest"))
+        digests = set(seen.reported("digest"))
         telling = {name: f"{name}={value}" for name, value in os.environ.items() if name not in HARMLESS and value}
         found = [name for name, entry in telling.items() if sha256(entry.encode()).hexdigest() in digests]
         return f"read {', '.join(sorted(found)[:5])} of the host's environment" if found else None
@@ -368,7 +459,7 @@ def neighbour() -> Iterator[Trap]:
 
     def sprung(seen: AttackEvidence) -> str | None:
         beside = AttackEvidence(outcome=seen.beside) if seen.beside else None
-        if beside and not beside.said("unharmed"):
+        if beside and not beside.reported("unharmed"):
             return "the run beside it was ended"
         return shows(secret)(seen)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from . import toolbox
+from . import tools
 
 HINTS = {
     errno.ENOSPC: "disk",
@@ -27,39 +27,39 @@ HINTS = {
     errno.EAGAIN: "processes",
     errno.ENOMEM: "memory",
 }
-"""What an uncaught error says about the limit that caused it. The warden takes it for what it is: word from the code."""
+"""What an uncaught error says about the limit that caused it. The supervisor takes it for what it is: word from the code."""
 end = os._exit
 """As it was before the code came, which may put something else in its place."""
 
 
-def run(job: Mapping[str, Any], line: toolbox.ToolConnection) -> NoReturn:
+def run(job: Mapping[str, Any], connection: tools.ToolConnection) -> NoReturn:
     """Run a job in the working folder and end the process with its exit code."""
     own_modules = set(sys.modules)
     _fresh_streams()
     try:
-        code = _ran(job, line)
+        code = _run_job(job, connection)
     except BaseException:  # noqa: BLE001 - the process's own boundary: a hook of the code raised, or nothing could be executed
-        complain()
+        write_traceback()
         code = 1
-    _farewell(code, own_modules)
+    _finish(code, own_modules)
 
 
-def complain() -> None:
+def write_traceback() -> None:
     """Say the error that is handled, past streams that may be the code's by now."""
     os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
 
 
-def _ran(job: Mapping[str, Any], line: toolbox.ToolConnection) -> int:
+def _run_job(job: Mapping[str, Any], connection: tools.ToolConnection) -> int:
     _reseed()
-    toolbox.install(line, job["tools"])
+    tools.install(connection, job["tools"])
     match job["kind"]:
         case "command":
             _execute_command(job)
         case "pytest":
             return _pytest(job["main"], job["arguments"])
         case "session":
-            return _session(line)
-    return _python(job["main"], job["arguments"], line)
+            return _session(connection)
+    return _python(job["main"], job["arguments"], connection)
 
 
 def check(job: Mapping[str, Any]) -> None:
@@ -119,7 +119,7 @@ def _main_module(path: str) -> ModuleType:
     return main
 
 
-def _python(name: str, arguments: list[str], line: toolbox.ToolConnection) -> int:
+def _python(name: str, arguments: list[str], connection: tools.ToolConnection) -> int:
     path = os.path.join(os.getcwd(), name)
     sys.argv[:] = [name, *arguments]
     main = _main_module(path)
@@ -128,7 +128,7 @@ def _python(name: str, arguments: list[str], line: toolbox.ToolConnection) -> in
             code = compile(file.read(), path, "exec", dont_inherit=True)
         exec(code, main.__dict__)  # noqa: S102 - what this program is for
     except BaseException as error:  # noqa: BLE001 - the interpreter's own boundary
-        return _ended(error, line, _as_the_interpreter)
+        return _exit_code(error, connection, _as_the_interpreter)
     return 0
 
 
@@ -141,26 +141,26 @@ def _pytest(name: str, arguments: list[str]) -> int:
     return int(pytest.main(["-p", "no:cacheprovider", *arguments, name]))
 
 
-def _session(line: toolbox.ToolConnection) -> int:
+def _session(connection: tools.ToolConnection) -> int:
     """Execute what comes until the line is closed."""
     namespace = _main_module("<session>").__dict__
     del namespace["__file__"]
     count = 0
     while True:
         try:
-            heard = line.hear()
+            message = connection.receive()
         except (EOFError, OSError):
             return 0
         count += 1
-        toolbox.install(line, heard["tools"])
+        tools.install(connection, message["tools"])
         try:
-            _execute(heard["code"], f"<call {count}>", namespace)
+            _execute(message["code"], f"<call {count}>", namespace)
             code = 0
         except BaseException as error:  # noqa: BLE001 - the interpreter's own boundary
-            code = _ended(error, line, traceback.print_exception)
+            code = _exit_code(error, connection, traceback.print_exception)
         sys.stdout.flush()
         sys.stderr.flush()
-        line.say({"done": code})
+        connection.send({"done": code})
 
 
 def _execute(source: str, name: str, namespace: dict[str, Any]) -> None:
@@ -177,7 +177,7 @@ def _compiled(tree: ast.Module | ast.Expression, name: str) -> CodeType:
     return code
 
 
-def _ended(error: BaseException, line: toolbox.ToolConnection, show: Callable[[BaseException], None]) -> int:
+def _exit_code(error: BaseException, connection: tools.ToolConnection, show: Callable[[BaseException], None]) -> int:
     """The exit code of a program that ended so, after it was said on stderr."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
@@ -190,7 +190,7 @@ def _ended(error: BaseException, line: toolbox.ToolConnection, show: Callable[[B
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         hint = "processes"
     if hint:
-        line.say({"hint": hint})
+        connection.send({"hint": hint})
     return 1
 
 
@@ -209,7 +209,7 @@ def _of_the_code(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _farewell(code: int, own_modules: set[str]) -> NoReturn:
+def _finish(code: int, own_modules: set[str]) -> NoReturn:
     """End as the interpreter does: threads, exit handlers, the code's own objects (a file left open is written), streams.
 
     Not by leaving `main`: taking down the many warm modules would cost more than the run.

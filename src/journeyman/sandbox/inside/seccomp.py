@@ -124,30 +124,31 @@ def program(machine: str) -> list[Instruction]:
         (LOAD, 0, 0, NUMBER),
     ]
     if machine == "x86_64":
-        lines += [(JUMP_AT_LEAST, 0, 1, X32), _refuse(errno.ENOSYS)]
+        lines += [(JUMP_AT_LEAST, 0, 1, X32), refuse(errno.ENOSYS)]
     for table, error in ((REFUSED, errno.EPERM), (UNKNOWN, errno.ENOSYS)):
         for numbers in table.values():
             if (number := numbers[column]) is not None:
-                lines += [(JUMP_EQUAL, 0, 1, number), _refuse(error)]
-    lines += _on(CLONE[column], FIRST_ARGUMENT, [(JUMP_ANY_BIT, 0, 1, NEW_NAMESPACES), _refuse(errno.EPERM)])
+                lines += [(JUMP_EQUAL, 0, 1, number), refuse(error)]
+    lines += _on(CLONE[column], FIRST_ARGUMENT, [(JUMP_ANY_BIT, 0, 1, NEW_NAMESPACES), refuse(errno.EPERM)])
     lines += _on(SOCKET[column], FIRST_ARGUMENT, _only(FAMILIES, errno.EAFNOSUPPORT))
     lines += _on(PERSONALITY[column], FIRST_ARGUMENT, _only((0, 0xFFFFFFFF), errno.EPERM))
     lines += _on(IOCTL[column], SECOND_ARGUMENT, [line for each in TERMINAL for line in _unless(each, errno.EPERM)])
     return [*lines, (RETURN, 0, 0, ALLOW)]
 
 
-def _refuse(error: int) -> Instruction:
+def refuse(error: int) -> Instruction:
+    """The last instruction of a call that is answered with an error."""
     return RETURN, 0, 0, ERRNO | error
 
 
 def _unless(value: int, error: int) -> list[Instruction]:
-    return [(JUMP_EQUAL, 0, 1, value), _refuse(error)]
+    return [(JUMP_EQUAL, 0, 1, value), refuse(error)]
 
 
 def _only(values: Iterable[int], error: int) -> list[Instruction]:
     """Allow these and refuse all others."""
     allowed = [line for value in values for line in ((JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, ALLOW))]
-    return [*allowed, _refuse(error)]
+    return [*allowed, refuse(error)]
 
 
 def _on(number: int, argument: int, then: list[Instruction]) -> list[Instruction]:

@@ -3,12 +3,10 @@
 import asyncio
 import hashlib
 import json
-import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 from types import FrameType
@@ -25,12 +23,8 @@ from journeyman.core.errors import InputError, JourneymanError, SandboxError
 from journeyman.io import asgi_server
 from journeyman.io.http_server import addressed_directly, bearer_token
 from journeyman.io.metrics import CONTENT_TYPE
-from journeyman.sandbox.base import Level, RunOutcome, Sandbox, Session, Tool
-from journeyman.sandbox.service import tools as callback
-from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.metrics import ServiceMetrics
-from journeyman.sandbox.service.queue import STOPPING, AdmissionQueue, RunRejected
-from journeyman.sandbox.service.schema import (
+from journeyman.sandbox.base import Level, RunOutcome, Sandbox, Tool
+from journeyman.sandbox.remote import (
     Calling,
     Execute,
     Faults,
@@ -41,7 +35,19 @@ from journeyman.sandbox.service.schema import (
     outcome_json,
     read,
 )
-from journeyman.sandbox.service.tools import Relay
+from journeyman.sandbox.service.config import ServiceConfig
+from journeyman.sandbox.service.state import (
+    CLOSED,
+    STOPPING,
+    AdmissionQueue,
+    Callback,
+    HeldSession,
+    Relay,
+    RunRejected,
+    ServiceMetrics,
+    Sessions,
+    check_callback,
+)
 
 # Where HTTP ends: bodies are read within bounds, callers are told apart, and what is refused becomes an answer.
 
@@ -130,7 +136,7 @@ def client_of(request: Request, config: ServiceConfig) -> str:
     """A name for whoever asks: made of the token where there are tokens, else of the address.
 
     Raises:
-        Refused: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
+        RunRejected: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
     """
     if config.tokens:
         known = bearer_token(request.headers.get("authorization", "").encode(), config.tokens)
@@ -146,7 +152,7 @@ async def body_of(request: Request, config: ServiceConfig, hold: Callable[[int],
     """The whole body, measured while it is read.
 
     Raises:
-        Refused: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
+        RunRejected: (415) It is not JSON by its own word, which a web page cannot say unasked; (413) it is too large; (408) it
             does not arrive; (503) with the other bodies in memory it is too much.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
@@ -211,162 +217,6 @@ class Lines:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-# The sessions that are alive, and whose they are.
-
-REMEMBERED = 1000
-Clock = Callable[[], float]
-
-
-@dataclass(slots=True, kw_only=True)
-class HeldSession:
-    """One session."""
-
-    id: str
-    """Not to be guessed: who knows it, and is the client that opened it, may use it."""
-    client: str
-    session: Session
-    idle_seconds: float
-    used_at: float
-    runs: int = 0
-    busy: bool = False
-
-
-class Sessions:
-    """Opened and ended here only, so that none is forgotten."""
-
-    def __init__(self, config: ServiceConfig, clock: Clock) -> None:
-        self._config = config
-        self._clock = clock
-        self._kept: dict[str, HeldSession] = {}
-        self._over: dict[str, tuple[str, str]] = {}
-        """Whose the last ones were, and why they ended."""
-        self._opening: list[str] = []
-        """Clients whose session is being opened: they count already."""
-        self._sweeping: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    async def open(self, client: str, idle_seconds: float, make: Callable[[], Awaitable[Session]]) -> HeldSession:
-        """Raises `Refused` when there are too many (503), or too many of this client (429)."""
-        self._room(client)
-        self._opening.append(client)
-        try:
-            session = await make()
-        finally:
-            self._opening.remove(client)
-        kept = HeldSession(
-            id=secrets.token_urlsafe(16), client=client, session=session, idle_seconds=idle_seconds, used_at=self._clock()
-        )
-        self._kept[kept.id] = kept
-        if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep())
-        return kept
-
-    def _room(self, client: str) -> None:
-        clients = [*(kept.client for kept in self._kept.values()), *self._opening]
-        if clients.count(client) >= self._config.per_client:
-            raise RunRejected(
-                429, f"this client has {self._config.per_client} sessions: close one", "client_busy", retry_after=5
-            )
-        if len(clients) >= self._config.sessions:
-            raise RunRejected(
-                503, f"{self._config.sessions} sessions are open, which is all there may be", "sessions", retry_after=5
-            )
-
-    def find(self, client: str, id: str) -> HeldSession:
-        """Raises `Refused`: (410) with why it is over; (404) for those of others, too: nobody learns that they exist."""
-        kept = self._kept.get(id)
-        if kept is not None and kept.client == client:
-            return kept
-        owner, why = self._over.get(id, ("", ""))
-        if owner == client:
-            raise RunRejected(410, why, "over")
-        raise RunRejected(404, "there is no such session", "unknown")
-
-    @contextmanager
-    def taken(self, kept: HeldSession) -> Iterator[None]:
-        """Nobody else may use it in this block. Raises `Refused` (409) where somebody does."""
-        if kept.busy:
-            raise RunRejected(409, "the session is busy with another call: it does one at a time", "busy")
-        kept.busy = True
-        try:
-            yield
-        finally:
-            kept.busy = False
-            kept.used_at = self._clock()
-
-    async def run(self, kept: HeldSession, running: Awaitable[RunOutcome]) -> RunOutcome:
-        """Run in it. When whoever asked is gone, it is over: its state is then anybody's guess.
-
-        Raises:
-            Refused: (410) It is over.
-        """
-        kept.runs += 1
-        try:
-            outcome = await running
-            if outcome.limit is not None or outcome.exit_code not in (0, 1):
-                await self._end_if_over(kept)
-        except SandboxError as error:
-            await self.end(kept, str(error))
-            raise RunRejected(410, str(error), "over") from error
-        except BaseException:
-            await self.end(kept, _over("a call was cancelled"))
-            raise
-        return outcome
-
-    async def _end_if_over(self, kept: HeldSession) -> None:
-        """Some limits end a session and some do not, and so it is asked."""
-        try:
-            await kept.session.run("")
-        except SandboxError as error:
-            await self.end(kept, str(error))
-
-    async def end(self, kept: HeldSession, why: str) -> None:
-        if self._kept.pop(kept.id, None) is not None:
-            self._over[kept.id] = kept.client, why
-            if len(self._over) > REMEMBERED:
-                del self._over[next(iter(self._over))]
-            # A session that cannot be ended in order was over already.
-            with suppress(SandboxError):
-                await kept.session.close()
-
-    def listed(self, client: str, *, whole: bool) -> list[dict[str, Any]]:
-        """Those of one client. Where an address is all that tells clients apart, ids are shortened: each is a key."""
-        now = self._clock()
-        return [
-            {
-                "id": kept.id if whole else f"{kept.id[:6]}…",
-                "runs": kept.runs,
-                "busy": kept.busy,
-                "idle_seconds": 0.0 if kept.busy else round(now - kept.used_at, 3),
-                "idle_limit": kept.idle_seconds,
-            }
-            for kept in self._kept.values()
-            if kept.client == client
-        ]
-
-    async def close(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
-        await asyncio.gather(*(self.end(kept, _over("the service stops")) for kept in list(self._kept.values())))
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(min(1.0, self._config.idle_seconds / 4))
-            now = self._clock()
-            for kept in list(self._kept.values()):
-                if not kept.busy and now - kept.used_at > kept.idle_seconds:
-                    await self.end(kept, _over(f"nothing was asked of it for {kept.idle_seconds:g} seconds"))
-
-
-def _over(why: str) -> str:
-    return f"the session is over: {why}; open a new one"
-
-
-CLOSED = _over("it was closed")
-
 Run = Callable[[Mapping[str, Tool] | None], Awaitable[RunOutcome]]
 
 
@@ -385,7 +235,7 @@ class Service:
         self.gate = AdmissionQueue(config, lambda: self.metrics.mean_seconds)
         self.sessions = Sessions(config, time.monotonic)
         self._relay = Relay(config.tool_seconds, self.metrics)
-        self._callback = callback.Callback(config)
+        self._callback = Callback(config)
 
     def app(self) -> Starlette:
         def route(path: str, method: str, handler: Handler) -> Route:
@@ -416,24 +266,24 @@ class Service:
 
     async def execute(self, request: Request, send: Send) -> Response | None:
         async with self._entered(request) as (client, body):
-            asked = read(Execute, body, self.config.most)
-            program = asked.program(self.config.most)
+            call = read(Execute, body, self.config.most)
+            program = call.program(self.config.most)
 
             async def run(tools: Mapping[str, Tool] | None) -> RunOutcome:
-                return await self._measured(asked.language, self._sandbox.run(program, tools=tools))
+                return await self._measured(call.language, self._sandbox.run(program, tools=tools))
 
-            return await self._answered(request, send, client, asked, run)
+            return await self._answered(request, send, client, call, run)
 
     async def open_session(self, request: Request, send: Send) -> Response:
         async with self._entered(request) as (client, body):
-            asked = read(OpenSession, body, self.config.most)
-            idle = min(asked.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
-            limits = asked.limits.within(self.config.most)
+            call = read(OpenSession, body, self.config.most)
+            idle = min(call.idle_seconds or self.config.idle_seconds, self.config.idle_seconds)
+            limits = call.limits.within(self.config.most)
 
             async def opened() -> HeldSession:
                 async with self.gate.turn():
                     return await self.sessions.open(
-                        client, idle, lambda: self._sandbox.session(limits=limits, files=asked.files, idle_seconds=idle)
+                        client, idle, lambda: self._sandbox.session(limits=limits, files=call.files, idle_seconds=idle)
                     )
 
             kept = await while_connected(request, opened())
@@ -443,14 +293,14 @@ class Service:
     async def execute_in_session(self, request: Request, send: Send) -> Response | None:
         async with self._entered(request) as (client, body):
             kept = self.sessions.find(client, request.path_params["id"])
-            asked = read(SessionExecute, body, self.config.most)
+            call = read(SessionExecute, body, self.config.most)
 
             async def run(tools: Mapping[str, Tool] | None) -> RunOutcome:
-                ran = kept.session.run(asked.code, tools=tools, wall_seconds=asked.wall_seconds)
+                ran = kept.session.run(call.code, tools=tools, wall_seconds=call.wall_seconds)
                 return await self.sessions.run(kept, self._measured("session", ran))
 
             with self.sessions.taken(kept):
-                return await self._answered(request, send, client, asked, run)
+                return await self._answered(request, send, client, call, run)
 
     async def close_session(self, request: Request, send: Send) -> Response:
         kept = self.sessions.find(client_of(request, self.config), request.path_params["id"])
@@ -502,35 +352,35 @@ class Service:
             raise RunRejected(413, sentence, "too_large")
         return outcome
 
-    async def _answered(self, request: Request, send: Send, client: str, asked: Calling, run: Run) -> Response | None:
+    async def _answered(self, request: Request, send: Send, client: str, call: Calling, run: Run) -> Response | None:
         """Run when it is its turn, for as long as the caller is there."""
-        url = asked.callback_url
+        url = call.callback_url
         if url is not None:
-            callback.check(url, self.config)
+            check_callback(url, self.config)
 
         async def plainly() -> RunOutcome:
             async with self.gate.turn():
                 return await run(
-                    self._relay.tools(asked.tools, partial(self._callback.ask, url)) if url and asked.tools else None
+                    self._relay.tools(call.tools, partial(self._callback.ask, url)) if url and call.tools else None
                 )
 
         async def streamed() -> Lines:
             async with self.gate.turn():
-                return await self._exchanged(send, client, asked, run)
+                return await self._exchanged(send, client, call, run)
 
-        if asked.tools and url is None:
+        if call.tools and url is None:
             await (await while_connected(request, streamed())).end()
             return None
         return answer(outcome_json(await while_connected(request, plainly())))
 
-    async def _exchanged(self, send: Send, client: str, asked: Calling, run: Run) -> Lines:
+    async def _exchanged(self, send: Send, client: str, call: Calling, run: Run) -> Lines:
         """The answer as it grows: the execution's id, its tool calls, and at last its outcome or why there is none."""
         lines = Lines(send)
         with self._relay.opened(client, lines.say) as exchange:
             await lines.start()
             await lines.say({"execution": {"id": exchange.id}})
             try:
-                await lines.say({"outcome": outcome_json(await run(self._relay.tools(asked.tools, exchange.ask)))})
+                await lines.say({"outcome": outcome_json(await run(self._relay.tools(call.tools, exchange.ask)))})
             except (JourneymanError, RunRejected) as error:
                 await lines.say({"error": str(error)})
         return lines

@@ -4,6 +4,6 @@
 """
 
 from journeyman.serving.dashboard.app import routes
-from journeyman.serving.dashboard.auth import COOKIE, Guard
+from journeyman.serving.dashboard.layout import COOKIE, Guard
 
 __all__ = ["COOKIE", "Guard", "routes"]

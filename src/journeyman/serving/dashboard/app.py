@@ -1,6 +1,5 @@
 """The addresses of the pages, and how each is answered."""
 
-import asyncio
 import hashlib
 import logging
 import threading
@@ -14,18 +13,30 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.trace import total
-from journeyman.serving.dashboard import filters
-from journeyman.serving.dashboard import format as words
-from journeyman.serving.dashboard.addresses import decoded, encoded, id_of, local
-from journeyman.serving.dashboard.auth import COOKIE, HEADERS, Guard
-from journeyman.serving.dashboard.layout import Frame, PageRefused, static
-from journeyman.serving.dashboard.trace_page import One
+from journeyman.io.http_server import BodyRejected, ClientDisconnected, read_body
+from journeyman.serving.dashboard import layout
+from journeyman.serving.dashboard.layout import (
+    COOKIE,
+    FIELDS,
+    HEADERS,
+    Guard,
+    PageRefused,
+    PageRenderer,
+    decoded,
+    encoded,
+    filters_of,
+    id_of,
+    local,
+    query_of,
+    static,
+)
+from journeyman.serving.dashboard.trace_page import TracePage
 from journeyman.stores.traces.base import Page, Query, Statistics, StatisticsGroup, TraceSession, TraceStore, TraceSummary
 from journeyman.tracing.importers import jsonl
 
@@ -40,7 +51,7 @@ DAYS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartColumn:
-    """One day of a chart. Heights are of 100."""
+    """TracePage day of a chart. Heights are of 100."""
 
     name: str
     x: float
@@ -67,9 +78,9 @@ def by_day(groups: Sequence[StatisticsGroup]) -> list[Chart]:
     if not days:
         return []
     return [
-        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, words.count, "with errors"),
-        _chart("Cost", days, lambda g: g.cost, None, lambda v: words.money(v or 0.0), ""),
-        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, words.seconds, "median"),
+        _chart("Traces", days, lambda g: g.traces, lambda g: g.errors, layout.count, "with errors"),
+        _chart("Cost", days, lambda g: g.cost, None, lambda v: layout.money(v or 0.0), ""),
+        _chart("Seconds, p95", days, lambda g: g.p95_seconds, lambda g: g.median_seconds, layout.seconds, "median"),
     ]
 
 
@@ -181,10 +192,10 @@ COUNTED = 1_000
 """Where counting stops: past it the page says "1,000+"."""
 
 
-class Lists:
+class ListPages:
     """The handlers of these pages."""
 
-    def __init__(self, store: TraceStore, frame: Frame) -> None:
+    def __init__(self, store: TraceStore, frame: PageRenderer) -> None:
         self._store = store
         self._frame = frame
         self._statistics = SharedCache[Statistics]()
@@ -192,7 +203,7 @@ class Lists:
 
     def traces(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The list. Asked with `have`, what the asker shows already, it answers 204 while there is nothing new."""
-        typed, problem, query = self._asked(fields)
+        typed, problem, query = self._filters(fields)
         page = Page(lines=(), next=None)
         if query is not None:
             page = self._store.page(query, limit=LINES, after=fields.get("after"))
@@ -206,12 +217,12 @@ class Lists:
         counted = None if "after" in fields or query is None else self._store.count(query, most=COUNTED)
         status = HTTPStatus.BAD_REQUEST if problem else HTTPStatus.OK
         return self._frame.page(
-            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=filters.FIELDS, **values
+            "list.html", status, title="Traces", problem=problem, counted=counted, most=COUNTED, fields=FIELDS, **values
         )
 
     def export(self, request: Request, fields: Mapping[str, str]) -> Response:
         """The traces of the list, oldest first, a line of JSON each."""
-        _, problem, query = self._asked(fields)
+        _, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         return StreamingResponse(
@@ -248,7 +259,7 @@ class Lists:
 
     def statistics(self, request: Request, fields: Mapping[str, str]) -> Response:
         """Success, cost and time, and the tools: of all traces, or of those that the filters leave."""
-        typed, problem, query = self._asked(fields)
+        typed, problem, query = self._filters(fields)
         if query is None:
             raise InputError(problem)
         counted = self._statistics.get(encoded(typed), lambda: self._store.statistics(query))
@@ -268,11 +279,11 @@ class Lists:
 
         return agreed(self._store.labels())
 
-    def _asked(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
+    def _filters(self, fields: Mapping[str, str]) -> tuple[dict[str, str], str, Query | None]:
         """The filters as typed; then why they mean nothing, or what they mean."""
-        typed = filters.typed(fields)
+        typed = filters_of(fields)
         try:
-            return typed, "", filters.query(typed, datetime.now(UTC))
+            return typed, "", query_of(typed, datetime.now(UTC))
         except InputError as error:
             return typed, str(error), None
 
@@ -320,8 +331,8 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
         guard: Share it with what else asks for a token; without one, loopback names and addresses are served, to anyone.
     """
     door = guard or Guard()
-    frame = Frame(door, who)
-    lists, one = Lists(store, frame), One(store, frame, who)
+    frame = PageRenderer(door, who)
+    lists, one = ListPages(store, frame), TracePage(store, frame, who)
 
     def page(path: str, handler: Handler, method: str = "GET", *, closed: bool = True) -> Route:
         return Route(path, _endpoint(handler, frame, closed=closed), methods=[method])
@@ -342,7 +353,7 @@ def routes(store: TraceStore, *, who: str, guard: Guard | None = None) -> list[B
     ]
 
 
-def _endpoint(handler: Handler, frame: Frame, *, closed: bool) -> Callable[..., object]:
+def _endpoint(handler: Handler, frame: PageRenderer, *, closed: bool) -> Callable[..., object]:
     async def answer(request: Request) -> Response:
         try:
             fields = decoded(request.scope["query_string"])
@@ -377,24 +388,21 @@ def _enter(request: Request, guard: Guard, *, closed: bool) -> None:
 
 
 async def _form(request: Request) -> bytes:
-    body = b""
     try:
-        async with asyncio.timeout(FORM_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > LARGEST_FORM:
-                    raise PageRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "No form of ours is that long.")
-    except TimeoutError:
-        raise PageRefused(HTTPStatus.REQUEST_TIMEOUT, "The form did not come.") from None
-    return body
+        return await read_body(request.receive, LARGEST_FORM, FORM_SECONDS)
+    except BodyRejected as rejected:
+        sentence = "No form of ours is that long." if rejected.status == 413 else "The form did not come."
+        raise PageRefused(HTTPStatus(rejected.status), sentence) from None
+    except ClientDisconnected:
+        raise ClientDisconnect from None
 
 
-def _login_page(frame: Frame, fields: dict[str, str], *, wrong: bool = False) -> Response:
+def _login_page(frame: PageRenderer, fields: dict[str, str], *, wrong: bool = False) -> Response:
     status = HTTPStatus.UNAUTHORIZED if wrong else HTTPStatus.OK
     return frame.page("login.html", status, title="Sign in", to=local(fields.get("to", "/")), wrong=wrong)
 
 
-def _login(frame: Frame, request: Request, fields: dict[str, str]) -> Response:
+def _login(frame: PageRenderer, request: Request, fields: dict[str, str]) -> Response:
     cookie = frame.guard.cookie(fields.get("key", "").strip())
     if cookie is None:
         return _login_page(frame, fields, wrong=True)

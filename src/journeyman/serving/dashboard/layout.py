@@ -1,20 +1,304 @@
-"""What all pages share: the templates, the way a refusal looks, and the files that a browser loads."""
+"""What all pages share: addresses, values as a reader sees them, filters, who may come in, templates and shipped files."""
 
+import base64
+import binascii
 import hashlib
-from collections.abc import Mapping
-from datetime import UTC, datetime
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from journeyman.serving.dashboard import format as words
-from journeyman.serving.dashboard.addresses import encoded, name
-from journeyman.serving.dashboard.auth import Guard
+from journeyman.core.errors import InputError
+from journeyman.core.format import money as money
+from journeyman.core.format import seconds as seconds
+from journeyman.io.http_server import TokenGuard, is_of, known_token
+from journeyman.stores.traces.base import Query
+
+# Ids and filters as parts of addresses. Whatever an id holds, its address leads back to it.
+
+MOST_FIELDS = 100
+
+_PLAIN = re.compile(r"[\w@+=,:-][\w@+=,:.-]*(?:/[\w@+=,:-][\w@+=,:.-]*)*", re.ASCII)
+
+
+def name(id: str) -> str:
+    """An id as it stands in an address: itself where that is safe, else `~` and its bytes in base64.
+
+    A browser would take `..` and `//` for a way to elsewhere, and has no way to write half a surrogate pair.
+    """
+    if _PLAIN.fullmatch(id) and len(id) <= 500:
+        return quote(id, safe="/@+=,:")
+    return "~" + base64.urlsafe_b64encode(id.encode(errors="surrogatepass")).decode().rstrip("=")
+
+
+def id_of(name: str) -> str:
+    """The id that a name stands for, percent signs resolved or not; where it stands for none, the name itself."""
+    if not name.startswith("~"):
+        return name
+    try:
+        return base64.urlsafe_b64decode(name[1:] + "=" * (-len(name[1:]) % 4)).decode(errors="surrogatepass")
+    except (binascii.Error, ValueError):
+        return name
+
+
+def encoded(fields: Mapping[str, str]) -> str:
+    """`?a=1&b=2`, or nothing."""
+    return "?" + urlencode(fields, errors="surrogatepass") if fields else ""
+
+
+def decoded(text: bytes | str) -> dict[str, str]:
+    """The fields of a query or a form, of one name the last; bytes that are no text become U+FFFD.
+
+    Raises:
+        InputError: There are more fields than any of our forms has.
+    """
+    raw = text.decode("latin-1") if isinstance(text, bytes) else text
+    try:
+        pairs = parse_qsl(raw, encoding="latin-1", max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise InputError(f"an address or form of ours has no more than {MOST_FIELDS} fields") from None
+    return {_text(key): _text(value) for key, value in pairs}
+
+
+def _text(latin: str) -> str:
+    raw = latin.encode("latin-1", errors="replace")
+    try:
+        return raw.decode(errors="surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace")
+
+
+def local(path: str) -> str:
+    """A path of this server as it is; `/` for anything that a browser could take for another place."""
+    plain = path.isprintable() and path.isascii() and "\\" not in path
+    return path if plain and path.startswith("/") and not path.startswith("//") else "/"
+
+
+# Values as a reader sees them. What is unknown is said so, and is never 0.
+
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_PRETTY_UP_TO = 200_000
+"""Characters of a JSON text that is set out in lines; a longer one is shown as it came."""
+
+
+def visible(value: Any) -> Any:
+    """A text in which nothing hides: control characters, marks that turn the direction of writing and halves of surrogate
+    pairs are written as `[U+202E]`. Anything else passes as it is."""
+    if type(value) is not str:
+        return value
+    return _HIDDEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", value.replace("\r\n", "\n"))
+
+
+def count(value: float | None) -> str:
+    """12,345; or `unknown`."""
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def short(value: int | None) -> str:
+    """12.3k; or `?`."""
+    if value is None:
+        return "?"
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}" if value < 999.5 * size else f"{value / size:.0f}{unit}"
+    return str(value)
+
+
+def share(value: float | None) -> str:
+    """0.25 as 25%; or `?`."""
+    return "?" if value is None else f"{value:.0%}" if value in (0, 1) or 0.01 <= value <= 0.99 else f"{value:.1%}"
+
+
+def reward(value: float | None) -> str:
+    """Two digits behind the point; or `unknown`."""
+    return "unknown" if value is None else f"{value:.2f}"
+
+
+def when(value: datetime, *, now: datetime | None = None) -> str:
+    """A time in UTC: of today the hour, else the date as well. 1970 stands for a record that had no time."""
+    moment = value.astimezone(UTC)
+    if moment.timestamp() == 0:
+        return "no time"
+    if now is not None and moment.date() == now.astimezone(UTC).date():
+        return f"{moment:%H:%M:%S}"
+    return f"{moment:%Y-%m-%d %H:%M}"
+
+
+def pretty(text: str) -> str:
+    """JSON set out in lines; any other text as it is."""
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > _PRETTY_UP_TO:
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def raw(value: Any) -> str:
+    """What a recorder noted beside, as JSON."""
+    try:
+        return json.dumps(
+            value, indent=2, ensure_ascii=False, default=lambda odd: dict(odd) if isinstance(odd, Mapping) else str(odd)
+        )
+    except (ValueError, TypeError, RecursionError):
+        return repr(value)
+
+
+def one_line(text: str, most: int = 120) -> str:
+    """The beginning of a text, its white space folded."""
+    folded = " ".join(text[: 4 * most].split())
+    return folded if len(folded) <= most and len(text) <= 4 * most else folded[: most - 1].rstrip() + "…"
+
+
+# The list's filters: as fields of an address, and as a query of the store.
+
+FIELDS = (
+    "q", "agent", "model", "tool", "label", "error", "min_reward", "max_reward", "since", "until",
+    "task", "session", "domain", "source", "candidate",
+)  # fmt: skip
+"""The first ten have a field in the form; the others come by links."""
+_ANSWERS = {"yes": True, "no": False}
+_LABELS = ("good", "bad", "none", "some")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def filters_of(fields: Mapping[str, str]) -> dict[str, str]:
+    """The filters among the fields of an address, as they were typed: a blank behind a word that is looked for ends it."""
+    return {key: fields[key].lstrip() if key == "q" else fields[key].strip() for key in FIELDS if fields.get(key, "").strip()}
+
+
+def query_of(typed: Mapping[str, str], now: datetime) -> Query:
+    """What the filters mean.
+
+    Raises:
+        InputError: One of them means nothing; the message names it.
+    """
+    label = typed.get("label")
+    if label not in (None, *_LABELS):
+        raise InputError(f"label: {label!r} is none of {', '.join(_LABELS)}")
+    if typed.get("error") not in (None, *_ANSWERS):
+        raise InputError(f"error: {typed['error']!r} is neither yes nor no")
+    return Query(
+        agent=typed.get("agent"),
+        model=typed.get("model"),
+        tool=typed.get("tool"),
+        task_id=typed.get("task"),
+        session=typed.get("session"),
+        domain=typed.get("domain"),
+        source=typed.get("source"),
+        candidate_id=typed.get("candidate"),
+        label={"good": True, "bad": False}.get(label or ""),
+        labelled={"none": False, "some": True}.get(label or ""),
+        min_reward=_number_of(typed, "min_reward"),
+        max_reward=_number_of(typed, "max_reward"),
+        failed=_ANSWERS.get(typed.get("error", "")),
+        text=typed.get("q"),
+        since=_moment_of(typed, "since", now),
+        until=_moment_of(typed, "until", now),
+    )
+
+
+def _number_of(typed: Mapping[str, str], field: str) -> float | None:
+    text = typed.get(field)
+    if text is None:
+        return None
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", text, re.ASCII) or len(text) > 20:
+        raise InputError(f"{field.replace('_', ' ')}: {text!r} is no number, such as 0.5")
+    return float(text)
+
+
+def _moment_of(typed: Mapping[str, str], field: str, now: datetime) -> datetime | None:
+    """`7d` is that long ago; else a date or time, in UTC where it names no zone."""
+    text = typed.get(field)
+    if text is None:
+        return None
+    try:
+        if ago := re.fullmatch(r"(\d{1,6})\s*([mhdw])", text, re.ASCII):
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{field}: {text!r} is no time, such as 2026-01-31, 2026-01-31 18:00 or 24h for the last day"
+        ) from None
+
+
+# Who may see a page, who may send a form, and what a browser is told not to do with either.
+
+COOKIE = "journeyman"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""On every answer. What stands in a trace was written by strangers: the browser runs and loads nothing that we did not ship."""
+
+
+class Guard(TokenGuard):
+    """With tokens, a request needs one of them: as `Authorization: Bearer …`, or as the cookie that the login page gives."""
+
+    def __init__(self, tokens: Sequence[str] = ()) -> None:
+        super().__init__(tokens)
+        self._secret = secrets.token_bytes(32)
+
+    @property
+    def form_token(self) -> str:
+        """What every form carries. Other origins cannot read it; it changes when the server starts anew."""
+        return hmac.new(self._secret, b"form", hashlib.sha256).hexdigest()
+
+    def cookie(self, token: str) -> str | None:
+        """The value of the cookie that stands for a token, or `None` where the token is not one of ours."""
+        known = self.token(token.encode(errors="replace"))
+        return None if known is None else _derived(known)
+
+    def admits(self, *, authorization: str, cookie: str) -> bool:
+        """Whether a request with this `Authorization` header and this value of the cookie carries a token."""
+        if self.bearer(authorization.encode(errors="replace")) is not None:
+            return True
+        return known_token(cookie.encode(errors="replace"), [_derived(known) for known in self._tokens]) is not None
+
+    def knows(self, host: str) -> bool:
+        """As elsewhere; and a browser always says whom it asks."""
+        return super().knows(host) and (self.demands or host != "")
+
+    def wrong_form(self, headers: Mapping[str, str], token: str) -> str | None:
+        """Why a form is not accepted; `None` when it is one of our pages that sent it."""
+        site = headers.get("sec-fetch-site")
+        origin = headers.get("origin", "null")
+        # A page that sends no referrer sends the origin "null"; where the browser says more, it is `Sec-Fetch-Site`.
+        foreign = site not in (None, "same-origin") or (origin != "null" and not is_of(origin, headers.get("host", "")))
+        if foreign:
+            return "This form was sent by another site, so nothing was done."
+        if not hmac.compare_digest(token.encode(errors="replace"), self.form_token.encode()):
+            return "This page is from before the server last started, so nothing was done: load it again."
+        return None
+
+
+def _derived(token: str) -> str:
+    """What the cookie holds: whoever reads it has no token."""
+    return hmac.new(token.encode(), b"journeyman pages", hashlib.sha256).hexdigest()
+
+
+# The templates, the way a refusal looks, and the files that a browser loads.
 
 _HERE = Path(__file__).parent
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -29,7 +313,7 @@ class PageRefused(Exception):
         self.status = status
 
 
-class Frame:
+class PageRenderer:
     """Fills templates. Every value is escaped, and what would hide in a text is made visible."""
 
     def __init__(self, guard: Guard, who: str) -> None:
@@ -38,11 +322,11 @@ class Frame:
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
             undefined=jinja2.StrictUndefined,
-            finalize=words.visible,
+            finalize=visible,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=words.raw)
+        self._templates.filters.update({each.__name__: each for each in _FILTERS}, as_json=raw)
         self._templates.globals.update(encoded=encoded, asset=asset, token=guard.form_token, demands=guard.demands, who=who)
 
     def page(self, template: str, status: int = HTTPStatus.OK, /, **values: Any) -> Response:
@@ -57,9 +341,7 @@ class Frame:
         """The answer to what cannot be had: for a script one sentence, for a person a page, or the one to sign in at."""
         wants_page = "text/html" in request.headers.get("accept", "") and "hx-request" not in request.headers
         if not wants_page:
-            return Response(
-                words.visible(sentence).encode(errors="replace"), int(status), media_type="text/plain; charset=utf-8"
-            )
+            return Response(visible(sentence).encode(errors="replace"), int(status), media_type="text/plain; charset=utf-8")
         if status == HTTPStatus.UNAUTHORIZED:
             to = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
             return RedirectResponse("/login" + encoded({"to": to}), status_code=HTTPStatus.SEE_OTHER)
@@ -103,7 +385,7 @@ async def static(request: Request) -> Response:
 
 
 _FILTERS = (
-    words.count, words.short, words.money, words.seconds, words.share, words.reward, words.when, words.pretty, words.one_line,
+    count, short, money, seconds, share, reward, when, pretty, one_line,
     name, mark, without, plus,
 )  # fmt: skip
 """What a template can say behind `|`."""

@@ -15,10 +15,18 @@ from journeyman.core.errors import InputError, PlanError, StoreError
 from journeyman.core.plan import MARKS, Plan, Subtask, SubtaskState
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, walk
-from journeyman.serving.dashboard import filters
-from journeyman.serving.dashboard.addresses import id_of, local, name
-from journeyman.serving.dashboard.format import money, one_line, seconds
-from journeyman.serving.dashboard.layout import Frame, PageRefused
+from journeyman.serving.dashboard.layout import (
+    PageRefused,
+    PageRenderer,
+    filters_of,
+    id_of,
+    local,
+    money,
+    name,
+    one_line,
+    query_of,
+    seconds,
+)
 from journeyman.stores.traces.base import Given, Query, TraceStore
 from journeyman.stores.traces.labels import said as words_of
 from journeyman.tracing.base import NO_TIME
@@ -54,7 +62,7 @@ class StepView:
     """Of a model call, what was new to the model and is not shown elsewhere on the page."""
     failed: bool
     gist: str
-    """One line for where the step is folded."""
+    """TracePage line for where the step is folded."""
     bar: Bar | None
 
 
@@ -146,7 +154,7 @@ def _bar(step: Step, axis: Axis | None) -> Bar | None:
 
 
 def _block(step: Step, depth: int, number: int, answers: frozenset[str], axis: Axis | None) -> StepView:
-    kind, name, gist, failed = _told(step)
+    kind, name, gist, failed = _summary(step)
     said: tuple[Message, ...] = ()
     if isinstance(step, ModelCall):
         # A tool's answer stands with the tool's call.
@@ -164,7 +172,7 @@ def _block(step: Step, depth: int, number: int, answers: frozenset[str], axis: A
     )
 
 
-def _told(step: Step) -> tuple[str, str, str, bool]:
+def _summary(step: Step) -> tuple[str, str, str, bool]:
     match step:
         case ModelCall():
             return "model", step.model or "a model", one_line(step.reply), step.error is not None
@@ -416,10 +424,10 @@ GONE = "There is no such trace, or it was pruned."
 _WORDS = {"yes": True, "no": False, "clear": None}
 
 
-class One:
+class TracePage:
     """The handlers of these addresses."""
 
-    def __init__(self, store: TraceStore, frame: Frame, who: str) -> None:
+    def __init__(self, store: TraceStore, frame: PageRenderer, who: str) -> None:
         self._store = store
         self._frame = frame
         self._who = who
@@ -431,7 +439,7 @@ class One:
         trace, line = self._store.get(id), self._store.line(id)
         if trace is None or line is None:
             raise PageRefused(HTTPStatus.NOT_FOUND, GONE)
-        typed = filters.typed(fields)
+        typed = filters_of(fields)
         newer, older = self._neighbours(id, typed)
         every = fields.get("steps") == "all"
         return self._frame.page(
@@ -454,7 +462,7 @@ class One:
 
     def _neighbours(self, id: str, typed: Mapping[str, str]) -> tuple[str | None, str | None]:
         try:
-            return self._store.neighbours(id, filters.query(typed, datetime.now(UTC)))
+            return self._store.neighbours(id, query_of(typed, datetime.now(UTC)))
         except InputError:
             return self._store.neighbours(id, Query())
 

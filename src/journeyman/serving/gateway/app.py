@@ -1,33 +1,40 @@
 """What each address of the gateway does."""
 
 import asyncio
+import gc
 import json
 import re
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import aiohttp
+import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from journeyman.core.errors import InputError, StoreError
-from journeyman.io.http_server import addressed_directly, bearer_token, is_of, known_token
+from journeyman.core.errors import InputError, JourneymanError, StoreError
+from journeyman.io import asgi_server
+from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of
 from journeyman.io.metrics import CONTENT_TYPE
-from journeyman.serving.gateway.asgi import (
-    ClientDisconnected,
+from journeyman.serving.gateway.request import (
+    Header,
+    HTTPRejection,
+    ProxyRequest,
     Receive,
     Scope,
     Send,
     answer,
     answer_json,
     answer_refusal,
+    api_of,
     body_of,
+    parse_request,
 )
-from journeyman.serving.gateway.metrics import GatewayMetrics
-from journeyman.serving.gateway.request import Header, HTTPRejection, ProxyRequest, api_of, taken_apart
-from journeyman.serving.gateway.upstream_client import Asking, Forwarder
-from journeyman.serving.gateway.upstreams import BreakerState, Routes, Upstream
+from journeyman.serving.gateway.upstreams import BreakerState, Forwarder, GatewayMetrics, Routes, Upstream, UpstreamClient
 from journeyman.serving.ingest.base import Intake
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.otel import wire
@@ -37,23 +44,16 @@ from journeyman.tracing.otel import wire
 TOKEN = b"x-journeyman-token"
 
 
-class Door:
+class RequestGuard(TokenGuard):
     """With tokens, a request needs one: as `X-Journeyman-Token`, or in place of the API key, for clients that can send nothing
     else. Without, it must name us by an address or as localhost. A page of another site is never served: no client of a model
     is one, and it could spend somebody's key."""
-
-    def __init__(self, tokens: Sequence[str] = ()) -> None:
-        self._tokens = tuple(tokens)
-
-    @property
-    def demands(self) -> bool:
-        return bool(self._tokens)
 
     def enter(self, headers: Sequence[Header]) -> Sequence[Header]:
         """The headers without our token.
 
         Raises:
-            Refused: (401) There is no token that is ours; (421) we are asked by a strange name; (403) by another site's page.
+            HTTPRejection: (401) No token is one of ours; (421) we are asked by a strange name; (403) by another site's page.
         """
         host, origin, site = b"", b"", b""
         for name, value in headers:
@@ -65,9 +65,9 @@ class Door:
                 site = value
         if (origin and not is_of(origin.decode("latin-1"), host.decode("latin-1"))) or site in (b"cross-site", b"same-site"):
             raise HTTPRejection(403, "pages of other sites are not served", "cross_site")
-        if self._tokens:
+        if self.demands:
             return self._without_token(headers)
-        if not addressed_directly(host.decode("latin-1")):
+        if not self.knows(host.decode("latin-1")):
             said = "without tokens this server answers to its address and to localhost only"
             raise HTTPRejection(421, said, "misdirected")
         return headers
@@ -80,16 +80,16 @@ class Door:
         return True
 
     def _without_token(self, headers: Sequence[Header]) -> Sequence[Header]:
-        kept = [pair for pair in headers if not self._is_ours(*pair)]
-        if len(kept) == len(headers):
+        others = [pair for pair in headers if not self._is_ours(*pair)]
+        if len(others) == len(headers):
             said = "this server needs a token that it knows: as X-Journeyman-Token, or in place of the API key"
             raise HTTPRejection(401, said, "unauthorised")
-        return kept
+        return others
 
     def _is_ours(self, name: bytes, value: bytes) -> bool:
         if name == b"authorization":
-            return bearer_token(value, self._tokens) is not None
-        return name in (TOKEN, b"x-api-key", b"api-key") and known_token(value, self._tokens) is not None
+            return self.bearer(value) is not None
+        return name in (TOKEN, b"x-api-key", b"api-key") and self.token(value) is not None
 
 
 # `GET /v1/models`, where several upstreams have models.
@@ -97,14 +97,14 @@ class Door:
 _LARGEST = 16 << 20
 
 
-async def models(asking: Asking, call: ProxyRequest, upstreams: Sequence[Upstream]) -> dict[str, Any]:
+async def models(asking: UpstreamClient, call: ProxyRequest, upstreams: Sequence[Upstream]) -> dict[str, Any]:
     """The models of all upstreams in one list. Those of the first have their own names, and others begin with `NAME/`, which is
     how they are asked for. An upstream that does not answer has none.
 
     Raises:
-        Refused: (502) None of them answers.
+        HTTPRejection: (502) None of them answers.
     """
-    lists = await asyncio.gather(*(_listed(asking, call, upstreams, each) for each in upstreams))
+    lists = await asyncio.gather(*(_models_of(asking, call, upstreams, each) for each in upstreams))
     if all(each is None for each in lists):
         names = ", ".join(each.name for each in upstreams)
         raise HTTPRejection(502, f"no upstream lists its models: {names} were asked", "upstream_unreachable", api=call.api)
@@ -119,8 +119,8 @@ async def models(asking: Asking, call: ProxyRequest, upstreams: Sequence[Upstrea
     return {"data": data, "has_more": False, **ends}
 
 
-async def _listed(
-    asking: Asking, call: ProxyRequest, all: Sequence[Upstream], upstream: Upstream
+async def _models_of(
+    asking: UpstreamClient, call: ProxyRequest, all: Sequence[Upstream], upstream: Upstream
 ) -> list[dict[str, Any]] | None:
     try:
         response = await asking.ask_one(call, upstream, all[0])
@@ -166,7 +166,7 @@ class Telemetry:
             return
         self._under_way += 1
         try:
-            text = await self._kept(signal, body, kind, said.get(b"content-encoding", ""))
+            text = await self._store(signal, body, kind, said.get(b"content-encoding", ""))
         except InputError as error:
             statuses = {wire.Unsupported: 415, wire.TooLarge: 413}
             await self._refuse(send, statuses.get(type(error), 400), str(error), kind, _CANNOT)
@@ -177,7 +177,7 @@ class Telemetry:
         finally:
             self._under_way -= 1
 
-    async def _kept(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
+    async def _store(self, signal: wire.Signal, body: bytes, kind: str, encoding: str) -> tuple[bytes, str]:
         read = wire.spans if signal == "traces" else wire.logs
         # Not on the event loop: a large batch takes long to read, and answers of models flow meanwhile.
         async with self._reading:
@@ -226,8 +226,8 @@ class Gateway:
         self._pages = pages
         self._routes = Routes(config.upstreams)
         self.metrics = GatewayMetrics(self._routes, intake.health if intake is not None else None)
-        self._door = Door(config.tokens)
-        self._asking = Asking(self.metrics)
+        self._door = RequestGuard(config.tokens)
+        self._asking = UpstreamClient(self.metrics)
         self._forwarder = Forwarder(self._routes, self._asking, intake, self.metrics, record_limit=config.record_limit)
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
         self.draining = False
@@ -274,7 +274,7 @@ class Gateway:
         raw: bytes = scope["raw_path"]
         if _CLIMBING.search(raw):
             raise HTTPRejection(400, "a path must not have . and .. in it", "invalid")
-        return taken_apart(
+        return parse_request(
             uuid4().hex, scope["method"], raw.decode("latin-1"), scope["query_string"].decode("latin-1"), headers
         )
 
@@ -289,10 +289,10 @@ class Gateway:
 
     async def _health(self, headers: Sequence[Header], send: Send) -> None:
         """Ready while answers flow, also when the store is ill: then the rest says so."""
-        said: dict[str, Any] = {"ready": not self.draining}
+        payload: dict[str, Any] = {"ready": not self.draining}
         if self._door.admits(headers):
-            said |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
-        await answer_json(send, said, 503 if self.draining else 200)
+            payload |= {"version": version("journeyman"), "in_flight": self.metrics.in_flight, **self._state()}
+        await answer_json(send, payload, 503 if self.draining else 200)
 
     def _state(self) -> dict[str, Any]:
         resting = {each.name: each.breaker.state for each in self._routes.all}
@@ -310,3 +310,178 @@ class Gateway:
             await answer_refusal(send, refused)
             return
         await answer(send, 200, self.metrics.text().encode(), [(b"content-type", CONTENT_TYPE.encode())])
+
+
+# The gateway as a process: it listens, and stops in order when it is told to.
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
+# A client's connection, with bounds on what uvicorn leaves without one: all of it comes before anybody has shown a token.
+
+HEAD_BYTES = 256 << 10
+"""The largest head of a request: address and headers. What follows behind a body counts too."""
+HEAD_SECONDS = 30.0
+"""In which a head must have come, and a connection its first."""
+LINGER_SECONDS = 5.0
+"""For which a body that nobody reads may go on after the answer."""
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: 26\r\nconnection: close\r\n\r\nthe headers are too large\r\n"
+)
+
+
+class Connection(HttpToolsProtocol):
+    """Closes when a head is too large or does not come, and when a body goes on although it was answered."""
+
+    _limit: asyncio.TimerHandle | None = None
+    _in_head = False
+    _in_message = False
+    _head = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._until(HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._until(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            # One that comes whole is bounded by how much is read at once.
+            self._head += len(data)
+            if self._head > HEAD_BYTES:
+                self._too_large()
+        # Whatever came has stopped the clock of an idle connection.
+        if self._limit is None and (self.cycle is None or self.cycle.response_complete):
+            self._until(HEAD_SECONDS)
+
+    def on_message_begin(self) -> None:
+        self._in_head = self._in_message = True
+        self._head = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._until(None)
+        super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            self._head += len(name) + len(value)
+            if self._head > HEAD_BYTES:
+                raise ValueError("what follows behind the body is too large")
+        super().on_header(name, value)
+
+    def on_message_complete(self) -> None:
+        self._in_message = False
+        self._until(None)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._until(HEAD_SECONDS)
+        elif self._in_message and self.cycle.response_complete:
+            self._until(LINGER_SECONDS)
+
+    def _until(self, seconds: float | None) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = None if seconds is None else self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _too_large(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_TOO_LARGE)
+        self.transport.close()
+
+
+def serve(
+    config: GatewayConfig,
+    bound: socket.socket,
+    *,
+    intake: Intake | None,
+    pages: App | None,
+    ready: Callable[[], None],
+    drain_seconds: float,
+) -> None:
+    """Serve until SIGTERM or SIGINT: take nothing new, let running answers end, and cut those that have not after
+    `drain_seconds`, or at a second signal. The intake stays open: it is its owner's to close.
+
+    Args:
+        bound: As `listen` gives it; it is closed at the end.
+        ready: Called once clients can come.
+    """
+
+    # What is loaded stays. What comes and goes is rarely in a circle, and need not be looked through after each few requests.
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+    async def until_told() -> None:
+        gateway = Gateway(config, intake, pages)
+        try:
+            await GatewayServer(gateway, ready, drain_seconds).serve(sockets=[bound])
+        finally:
+            await gateway.close()
+
+    with bound, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(until_told())
+
+
+class GatewayServer(asgi_server.Server):
+    """Takes nothing new once it is told to stop, lets running answers end, and cuts those that have not in time."""
+
+    def __init__(self, gateway: Gateway, ready: Callable[[], None], drain_seconds: float) -> None:
+        super().__init__(
+            gateway,
+            ready,
+            # What is cut still has to be recorded.
+            cut_seconds=5,
+            http=Connection,
+            # A cut that is passed on is no fault of ours to be logged.
+            log_level="critical",
+            date_header=False,
+            timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            backlog=2048,
+        )
+        self._gateway = gateway
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not kept for uvicorn to raise again at the end: to stop when told to is to end well.
+        self.force_exit = self.should_exit
+        self.should_exit = self._gateway.draining = True
+
+
+# The pages, as an application beside the gateway.
+
+
+def application(routes: "Sequence[BaseRoute]") -> App:
+    """What answers every address that is none of the gateway's."""
+    from starlette.applications import Starlette
+
+    return cast("App", Starlette(routes=list(routes)))
+
+
+def when_asked(make: Callable[[], App]) -> App:
+    """An application that is made, in a thread, when it is first asked for something: what nobody looks at takes no memory."""
+    app_made: asyncio.Task[App] | None = None
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal app_made
+        if app_made is None:
+            app_made = asyncio.create_task(asyncio.to_thread(make))
+        try:
+            # One who goes away must not keep the others from it.
+            app = await asyncio.shield(app_made)
+        except JourneymanError as error:
+            app_made = None
+            await answer_refusal(send, HTTPRejection(503, str(error), "no_pages"))
+            return
+        await app(scope, receive, send)
+
+    return answer

@@ -27,15 +27,14 @@ from journeyman.core.errors import StoreError
 from journeyman.core.messages import Usage
 from journeyman.core.trace import Trace
 from journeyman.experiments.settings import RecordSettings
-from journeyman.serving.ingest.base import Health
+from journeyman.serving.ingest.base import Health, RecordCleaner
 from journeyman.serving.ingest.queues import QueueLimits
-from journeyman.serving.ingest.redact import Cleaner
 from journeyman.serving.ingest.writer import StoreIntake
-from journeyman.stores.migrate import make_ready
+from journeyman.stores import make_ready
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow, TraceStore
 from journeyman.tracing.redaction import Redactor
-from journeyman.tracing.wire.assembler import Joiner
+from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.base import Exchange
 
 # A way into the store in a process of its own.
@@ -59,7 +58,7 @@ _FRUGAL = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_
 ENDED = "the process that records has ended, and is started again"
 
 
-class ApartIntake:
+class SubprocessIntake:
     """Keeps the promises of `Intake` by handing everything to a process that keeps them."""
 
     def __init__(self, command: Sequence[str], settings: Any) -> None:
@@ -87,9 +86,9 @@ class ApartIntake:
         self._sender = threading.Thread(target=self._send, name="journeyman-handover", daemon=True)
         self._sender.start()
 
-    def offer(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange) -> None:
         """Take an exchange. Never blocks, never raises."""
-        self._put(("offer", exchange), 1000 + len(exchange.request) + len(exchange.response))
+        self._put(("submit", exchange), 1000 + len(exchange.request) + len(exchange.response))
 
     def add(self, trace: Trace) -> None:
         """Take a trace that is ready, in the same way."""
@@ -149,7 +148,7 @@ class ApartIntake:
     def _put(self, what: tuple[Any, ...], weight: int) -> bool:
         with self._changed:
             if self._closing or len(self._waiting) >= _THINGS or self._bytes + weight > _BYTES:
-                self._dropped += what[0] in ("offer", "add")
+                self._dropped += what[0] in ("submit", "add")
                 return False
             self._waiting.append((what, weight))
             self._bytes += weight
@@ -175,7 +174,7 @@ class ApartIntake:
 
     def _send(self) -> None:
         while not self._over():
-            batch = self._taken()
+            batch = self._next_batch()
             try:
                 self._socket.send([what for what, _ in batch])
             except OSError:
@@ -199,7 +198,7 @@ class ApartIntake:
     def _over(self) -> bool:
         return self._closing and not self._waiting
 
-    def _taken(self) -> list[tuple[tuple[Any, ...], int]]:
+    def _next_batch(self) -> list[tuple[tuple[Any, ...], int]]:
         with self._changed:
             while not self._waiting:
                 self._changed.wait()
@@ -213,17 +212,17 @@ class ApartIntake:
                 batch.append(self._waiting.popleft())
                 size += batch[-1][1]
             self._bytes -= size
-            self._sent += sum(what[0] in ("offer", "add") for what, _ in batch)
-            self._hurry = any(what[0] not in ("offer", "add") for what, _ in self._waiting)
+            self._sent += sum(what[0] in ("submit", "add") for what, _ in batch)
+            self._hurry = any(what[0] not in ("submit", "add") for what, _ in self._waiting)
         return batch
 
     def _listen(self, connection: Connection) -> None:
         # A process that ends closes its side, whatever it dies of.
         with suppress(EOFError, OSError):
             while True:
-                self._heard(connection.recv())
+                self._handle(connection.recv())
 
-    def _heard(self, message: tuple[Any, ...]) -> None:
+    def _handle(self, message: tuple[Any, ...]) -> None:
         what, *rest = message
         if what == "health":
             with self._changed:
@@ -297,8 +296,8 @@ def _tell_health(intake: Any, say: Callable[..., None], ended: threading.Event) 
 
 
 def _take(intake: Any, what: str, rest: Sequence[Any], say: Callable[..., None]) -> None:
-    if what == "offer":
-        intake.offer(rest[0])
+    if what == "submit":
+        intake.submit(rest[0])
     elif what == "add":
         intake.add(rest[0])
     elif what == "spans":
@@ -327,22 +326,22 @@ def open_intake(
         spill: The folder of what waits while the store is slow or gone.
         opened: What opens the store.
     """
-    joiner = Joiner(price=_price, past=_Past(store_url))
-    cleaner = Cleaner(
+    joiner = ConversationAssembler(price=_price, past=_Past(store_url))
+    cleaner = RecordCleaner(
         redactor=Redactor(settings.redact), content=settings.content, read=lambda exchange: (joiner.join(exchange),)
     )
     limits = QueueLimits(bytes=settings.buffer_mb << 20, spill_bytes=settings.spill_mb << 20)
     return StoreIntake(lambda: opened(store_url), cleaner=cleaner, read_spans=_read_spans, spill=spill, limits=limits)
 
 
-def open_apart(store_url: str, spill: Path, settings: RecordSettings) -> ApartIntake:
+def open_apart(store_url: str, spill: Path, settings: RecordSettings) -> SubprocessIntake:
     """The same in a process of its own, which does not take time from this one.
 
     Raises:
         InputError: A pattern of `settings.redact` cannot be used.
     """
     Redactor(settings.redact)
-    return ApartIntake((sys.executable, "-m", "journeyman.serving.ingest.factory"), (store_url, spill, settings))
+    return SubprocessIntake((sys.executable, "-m", "journeyman.serving.ingest.factory"), (store_url, spill, settings))
 
 
 def _main(descriptor: int) -> None:
@@ -354,10 +353,10 @@ def _main(descriptor: int) -> None:
     gc.set_threshold(20_000, 20, 50)
     # Where there is too little of the machine, answers go first: what is to be recorded can wait.
     os.nice(5)
-    run(descriptor, lambda settings: open_intake(*settings, opened=_up_to_date))
+    run(descriptor, lambda settings: open_intake(*settings, opened=_open_migrated))
 
 
-def _up_to_date(store_url: str) -> TraceStore:
+def _open_migrated(store_url: str) -> TraceStore:
     from journeyman.stores.engine import HEAD, step_of
 
     if step_of(store_url) != HEAD:

@@ -23,10 +23,9 @@ from journeyman.serving.ingest.base import Intake
 from journeyman.serving.ingest.factory import open_intake
 from journeyman.stores.traces import open_traces
 from journeyman.stores.urls import MEMORY, as_url, is_url
-from journeyman.tracing import hook
-from journeyman.tracing.collector import KEPT, Collector, Sink
-from journeyman.tracing.hook import Kind
-from journeyman.tracing.hook import hook_into_agent as hook_into_agent
+from journeyman.tracing.collector import KEPT, Collector, Kind, Sink
+from journeyman.tracing.collector import hook_into_agent as hook_into_agent
+from journeyman.tracing.collector import traced as traced_by
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -192,5 +191,5 @@ def traced(
         name: The agent's or the tool's; the function's where none is given.
         kind: What it is inside another trace: the work of an "agent", or a "tool".
     """
-    wrap = hook.traced(collector=collector or usual, name=name, kind=kind)
+    wrap = traced_by(collector=collector or usual, name=name, kind=kind)
     return wrap if function is None else wrap(function)

@@ -3,9 +3,9 @@
 Two threads: one prepares what was handed over (reads exchanges, takes out secrets), the other alone talks with the store. So a
 store that hangs keeps nobody from preparing, and what there is no room for in memory goes into the spill file.
 
-    offer, add ──▶ line ──prepare──▶ ready ──────────▶ store
+    submit, add ─▶ line ──prepare──▶ ready ──────────▶ store
                                        └──▶ spill ──▶
-    spans ──────▶ line ──prepare──▶ spans ───────────▶ store ──digest──▶ traces
+    spans ──────▶ line ──prepare──▶ spans ───────────▶ store ─assemble─▶ traces
 """
 
 import logging
@@ -19,10 +19,8 @@ from pathlib import Path
 
 from journeyman.core.errors import JourneymanError, StoreError, Unkeepable
 from journeyman.core.trace import Trace
-from journeyman.serving.ingest.base import Health
-from journeyman.serving.ingest.pipe import Pipe
-from journeyman.serving.ingest.queues import BoundedQueue, QueueLimits, Waiting, weight
-from journeyman.serving.ingest.redact import Cleaner
+from journeyman.serving.ingest.base import Health, RecordCleaner
+from journeyman.serving.ingest.queues import BoundedQueue, Pipe, QueueLimits, Waiting, weight
 from journeyman.stores.traces.base import SpanRow, TraceStore
 from journeyman.tracing.wire.base import Exchange
 
@@ -43,7 +41,7 @@ LONGEST = 0.2
 """Seconds after which a turn begins nothing new: what comes in waits meanwhile."""
 
 
-class Digest:
+class SpanAssembler:
     """One turn after the other, each bounded. For one thread."""
 
     def __init__(self, read: ReadSpans, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -124,7 +122,7 @@ _STEP = 0.0005
 """Seconds between two turns, in which the other takes its own."""
 
 
-class Turns:
+class TurnTaking:
     """For two threads."""
 
     def __init__(self) -> None:
@@ -184,7 +182,7 @@ class StoreIntake:
         self,
         open_store: Callable[[], TraceStore],
         *,
-        cleaner: Cleaner,
+        cleaner: RecordCleaner,
         read_spans: ReadSpans | None = None,
         spill: Path,
         limits: QueueLimits = DEFAULT,
@@ -198,19 +196,21 @@ class StoreIntake:
             spill: The folder of the spill files. Several processes may share it.
         """
         self._line = BoundedQueue(limits)
-        self._turns = Turns()
+        self._turns = TurnTaking()
         self._pipe = Pipe(self._line, cleaner, spill, limits)
-        self._scribe = _Scribe(open_store, self._pipe, self._line, _digest(read_spans, cleaner), limits, self._turns)
+        self._writer = _StoreThread(
+            open_store, self._pipe, self._line, _span_assembler(read_spans, cleaner), limits, self._turns
+        )
         self._limits = limits
         self._trouble: str | None = None
         self._threads = [
             threading.Thread(target=self._prepare, name="journeyman-intake", daemon=True),
-            threading.Thread(target=self._scribe.run, name="journeyman-store", daemon=True),
+            threading.Thread(target=self._writer.run, name="journeyman-store", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
 
-    def offer(self, exchange: Exchange) -> None:
+    def submit(self, exchange: Exchange) -> None:
         """Take an exchange. Never blocks, never raises."""
         size = 1000 + len(exchange.request) + len(exchange.response)
         self._put(Waiting(what=exchange, weight=size))
@@ -235,7 +235,7 @@ class StoreIntake:
             while not self._idle():
                 if (left := deadline - time.monotonic()) <= 0:
                     return False
-                # No longer than a moment: the digest's end is told to nobody.
+                # No longer than a moment: the assembler's end is told to nobody.
                 self._line.left.wait(min(left, 0.1))
         return True
 
@@ -244,10 +244,10 @@ class StoreIntake:
             return Health(
                 waiting=self._line.things,
                 spilled=self._pipe.spilled,
-                stored=self._scribe.stored,
+                stored=self._writer.stored,
                 dropped=self._line.dropped,
-                retries=self._scribe.retries,
-                error=self._scribe.error or self._trouble,
+                retries=self._writer.retries,
+                error=self._writer.error or self._trouble,
             )
 
     def close(self, timeout: float = 10.0) -> None:
@@ -257,10 +257,10 @@ class StoreIntake:
             self._line.closed = True
             self._line.arrived.notify_all()
         self._threads[0].join(timeout)
-        while self._scribe.error is None and not self.flush(min(0.1, max(0.0, deadline - time.monotonic()))):
+        while self._writer.error is None and not self.flush(min(0.1, max(0.0, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
                 break
-        self._scribe.stop()
+        self._writer.stop()
         self._threads[1].join(max(0.1, deadline - time.monotonic()))
         self._pipe.close()
 
@@ -273,7 +273,7 @@ class StoreIntake:
                 log.warning("the store does not keep up, and there is no more room: some of what is watched is not kept")
 
     def _idle(self) -> bool:
-        return self._line.things == 0 and self._pipe.spilled == 0 and self._scribe.quiet
+        return self._line.things == 0 and self._pipe.spilled == 0 and self._writer.quiet
 
     def _prepare(self) -> None:
         while True:
@@ -281,14 +281,14 @@ class StoreIntake:
             for group in self._turns.groups(taken):
                 for item in group:
                     self._pipe.prepare(item)
-                self._scribe.wake()
+                self._writer.wake()
             self._make_room()
             if self._line.closed and not taken:
                 return
 
     def _make_room(self) -> None:
         try:
-            self._pipe.overflow(everything=self._scribe.stuck)
+            self._pipe.overflow(everything=self._writer.stuck)
             self._pipe.refuse(time.monotonic() - self._limits.patience, FULL)
         except Exception as error:  # noqa: BLE001 - without this thread nothing is recorded any more, and nobody would know
             self._trouble = f"what waits could not be put aside: {type(error).__name__}: {error}"
@@ -297,14 +297,14 @@ class StoreIntake:
             self._trouble = None
 
 
-def _digest(read: ReadSpans | None, cleaner: Cleaner) -> Digest | None:
+def _span_assembler(read: ReadSpans | None, cleaner: RecordCleaner) -> SpanAssembler | None:
     if read is None:
         return None
     # Cleaned once more: what was in pieces in the spans stands together in the trace.
-    return Digest(lambda rows: [cleaner.trace(trace) for trace in read(rows)])
+    return SpanAssembler(lambda rows: [cleaner.trace(trace) for trace in read(rows)])
 
 
-class _Scribe:
+class _StoreThread:
     """The thread that talks with the store."""
 
     def __init__(
@@ -312,14 +312,14 @@ class _Scribe:
         open_store: Callable[[], TraceStore],
         pipe: Pipe,
         line: BoundedQueue,
-        digest: Digest | None,
+        assembler: SpanAssembler | None,
         limits: QueueLimits,
-        turns: Turns,
+        turns: TurnTaking,
     ) -> None:
         self._open_store = open_store
         self._pipe = pipe
         self._line = line
-        self._digest = digest
+        self._assembler = assembler
         self._limits = limits
         self._turns = turns
         self._work = threading.Condition(line.lock)
@@ -334,7 +334,7 @@ class _Scribe:
     @property
     def quiet(self) -> bool:
         """Nothing is left to be made of spans."""
-        return self._digest is None or self._digest.due is None
+        return self._assembler is None or self._assembler.due is None
 
     @property
     def stuck(self) -> bool:
@@ -352,7 +352,7 @@ class _Scribe:
             self._work.notify()
 
     def run(self) -> None:
-        self._pipe.adopt()
+        self._pipe.recover()
         while not self._stopped:
             self._since = time.monotonic()
             try:
@@ -376,12 +376,12 @@ class _Scribe:
         with self._turns.mine():
             self._write_spans(self._store)
             self._write_traces(self._store)
-        digest = self._digest
-        if digest is None or digest.due is None or self._stopped:
+        assembler = self._assembler
+        if assembler is None or assembler.due is None or self._stopped:
             return
-        late = time.monotonic() - digest.due
+        late = time.monotonic() - assembler.due
         if late >= (_LATE if self._pipe.work else 0):
-            digest.turn(self._store, lambda: self._pipe.urgent)
+            assembler.turn(self._store, lambda: self._pipe.urgent)
 
     def _write_spans(self, store: TraceStore) -> None:
         batches = self._pipe.first_spans(_ROWS)
@@ -390,8 +390,8 @@ class _Scribe:
         rows = [row for batch in batches for row in batch.rows]
         store.add_spans(rows)
         self.stored += len(rows)
-        if self._digest is not None:
-            self._digest.wanted()
+        if self._assembler is not None:
+            self._assembler.wanted()
         self._pipe.drop_spans(batches)
         for batch in batches:
             if batch.done is not None:
@@ -434,7 +434,7 @@ class _Scribe:
                 # Another process that waits for its turn must find the store free for a moment.
                 self._work.wait_for(lambda: self._stopped, _BREATH)
                 return
-            due = self._digest.due if self._digest is not None else None
+            due = self._assembler.due if self._assembler is not None else None
             self._work.wait(None if due is None else max(0.0, due - time.monotonic()))
 
 

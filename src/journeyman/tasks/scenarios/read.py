@@ -63,7 +63,7 @@ def of_yaml(text: str) -> DocumentNode:
     """The only document in a YAML text.
 
     Raises:
-        Unreadable: It is none, has several, names a type of object, or its aliases say more than `MOST` values.
+        UnreadableDocument: It is none, has several, names a type of object, or its aliases say more than `MOST` values.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -126,7 +126,7 @@ def of_json(text: str) -> DocumentNode:
     """A JSON text.
 
     Raises:
-        Unreadable: It is none.
+        UnreadableDocument: It is none.
     """
     try:
         json.loads(text)
@@ -318,7 +318,7 @@ class _Reader:
             self._unknown(root, ("scenarios",), "")
             listed = root.value.get("scenarios", DocumentNode(root.line, None))
         if not isinstance(listed.value, list) or not listed.value:
-            self._fault(listed.line, "scenarios", f"must be a list of scenarios, and is {_said(listed)}")
+            self._fault(listed.line, "scenarios", f"must be a list of scenarios, and is {_kind_of(listed)}")
             return []
         found = []
         names: dict[str, int] = {}
@@ -331,7 +331,7 @@ class _Reader:
 
     def _scenario(self, node: DocumentNode, at: str, names: dict[str, int]) -> Scenario | None:
         if not isinstance(node.value, dict):
-            self._fault(node.line, at, f"must be a mapping of fields, and is {_said(node)}")
+            self._fault(node.line, at, f"must be a mapping of fields, and is {_kind_of(node)}")
             return None
         self._unknown(node, _FIELDS, at)
         take = _Take(self, node, at)
@@ -352,7 +352,7 @@ class _Reader:
     def _text(self, node: DocumentNode, at: str) -> str:
         if not isinstance(node.value, str):
             hint = "; put it in quotes" if isinstance(node.value, bool | int | float) else ""
-            self._fault(node.line, at, f"must be text, and is {_said(node)}{hint}")
+            self._fault(node.line, at, f"must be text, and is {_kind_of(node)}{hint}")
             return ""
         if not node.value.strip():
             self._fault(node.line, at, "is empty")
@@ -370,7 +370,7 @@ class _Reader:
     def _list(self, node: DocumentNode, at: str) -> list[DocumentNode]:
         if isinstance(node.value, list):
             return node.value
-        self._fault(node.line, at, f"must be a list, and is {_said(node)}")
+        self._fault(node.line, at, f"must be a list, and is {_kind_of(node)}")
         return []
 
     def _task_type(self, node: DocumentNode, at: str) -> TaskType:
@@ -430,7 +430,7 @@ class _Reader:
 
     def _yes(self, node: DocumentNode, at: str) -> bool:
         if not isinstance(node.value, bool):
-            self._fault(node.line, at, f"must be true or false, and is {_said(node)}")
+            self._fault(node.line, at, f"must be true or false, and is {_kind_of(node)}")
         return node.value is True
 
     def _files(self, node: DocumentNode, at: str) -> Mapping[str, str]:
@@ -447,7 +447,7 @@ class _Reader:
         if not within(path):
             self._fault(node.line, at, "must be a relative path that stays in its folder")
         if not isinstance(node.value, str):
-            self._fault(node.line, at, f"must be the text of the file, and is {_said(node)}")
+            self._fault(node.line, at, f"must be the text of the file, and is {_kind_of(node)}")
             return ""
         return node.value
 
@@ -522,7 +522,7 @@ def _near(name: str, known: list[Any] | tuple[str, ...]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _said(node: DocumentNode) -> str:
+def _kind_of(node: DocumentNode) -> str:
     return "an empty list" if node.value == [] else node.kind
 
 

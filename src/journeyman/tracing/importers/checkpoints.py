@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from journeyman.core.errors import InputError
 from journeyman.core.trace import ModelCall, Reasoning, Trace, total
 from journeyman.tracing import builder, fields
-from journeyman.tracing.base import NO_TIME
+from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers import chat, pickles
+from journeyman.tracing.importers.source import FileHead, Format, JsonSource, Problem, WholeFile
 
 # What a checkpoint says, as one trace for each time that the user asked.
 
@@ -47,15 +48,15 @@ def traces(checkpoint: Mapping[str, Any], *, agent: str) -> CheckpointTraces:
     alone; token counts and cost, which are of the agent's whole life, stand on a call only where there was but one.
     """
     problems: list[str] = []
-    made: list[Trace] = []
+    made_traces: list[Trace] = []
     tools = sorted(fields.mapping(checkpoint.get("tool_capabilities")))
     for session, data in fields.mapping(checkpoint.get("session_data")).items():
         messages = _messages(session, data, problems)
         raw = {"tools": tools} if tools else {}
-        made += [replace(trace, raw=raw) for trace in _turns(agent, session, messages)]
-    if made:
-        made[-1] = _with_state(made[-1], checkpoint, alone=len(made) == 1)
-    return CheckpointTraces(traces=tuple(made), problems=tuple(problems))
+        made_traces += [replace(trace, raw=raw) for trace in _turns(agent, session, messages)]
+    if made_traces:
+        made_traces[-1] = _with_state(made_traces[-1], checkpoint, alone=len(made_traces) == 1)
+    return CheckpointTraces(traces=tuple(made_traces), problems=tuple(problems))
 
 
 def _messages(session: str, data: Any, problems: list[str]) -> list[tuple[chat.ChatMessage, datetime | None]]:
@@ -63,13 +64,13 @@ def _messages(session: str, data: Any, problems: list[str]) -> list[tuple[chat.C
     if not isinstance(history, list):
         problems.append(f"session_data.{session} has no history")
         return []
-    found = []
+    messages = []
     for number, entry in enumerate(history):
         try:
-            found.append((chat.ChatMessage.model_validate(entry), fields.time(fields.mapping(entry).get("timestamp"))))
+            messages.append((chat.ChatMessage.model_validate(entry), fields.time(fields.mapping(entry).get("timestamp"))))
         except ValidationError as error:
             problems.append(fields.fault(error, "session_data", session, "history", number))
-    return found
+    return messages
 
 
 def _turns(agent: str, session: str, messages: Sequence[tuple[chat.ChatMessage, datetime | None]]) -> Iterator[Trace]:
@@ -159,7 +160,7 @@ _KINDS = (".pkl", ".pickle", ".json")
 
 
 def read(path: Path, *, agent: str | None = None) -> CheckpointTraces:
-    """The traces of one checkpoint, pickled or JSON. A pickle is read as data: nothing in it is imported or called.
+    """The traces of one checkpoint, pickled or JSON, also gzipped. A pickle is data: nothing in it is imported or called.
 
     Args:
         agent: Whose it is; by default the folder's name says so.
@@ -167,11 +168,8 @@ def read(path: Path, *, agent: str | None = None) -> CheckpointTraces:
     Raises:
         InputError: It cannot be read, or is no checkpoint of an agent.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    return parse(content, name=str(path), agent=agent or path.parent.name or "agent")
+    with JsonSource(path) as source:
+        return parse(source.whole(), name=str(path), agent=agent or path.parent.name or "agent")
 
 
 def parse(content: bytes, *, name: str, agent: str) -> CheckpointTraces:
@@ -256,7 +254,7 @@ class CheckpointLoader:
         }
 
     def _of(self, agent: str) -> list[Trace]:
-        found: dict[str, Trace] = {}
+        by_id: dict[str, Trace] = {}
         for path in _files(self.folder / agent):
             try:
                 read_here = read(path, agent=agent)
@@ -265,11 +263,28 @@ class CheckpointLoader:
                 continue
             self.problems += [f"{path}: {problem}" for problem in read_here.problems]
             # The latest word on a turn holds: by then its tasks may have been done.
-            found |= {trace.id: trace for trace in read_here.traces}
-        return list(found.values())
+            by_id |= {trace.id: trace for trace in read_here.traces}
+        return list(by_id.values())
 
 
 def _files(folder: Path) -> list[Path]:
     """The checkpoints of an agent, oldest first."""
     files = [path for path in folder.iterdir() if path.suffix in _KINDS and path.is_file()]
     return sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
+
+
+def _read(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
+    for path in paths:
+        found = read(path)
+        yield from (RecordedTrace(trace=trace) for trace in found.traces)
+        yield from (Problem(str(path), why) for why in found.problems)
+
+
+def _knows(head: FileHead) -> bool:
+    """A pickle by its first opcode; the older protocols have none for it, and only the file's name tells."""
+    if head.start[:1] == b"\x80" or (head.path.suffix in (".pkl", ".pickle") and not head.like_json):
+        return True
+    return head.first is not None and isinstance(head.first.value, dict) and recognised(head.first.value)
+
+
+FORMAT = Format(name="checkpoint", recognises=recognised, whole=WholeFile(knows=_knows, read=_read))

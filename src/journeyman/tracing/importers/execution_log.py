@@ -26,8 +26,7 @@ from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskResult
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
 from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
-from journeyman.tracing.importers.source import JsonSource, Problem
+from journeyman.tracing.importers.source import Format, JsonSource, Problem
 from journeyman.tracing.redaction import Redactor
 
 # Lines of execution logs as values: ours, and those of earlier systems, which hold less.
@@ -97,7 +96,7 @@ def parse(record: Any) -> LoggedExecution:
     return LoggedExecution(
         instruction=record["instruction"],
         timestamp=fields.time(record.get("timestamp")),
-        success=_agreed(record.get("success"), result.get("success")),
+        success=_agreed_success(record.get("success"), result.get("success")),
         cost=fields.number(record.get("cost", result.get("total_cost"))),
         latency_ms=fields.number(record.get("latency_ms", result.get("total_latency_ms"))),
         model_selections=_selections(decided.get("model_selections")),
@@ -116,7 +115,7 @@ def parse(record: Any) -> LoggedExecution:
     )
 
 
-def _agreed(outer: Any, inner: Any) -> bool | None:
+def _agreed_success(outer: Any, inner: Any) -> bool | None:
     told = {value for value in (outer, inner) if isinstance(value, bool)}
     if len(told) > 1:
         raise TraceError("success: the line says the opposite of its execution_result")
@@ -344,7 +343,7 @@ def read_executions(path: Path | str) -> Iterator[LoggedExecution | Problem]:
                     yield Problem(record.where, str(error))
 
 
-# Execution logs of a planner as traces. `capture.executions` reads the lines.
+# The same lines as traces.
 
 
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
@@ -370,7 +369,7 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
         input=line.instruction,
         output=fields.text(line.outputs) if line.outputs else None,
         rewards=() if success is None else (fields.reward("success", success, line.error or ""),),
-        raw=fields.known(
+        raw=fields.without_empty(
             cost=line.cost,
             latency_ms=line.latency_ms,
             split=line.split,
@@ -398,7 +397,7 @@ def _steps(line: LoggedExecution) -> Iterator[Step]:
     yield AgentCall(
         agent="planner", input=line.instruction, output=fields.text(line.outputs) if line.outputs else "", id="plan"
     )
-    subtasks = sorted(line.plan.subtasks, key=_place) if line.plan else _loose(line)
+    subtasks = sorted(line.plan.subtasks, key=_number_of) if line.plan else _without_plan(line)
     numbers = {subtask.id: number for number, subtask in enumerate(subtasks)}
     for number, subtask in enumerate(subtasks):
         result = line.results.get(subtask.id)
@@ -413,7 +412,7 @@ def _steps(line: LoggedExecution) -> Iterator[Step]:
             error=result.why if result else None,
             id=f"subtask-{number}",
             parent="plan",
-            raw=fields.known(
+            raw=fields.without_empty(
                 after=[numbers[id] for id in subtask.after],
                 subtask=subtask.id,
                 state=str(result.state) if result else None,
@@ -422,13 +421,13 @@ def _steps(line: LoggedExecution) -> Iterator[Step]:
         )
 
 
-def _loose(line: LoggedExecution) -> list[Subtask]:
+def _without_plan(line: LoggedExecution) -> list[Subtask]:
     """Who was chosen, where the edges make no plan."""
     chosen = enumerate(line.model_selections)
     return [Subtask(id=str(number), text="", worker="" if place is None else f"worker {place}") for number, place in chosen]
 
 
-def _place(subtask: Subtask) -> int:
+def _number_of(subtask: Subtask) -> int:
     """A plan that was made of numbers keeps their order, also where its edges would allow another."""
     return int(subtask.id) if subtask.id.isdecimal() else 0
 

@@ -42,7 +42,7 @@ def parts(messages: Sequence[Message]) -> Iterator[BracketedPart]:
     text, calls, begin = "", tuple[ToolCall, ...](), 0
     for at, message in enumerate(messages):
         answers = list(takewhile(lambda said: said.role == "tool", messages[at + 1 :]))
-        found = _asked_bracketed(message.text) if answers and message.role == "assistant" else None
+        found = _bracketed_calls(message.text) if answers and message.role == "assistant" else None
         if found is None:
             continue
         yield BracketedPart(text=text, calls=calls, rest=tuple(messages[begin:at]))
@@ -56,7 +56,7 @@ def parts(messages: Sequence[Message]) -> Iterator[BracketedPart]:
     yield BracketedPart(text=text, calls=calls, rest=tuple(messages[begin:]))
 
 
-def _asked_bracketed(text: str) -> tuple[str, list[tuple[str, str]]] | None:
+def _bracketed_calls(text: str) -> tuple[str, list[tuple[str, str]]] | None:
     """What stands before the calls at the end of a text, and the calls; `None` where there are none."""
     for start in (match.start() for match in _CALL.finditer(text)):
         if start == 0 or text[start - 1] == "\n":
@@ -68,15 +68,15 @@ def _asked_bracketed(text: str) -> tuple[str, list[tuple[str, str]]] | None:
 
 def _calls(text: str, at: int) -> list[tuple[str, str]]:
     """The calls from a place on; none where anything else is there, too."""
-    found: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
     while at < len(text):
         match = _CALL.match(text, at)
         end = None if match is None else _end(text, match.end())
         if match is None or end is None or text[end : end + 1] != "]" or text[end + 1 : end + 2] not in ("", "\n"):
             return []
-        found.append((match[1], text[match.end() : end]))
+        calls.append((match[1], text[match.end() : end]))
         at = end + 2
-    return found
+    return calls
 
 
 def _end(text: str, at: int) -> int | None:
@@ -144,20 +144,20 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
 def with_messages(steps: Sequence[Step]) -> Sequence[Step]:
     """The steps, where the calls of our own agents have their messages: they are recorded with the whole prompt as one text,
     `[system]`, `[user]` and `[assistant]` before what was said. One that repeats the call before it goes on with that."""
-    found: list[Step] = []
+    steps_with_messages: list[Step] = []
     before: ModelCall | None = None
     for number, step in enumerate(steps, start=1):
         if not isinstance(step, ModelCall) or step.messages or not _MARKED.match(step.prompt):
-            found.append(step)
+            steps_with_messages.append(step)
             continue
         start = "" if before is None else f"{before.prompt}\n\n[assistant]\n{before.reply or '(nothing)'}\n\n"
         goes_on = before is not None and step.prompt.startswith(start)
         pieces = _MARKED.split(step.prompt[len(start) :] if goes_on else step.prompt)
         messages = tuple(Message(role=role, text=text) for role, text in zip(pieces[1::2], pieces[2::2], strict=True))
         call = replace(step, id=step.id or f"call {number}", messages=messages)
-        found.append(replace(call, continues=before.id) if before is not None and goes_on else call)
+        steps_with_messages.append(replace(call, continues=before.id) if before is not None and goes_on else call)
         before = replace(call, messages=())
-    return found
+    return steps_with_messages
 
 
 def conversations(steps: Sequence[Step]) -> Sequence[Sequence[ModelCall]]:
@@ -168,11 +168,11 @@ def conversations(steps: Sequence[Step]) -> Sequence[Sequence[ModelCall]]:
     """
     threads: list[list[ModelCall]] = []
     for call in (step for step in steps if isinstance(step, ModelCall)):
-        found = _place(call, threads)
-        if found is None:
+        continued = _continued(call, threads)
+        if continued is None:
             threads.append([call])
             continue
-        thread, length = found
+        thread, length = continued
         if length == len(thread):
             thread.append(call)
         else:
@@ -180,7 +180,7 @@ def conversations(steps: Sequence[Step]) -> Sequence[Sequence[ModelCall]]:
     return threads
 
 
-def _place(call: ModelCall, threads: Sequence[list[ModelCall]]) -> tuple[list[ModelCall], int] | None:
+def _continued(call: ModelCall, threads: Sequence[list[ModelCall]]) -> tuple[list[ModelCall], int] | None:
     """The conversation that this call goes on with, and after how many calls; `None` when it begins one."""
     if call.continues is not None:
         places = ((thread, at) for thread in threads for at, earlier in enumerate(thread, 1) if earlier.id == call.continues)
@@ -205,7 +205,7 @@ class Transcript:
 
     def __init__(self, steps: Sequence[Step], losses: Losses) -> None:
         self._losses = losses
-        self._asked = _asked(steps)
+        self._asked = _calls_by_owner(steps)
         self._open: dict[str, ToolCall] = {}
         self._numbered = 0
 
@@ -232,16 +232,16 @@ class Transcript:
     def _new(self, call: ModelCall) -> list[dict[str, Any]]:
         if not call.messages and call.prompt:
             self._losses.add("prompts that were recorded as one text: taken apart at their roles")
-        said = call.messages or tuple(_taken_apart(call.prompt))
+        said = call.messages or tuple(_split_at_roles(call.prompt))
         written: list[dict[str, Any]] = []
         for part in parts(said):
             if part.calls:
                 calls = [self._tool_call(tool) for tool in part.calls]
                 written.append({"role": "assistant", "content": part.text, "tool_calls": calls})
-            written += self._heard(part.rest)
+            written += self._as_messages(part.rest)
         return written
 
-    def _heard(self, said: Sequence[Message]) -> list[dict[str, Any]]:
+    def _as_messages(self, said: Sequence[Message]) -> list[dict[str, Any]]:
         answers = [self._answer(message) for message in said if message.role == "tool"]
         others = (message for message in said if message.role != "tool")
         rest = [{"role": _ROLES.get(message.role, message.role), "content": message.text} for message in others]
@@ -272,10 +272,10 @@ class Transcript:
         return left
 
 
-def _asked(steps: Sequence[Step]) -> Mapping[int, Sequence[ToolCall]]:
+def _calls_by_owner(steps: Sequence[Step]) -> Mapping[int, Sequence[ToolCall]]:
     """The tool calls that each model call asked for, by the identity of the call: by parent, else those that came after it."""
     calls = {step.id: step for step in steps if isinstance(step, ModelCall) and step.id}
-    found: dict[int, list[ToolCall]] = {}
+    by_owner: dict[int, list[ToolCall]] = {}
     latest: ModelCall | None = None
     for step in steps:
         if isinstance(step, ModelCall):
@@ -283,11 +283,11 @@ def _asked(steps: Sequence[Step]) -> Mapping[int, Sequence[ToolCall]]:
         elif isinstance(step, ToolCall):
             owner = calls.get(step.parent, latest) if step.parent else latest
             if owner is not None:
-                found.setdefault(id(owner), []).append(step)
-    return found
+                by_owner.setdefault(id(owner), []).append(step)
+    return by_owner
 
 
-def _taken_apart(prompt: str) -> Iterator[Message]:
+def _split_at_roles(prompt: str) -> Iterator[Message]:
     """`spoken` read backwards. What does not begin with a role was said by the user."""
     parts = _SPOKEN.split(prompt)
     if parts[0]:

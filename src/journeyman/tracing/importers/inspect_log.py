@@ -11,11 +11,10 @@ from typing import Any
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import Turn
 from journeyman.core.reward import Reward
-from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
-from journeyman.tracing.importers.source import Problem
+from journeyman.core.trace import ModelCall, Step, ToolCall
+from journeyman.tracing import builder, conversation, fields
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.source import Format, Problem, WholeFile
 
 _LARGEST = 128 * 2**20
 """Bytes of one unpacked file of an archive."""
@@ -41,22 +40,23 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
             yield TraceError(f"samples.{number}: is no sample: it has no messages")
 
 
-def is_archive(names: Sequence[str]) -> bool:
-    return "header.json" in names or "_journal/start.json" in names
+def _read_archives(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
+    for path in paths:
+        yield from read_archive(path)
 
 
-def read_archive(path: Path) -> Iterator[tuple[str, RecordedTrace] | Problem]:
-    """The samples of a `.eval` archive, each with its name in it; what is broken is named.
+def read_archive(path: Path) -> Iterator[RecordedTrace | Problem]:
+    """The samples of a `.eval` archive, each with its place in it; what is broken is named.
 
     A log that was cut off before its end has no header, and is read by the one with which it was begun.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            if not is_archive(names):
+            first = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
+            if first is None:
                 yield Problem(str(path), "is an archive, but no .eval log of Inspect: it has no header.json")
                 return
-            first = "header.json" if "header.json" in names else "_journal/start.json"
             header = _file(path, archive, first)
             if isinstance(header, Problem):
                 yield header
@@ -69,7 +69,7 @@ def read_archive(path: Path) -> Iterator[tuple[str, RecordedTrace] | Problem]:
                     elif "messages" not in sample:
                         yield Problem(f"{path}:{name}", "is no sample: it has no messages")
                     else:
-                        yield name, _recorded(sample, header)
+                        yield replace(_recorded(sample, header), where=f"{path}:{name}")
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         yield Problem(str(path), f"is a broken archive: {error}")
 
@@ -110,21 +110,21 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
     rewards = tuple(_rewards(fields.mapping(sample.get("scores")), held))
     task = str(about.get("task") or "inspect")
     output = fields.mapping(sample.get("output"))
-    trace = Trace(
-        id=str(sample.get("uuid") or f"{run}/{about.get('task_id', '')}/{id}/{epoch}"),
+    return builder.recorded(
+        str(sample.get("uuid") or f"{run}/{about.get('task_id', '')}/{id}/{epoch}"),
         task_id=f"{task}/{id}",
-        candidate_id="base",
-        started_at=started or NO_TIME,
-        ended_at=max(times) if times else None,
+        started_at=started,
+        ended_at=max(times, default=None),
         steps=_enriched(builder.steps(held.turns(), model=str(about.get("model") or "")), events),
         error=_error(sample),
         domain=task,
         agent=str(about.get("solver") or task),
         session=str(about.get("run_id") or "") or None,
-        input=content.text(sample["input"]) if isinstance(sample.get("input"), str) else None,
+        input=conversation.content_text(sample["input"]) if isinstance(sample.get("input"), str) else None,
         output=_completion(output),
         rewards=rewards,
-        raw=fields.known(
+        reward=rewards[0].value if len(rewards) == 1 else None,
+        raw=fields.without_empty(
             status=log.get("status"),
             epoch=epoch,
             target=sample.get("target"),
@@ -134,12 +134,11 @@ def _recorded(sample: Mapping[str, Any], log: Mapping[str, Any]) -> RecordedTrac
             working_time=sample.get("working_time"),
         ),
     )
-    return RecordedTrace(trace=trace, reward=rewards[0].value if len(rewards) == 1 else None)
 
 
 def _completion(output: Mapping[str, Any]) -> str | None:
     for choice in fields.objects(output.get("choices")):
-        return content.text(fields.mapping(choice.get("message")).get("content"))
+        return conversation.content_text(fields.mapping(choice.get("message")).get("content"))
     return None
 
 
@@ -184,9 +183,9 @@ class _Held:
             calls = fields.objects(message.get("tool_calls")) if role == "assistant" else ()
             yield Turn(
                 role,
-                content.text(said),
-                thought="\n".join(content.thoughts(said)),
-                calls=tuple(map(content.call_of, calls)),
+                conversation.content_text(said),
+                thought="\n".join(conversation.part_thoughts(said)),
+                calls=tuple(map(conversation.tool_use, calls)),
                 answers=str(message["tool_call_id"]) if message.get("tool_call_id") else None,
                 failed=bool(error),
                 error=f"{error.get('type', 'error')}: {error.get('message', '')}" if error else None,
@@ -207,18 +206,18 @@ def _enriched(steps: Sequence[Step], events: Sequence[Mapping[str, Any]]) -> tup
     made = [step for step in steps if isinstance(step, ModelCall)]
     by_place = dict(zip((step.id for step in made), calls, strict=False)) if len(made) == len(calls) else {}
     tools = {str(event.get("id")): event for event in events if event.get("event") == "tool"}
-    found: list[Step] = []
+    enriched: list[Step] = []
     for step in steps:
         if isinstance(step, ModelCall):
             event = by_id.get(step.id) or by_place.get(step.id)
-            found.append(_call(step, event) if event else step)
+            enriched.append(_call(step, event) if event else step)
         elif isinstance(step, ToolCall) and step.id in tools:
             event = tools[step.id]
             start, end = fields.time(event.get("timestamp")), fields.time(event.get("completed"))
-            found.append(replace(step, started_at=start, seconds=fields.seconds(start, end)))
+            enriched.append(replace(step, started_at=start, seconds=fields.seconds(start, end)))
         else:
-            found.append(step)
-    return tuple(found)
+            enriched.append(step)
+    return tuple(enriched)
 
 
 def _model_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -226,15 +225,15 @@ def _model_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
     scoring = {
         str(event.get("id")) for event in events if event.get("event") == "span_begin" and "scorer" in str(event.get("type"))
     }
-    found: list[Mapping[str, Any]] = []
+    agents_events: list[Mapping[str, Any]] = []
     inside = 0
     for event in events:
         kind = event.get("event")
         if kind == "step" and event.get("type") == "scorer":
             inside += 1 if event.get("action") == "begin" else -1
         elif kind == "model" and inside <= 0 and str(event.get("span_id")) not in scoring:
-            found.append(event)
-    return found
+            agents_events.append(event)
+    return agents_events
 
 
 def _message_id(event: Mapping[str, Any]) -> str:
@@ -259,7 +258,7 @@ def _call(step: ModelCall, event: Mapping[str, Any]) -> ModelCall:
         seconds=took if took is not None else fields.number(output.get("time")),
         finish=str(choices[0]["stop_reason"]) if choices and choices[0].get("stop_reason") else None,
         error=fields.text(event.get("error") or output.get("error")) or None,
-        raw=fields.known(parameters=event.get("config")),
+        raw=fields.without_empty(parameters=event.get("config")),
     )
 
 
@@ -273,4 +272,10 @@ def _rewards(scores: Mapping[str, Any], held: _Held) -> Iterator[Reward]:
             yield fields.reward(f"{name}/{part}" if part != "" else name, told, evidence)
 
 
-FORMAT = Format(name="inspect", recognises=recognised, read=read, unique=True)
+FORMAT = Format(
+    name="inspect",
+    recognises=recognised,
+    read=read,
+    unique=True,
+    whole=WholeFile(knows=lambda head: head.is_archive, read=_read_archives),
+)

@@ -1,4 +1,4 @@
-"""Our own format, one trace a line, and what else one recorded object can be: a transcript of messages, a run of tau-bench.
+"""Our own format, one trace a line.
 
 docs/trace-format.md has the schema of our own. Its promise: a reader of version 1 reads every 1.x. What a later minor version
 has added is kept in `raw`, under "unknown"; what a record of our own version has beside the schema is a mistake, and is named.
@@ -12,15 +12,14 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from journeyman.core import registry
 from journeyman.core.errors import TraceError
 from journeyman.core.trace import KIND_OF, KINDS, Reasoning, Step, Trace
-from journeyman.tracing import builder, fields
+from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers import chat
-from journeyman.tracing.importers.base import Format
-from journeyman.tracing.importers.tau_bench import FewShot, TauBenchRow, Unscored
+from journeyman.tracing.importers.source import Format
 
 VERSION = "1.0"
 """Of the format that `line` writes. The major number changes only when an older reader would read it wrong."""
@@ -33,39 +32,8 @@ _KNOWN = frozenset(Trace.__dataclass_fields__)
 _NUMBERS = re.compile(r"(\d{1,6})\.(\d{1,6})")
 
 
-class _Transcript(BaseModel):
-    """Chat messages with what may stand beside them. What else does is kept."""
-
-    model_config = ConfigDict(coerce_numbers_to_str=True, extra="allow")
-
-    messages: list[chat.ChatMessage]
-    id: str | None = None
-    task_id: str | None = None
-    model: str = ""
-    domain: str = "general"
-    candidate_id: str = "base"
-    session: str | None = None
-    agent: str | None = None
-    started_at: datetime | None = Field(default=None)
-    finish_reason: str | None = None
-    error: str | None = None
-
-    def recorded(self, name: str) -> RecordedTrace:
-        turns = (turn for message in self.messages for turn in message.turns)
-        return RecordedTrace(
-            trace=Trace(
-                id=self.id or name,
-                task_id=self.task_id or self.id or name,
-                candidate_id=self.candidate_id,
-                started_at=self.started_at or NO_TIME,
-                steps=builder.steps(turns, model=self.model, finish=self.finish_reason),
-                error=self.error,
-                domain=self.domain,
-                session=self.session,
-                agent=self.agent,
-                raw=dict(self.model_extra or {}),
-            )
-        )
+_FORMATS = {"messages": "chat", "traj": "tau-bench", "messages_display": "tau-bench", "steps": "journeyman"}
+"""By the field that says so, the format of one recorded object."""
 
 
 def parse(record: Mapping[str, Any], *, name: str) -> RecordedTrace:
@@ -78,34 +46,20 @@ def parse(record: Mapping[str, Any], *, name: str) -> RecordedTrace:
     Raises:
         TraceError: It is none of these, or a field cannot be what it is; the message names the field.
     """
-    try:
-        return _parsed(record, name)
-    except ValidationError as error:
-        raise TraceError(fields.fault(error)) from None
-
-
-def _parsed(record: Mapping[str, Any], name: str) -> RecordedTrace:
-    if "messages" in record:
-        found = _Transcript.model_validate(record).recorded(name)
-    elif "traj" in record:
-        found = (Unscored if _is_unscored(record) else TauBenchRow).model_validate(record).recorded()
-    elif "messages_display" in record:
-        found = FewShot.model_validate(record).recorded(name)
-    elif "steps" in record:
-        found = RecordedTrace(trace=_native(record))
-    else:
+    format = next((format for field, format in _FORMATS.items() if field in record), None)
+    if format is None:
         raise TraceError('no trace: it has neither "steps" nor "messages" nor "traj"')
-    return replace(found, trace=_zoned(found.trace))
-
-
-def _is_unscored(record: Mapping[str, Any]) -> bool:
-    """Whoever ran it has no verdict, and says nothing of one. tau-bench itself always has a reward."""
-    return not {"reward", "info"} & set(record) and bool(record["traj"])
+    found: RecordedTrace
+    (found,) = registry.load("importers", format).read(record)
+    if format == "journeyman":
+        return found
+    id = found.trace.id or name
+    return replace(found, trace=replace(found.trace, id=id, task_id=found.trace.task_id or id))
 
 
 def _native(record: Mapping[str, Any]) -> Trace:
     later = _later(record.get("version", "0.0"))
-    known, strange = _told(record, _KNOWN | {"version"})
+    known, strange = _split_fields(record, _KNOWN | {"version"})
     known.pop("version", None)
     if strange and not later:
         raise TraceError(f"a trace has no field {min(strange)!r}")
@@ -115,7 +69,10 @@ def _native(record: Mapping[str, Any]) -> Trace:
     if strange:
         raw = known.get("raw")
         known["raw"] = {**(raw if isinstance(raw, dict) else {}), UNKNOWN: strange}
-    return _TRACE.validate_python(known)
+    try:
+        return _zoned(_TRACE.validate_python(known))
+    except ValidationError as error:
+        raise TraceError(fields.fault(error)) from None
 
 
 def _later(version: Any) -> bool:
@@ -145,7 +102,7 @@ def _step(step: Any, where: str, later: bool) -> Step:
             # A kind of step of a later version: what it is, a newer reader will say.
             return Reasoning(text="", id=str(step.get("id") or ""), raw={UNKNOWN: dict(step)})
         raise TraceError(f"{where}: is no step; its kind is one of {', '.join(KINDS)}")
-    known, strange = _told(step, {*made.__dataclass_fields__, "kind"})
+    known, strange = _split_fields(step, {*made.__dataclass_fields__, "kind"})
     known.pop("kind", None)
     if strange and not later:
         raise TraceError(f"{where}: a step of the kind {kind} has no field {min(strange)!r}")
@@ -161,7 +118,7 @@ def _step(step: Any, where: str, later: bool) -> Step:
 _STEPS: Mapping[type[Step], TypeAdapter[Any]] = {made: TypeAdapter(made) for made in KINDS.values()}
 
 
-def _told(record: Mapping[str, Any], known: frozenset[str] | set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_fields(record: Mapping[str, Any], known: frozenset[str] | set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields that are known, and the others."""
     return (
         {name: value for name, value in record.items() if name in known},
@@ -224,10 +181,8 @@ def _finite(value: Any) -> Any:
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def _whole(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
-    yield parse(record, name="")
+def _read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
+    yield RecordedTrace(trace=_native(record))
 
 
-STEPS = Format(name="journeyman", recognises=lambda record: "steps" in record, read=_whole, unique=True)
-TAU_BENCH = Format(name="tau-bench", recognises=lambda record: "traj" in record or "messages_display" in record, read=_whole)
-CHAT = Format(name="chat", recognises=lambda record: "messages" in record, read=_whole)
+STEPS = Format(name="journeyman", recognises=lambda record: "steps" in record, read=_read, unique=True)

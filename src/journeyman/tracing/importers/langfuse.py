@@ -9,10 +9,10 @@ from typing import Any
 
 from journeyman.core.messages import Usage
 from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, conversation, fields
+from journeyman.core.trace import AgentCall, Step, ToolCall
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format
 
 _FAULTS = frozenset({"hallucination", "toxicity", "bias", "harmfulness", "maliciousness", "contains-pii", "stereotype"})
 """Scores of which more is worse: kept, with no weight in a mean."""
@@ -34,41 +34,38 @@ def recognised(record: Mapping[str, Any]) -> bool:
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
     """The trace that a file is."""
     whole = fields.mapping(record.get("trace")) or record
-    seen = [_seen(each) for each in fields.objects(record.get("observations"))]
+    seen = [_observation(each) for each in fields.objects(record.get("observations"))]
     seen = list(_joined(seen))
     depths = _depths(seen)
     seen.sort(key=lambda each: (each.started_at or NO_TIME, depths[each.id]))
-    metadata = fields.mapping(fields.opened(whole.get("metadata")))
+    metadata = fields.mapping(fields.parsed_if_json(whole.get("metadata")))
     started = fields.time(whole.get("timestamp")) or next((each.started_at for each in seen if each.started_at), None)
     ends = [each.ended_at for each in seen if each.ended_at is not None]
-    yield RecordedTrace(
-        trace=Trace(
-            id=str(whole.get("id") or ""),
-            task_id=str(whole.get("name") or whole.get("id") or "langfuse"),
-            candidate_id="base",
-            started_at=started or NO_TIME,
-            ended_at=max(ends) if started and ends and max(ends) >= started else None,
-            steps=tuple(_steps(seen)),
-            error=next((each.error for each in seen if each.error and not each.parent), None),
-            session=_string(whole.get("sessionId")),
-            agent=_string(whole.get("name")),
-            input=_once(whole.get("input")),
-            output=_once(whole.get("output")),
-            rewards=tuple(_reward(each) for each in fields.objects(whole.get("scores"))),
-            raw=fields.known(
-                user=whole.get("userId"),
-                tags=whole.get("tags"),
-                environment=whole.get("environment"),
-                release=whole.get("release"),
-                version=whole.get("version"),
-                metadata=metadata,
-            ),
-        )
+    yield builder.recorded(
+        str(whole.get("id") or ""),
+        task_id=str(whole.get("name") or whole.get("id") or "langfuse"),
+        started_at=started,
+        ended_at=max(ends, default=None),
+        steps=tuple(_steps(seen)),
+        error=next((each.error for each in seen if each.error and not each.parent), None),
+        session=_string(whole.get("sessionId")),
+        agent=_string(whole.get("name")),
+        input=_unwrapped_text(whole.get("input")),
+        output=_unwrapped_text(whole.get("output")),
+        rewards=tuple(_reward(each) for each in fields.objects(whole.get("scores"))),
+        raw=fields.without_empty(
+            user=whole.get("userId"),
+            tags=whole.get("tags"),
+            environment=whole.get("environment"),
+            release=whole.get("release"),
+            version=whole.get("version"),
+            metadata=metadata,
+        ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Observation:
     """An observation."""
 
     id: str
@@ -91,6 +88,12 @@ class _Seen:
         return fields.text(self.row.get("statusMessage")) or "the observation has the level ERROR"
 
     @property
+    def known(self) -> dict[str, Any]:
+        """What steps of every kind have."""
+        about = {"started_at": self.started_at, "seconds": self.seconds, "error": self.error}
+        return {**about, "id": self.id, "parent": self.parent, "raw": _raw(self)}
+
+    @property
     def tool(self) -> str | None:
         """The tool that it used, if it is the use of one."""
         named = next((str(self.attributes[key]) for key in _TOOL_NAMES if self.attributes.get(key)), None)
@@ -98,28 +101,28 @@ class _Seen:
         if self.kind == "TOOL" or told or "gen_ai.tool.call.id" in self.attributes:
             return named or self.name
         # LangGraph's spans have no kind; that of a tool ends in a message of the tool.
-        output = fields.mapping(fields.opened(self.row.get("output")))
+        output = fields.mapping(fields.parsed_if_json(self.row.get("output")))
         names = output.get("id")
         is_message = names[-1:] == ["ToolMessage"] if isinstance(names, list) else output.get("type") == "tool"
         return self.name if self.kind == "SPAN" and is_message and "messages" not in output else None
 
 
-def _seen(row: Mapping[str, Any]) -> _Seen:
-    metadata = fields.mapping(fields.opened(row.get("metadata")))
+def _observation(row: Mapping[str, Any]) -> _Observation:
+    metadata = fields.mapping(fields.parsed_if_json(row.get("metadata")))
     parent = row.get("parentObservationId")
-    return _Seen(
+    return _Observation(
         id=str(row.get("id") or ""),
         parent=str(parent) if parent else None,
         kind=str(row.get("type") or "SPAN").upper(),
         name=str(row.get("name") or ""),
         row=row,
-        attributes=fields.mapping(fields.opened(metadata.get("attributes"))),
+        attributes=fields.mapping(fields.parsed_if_json(metadata.get("attributes"))),
         started_at=fields.time(row.get("startTime")),
         ended_at=fields.time(row.get("endTime")),
     )
 
 
-def _steps(seen: Sequence[_Seen]) -> Iterator[Step]:
+def _steps(seen: Sequence[_Observation]) -> Iterator[Step]:
     """A generation with another one in it is the wrapper of the same call, reported by a second instrumentation."""
     inner = _innermost(seen)
     used = {name for each in seen if (name := each.tool)}
@@ -128,28 +131,28 @@ def _steps(seen: Sequence[_Seen]) -> Iterator[Step]:
         if each.kind in ("GENERATION", "EMBEDDING") and each.id in inner:
             yield from _call(each, inner[each.id], used)
         elif tool is not None:
-            yield _use(each, tool)
+            yield _tool_call(each, tool)
         else:
-            yield _part(each)
+            yield _agent_call(each)
 
 
-def _depths(seen: Sequence[_Seen]) -> Mapping[str, int]:
+def _depths(seen: Sequence[_Observation]) -> Mapping[str, int]:
     """How far below the top each stands: of two that began in the same millisecond, the outer comes first."""
     parents = {each.id: each.parent for each in seen}
-    found: dict[str, int] = {}
+    depths: dict[str, int] = {}
     for id in parents:
         path, at = [], id
-        while at in parents and at not in found and at not in path:
+        while at in parents and at not in depths and at not in path:
             path.append(at)
             at = parents[at] or ""
-        depth = found.get(at, -1)
+        depth = depths.get(at, -1)
         for each in reversed(path):
             depth += 1
-            found[each] = depth
-    return found
+            depths[each] = depth
+    return depths
 
 
-def _innermost(seen: Sequence[_Seen]) -> Mapping[str, _Seen | None]:
+def _innermost(seen: Sequence[_Observation]) -> Mapping[str, _Observation | None]:
     """The ids of the generations that are calls, each with the wrapper around it alone, if there is one."""
     by_id = {each.id: each for each in seen}
     calls = [each for each in seen if each.kind in ("GENERATION", "EMBEDDING")]
@@ -165,9 +168,9 @@ def _innermost(seen: Sequence[_Seen]) -> Mapping[str, _Seen | None]:
     return {each.id: around.get(each.id) for each in calls if each.id not in wrapped}
 
 
-def _joined(seen: Sequence[_Seen]) -> Iterator[_Seen]:
+def _joined(seen: Sequence[_Observation]) -> Iterator[_Observation]:
     """The events of one call, as one: what went in is told by its start, what came out by its success."""
-    groups: dict[tuple[str, str], list[_Seen]] = {}
+    groups: dict[tuple[str, str], list[_Observation]] = {}
     for each in seen:
         event = _EVENT.fullmatch(each.name)
         if event is None or each.kind == "AGENT" or str(each.attributes.get("openinference.span.kind")) == "AGENT":
@@ -187,21 +190,21 @@ def _joined(seen: Sequence[_Seen]) -> Iterator[_Seen]:
 
 def _pieces(attributes: Mapping[str, Any]) -> str:
     """A streamed answer that stands in the attributes, a message for each piece."""
-    found = {}
+    by_place = {}
     for key, value in attributes.items():
         place = _PIECE.fullmatch(key)
         if place and isinstance(value, str):
-            found[int(place[1])] = value
-    return "".join(found[place] for place in sorted(found))
+            by_place[int(place[1])] = value
+    return "".join(by_place[place] for place in sorted(by_place))
 
 
 _PIECE = re.compile(r"llm\.output_messages\.(\d{1,6})\.message\.content")
 
 
-def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
+def _call(each: _Observation, wrapper: _Observation | None, used: set[str]) -> Iterator[Step]:
     row = each.row
     usage = fields.mapping(row.get("usageDetails")) or fields.mapping(row.get("usage"))
-    answer = conversation.answered(_either(each, wrapper, "output"))._replace(
+    answer = conversation.reply_of(_either(each, wrapper, "output"))._replace(
         model=str(row.get("model") or ""),
         usage=Usage(
             input=fields.first_count(usage, "input", "promptTokens"),
@@ -217,57 +220,40 @@ def _call(each: _Seen, wrapper: _Seen | None, used: set[str]) -> Iterator[Step]:
         response_id=_string(each.attributes.get("gen_ai.response.id")),
         raw=_raw(each),
     )
-    yield builder.model_call(answer, conversation.asked(_either(each, wrapper, "input")), id=each.id, parent=each.parent)
-    if answer.thought:
-        yield Reasoning(text=answer.thought, id=f"{each.id}.thought", parent=each.id)
-    for number, asked in enumerate(answer.calls, start=1):
-        # A tool that was used is an observation of its own.
-        if asked.tool not in used:
-            yield builder.tool_call(asked, None, id=f"{each.id}.{number}", parent=each.id)
+    # A tool that was used is an observation of its own.
+    calls = ((f"{each.id}.{number}", call) for number, call in enumerate(answer.calls, start=1) if call.tool not in used)
+    sent = conversation.sent_messages(_either(each, wrapper, "input"))
+    yield from builder.call_steps(answer, sent, calls, id=each.id, parent=each.parent)
 
 
-def _either(each: _Seen, wrapper: _Seen | None, name: str) -> Any:
+def _either(each: _Observation, wrapper: _Observation | None, name: str) -> Any:
     """What went in or came out; where the inner one does not tell, what the outer one does."""
     found = each.row.get(name)
     return wrapper.row.get(name) if wrapper is not None and found in (None, "", "None") else found
 
 
-def _use(each: _Seen, tool: str) -> ToolCall:
-    output = fields.opened(each.row.get("output"))
+def _tool_call(each: _Observation, tool: str) -> ToolCall:
+    output = fields.parsed_if_json(each.row.get("output"))
     message = fields.mapping(fields.mapping(output).get("kwargs")) or fields.mapping(output)
     is_message = "content" in message and ("tool_call_id" in message or isinstance(message["content"], list))
     return ToolCall(
         tool=tool,
         arguments=fields.text(each.row.get("input")),
-        result=content.text(message["content"]) if is_message else fields.text(each.row.get("output")),
+        result=conversation.content_text(message["content"]) if is_message else fields.text(each.row.get("output")),
         ok=each.error is None,
-        error=each.error,
-        started_at=each.started_at,
-        seconds=each.seconds,
-        id=each.id,
-        parent=each.parent,
-        raw=_raw(each),
+        **each.known,
     )
 
 
-def _part(each: _Seen) -> AgentCall:
-    return AgentCall(
-        agent=each.name,
-        input=fields.text(each.row.get("input")),
-        output=fields.text(each.row.get("output")),
-        error=each.error,
-        started_at=each.started_at,
-        seconds=each.seconds,
-        id=each.id,
-        parent=each.parent,
-        raw=_raw(each),
-    )
+def _agent_call(each: _Observation) -> AgentCall:
+    row = each.row
+    return AgentCall(agent=each.name, input=fields.text(row.get("input")), output=fields.text(row.get("output")), **each.known)
 
 
-def _raw(each: _Seen) -> dict[str, Any]:
+def _raw(each: _Observation) -> dict[str, Any]:
     # The contents stand in the step; what instrumentations repeat of them in attributes would be kept twice.
     told = {key: value for key, value in each.attributes.items() if len(str(value)) <= 1000}
-    return fields.known(
+    return fields.without_empty(
         type=each.kind,
         name=each.name,
         level=None if each.row.get("level") == "DEFAULT" else each.row.get("level"),
@@ -290,7 +276,7 @@ def _string(value: Any) -> str | None:
     return str(value) if value not in (None, "") else None
 
 
-def _once(value: Any) -> str | None:
+def _unwrapped_text(value: Any) -> str | None:
     """An input or output as text: some are JSON in JSON."""
     if value is None:
         return None

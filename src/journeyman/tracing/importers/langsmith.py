@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.errors import TraceError
-from journeyman.core.messages import Usage
-from journeyman.core.trace import AgentCall, Reasoning, Step, ToolCall, Trace
-from journeyman.tracing import builder, content, conversation, fields
+from journeyman.core.messages import Turn, Usage
+from journeyman.core.trace import AgentCall, Step, ToolCall
+from journeyman.tracing import builder, conversation, fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers import chat
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.importers.source import Format, SeveralRecords
 
 
 def recognised(record: Mapping[str, Any]) -> bool:
@@ -22,7 +21,10 @@ def recognised_run(record: Mapping[str, Any]) -> bool:
 
 
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
-    """The traces whose runs were posted and patched: a run that was patched is one run."""
+    """The traces whose runs were posted and patched (a run that was patched is one run), or stood in a file as they are."""
+    if _RUNS in record:
+        yield from traces(record[_RUNS])
+        return
     runs: dict[str, dict[str, Any]] = {}
     for name in ("post", "patch"):
         for row in fields.objects(record.get(name)):
@@ -38,11 +40,11 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace | TraceError]:
 
 def traces(runs: Sequence[Mapping[str, Any]]) -> Iterator[RecordedTrace]:
     """The runs, each with those of its trace, in the order in which the traces come first."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    by_trace: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
-        found.setdefault(str(run.get("trace_id") or _id(run)), []).append(run)
-    for id, members in found.items():
-        yield RecordedTrace(trace=_trace(id, members))
+        by_trace.setdefault(str(run.get("trace_id") or _id(run)), []).append(run)
+    for id, members in by_trace.items():
+        yield _trace(id, members)
 
 
 def _id(run: Mapping[str, Any]) -> str:
@@ -51,25 +53,23 @@ def _id(run: Mapping[str, Any]) -> str:
     return str(run.get("id") or order.partition("Z")[2] or run.get("trace_id") or "")
 
 
-def _trace(id: str, runs: Sequence[Mapping[str, Any]]) -> Trace:
+def _trace(id: str, runs: Sequence[Mapping[str, Any]]) -> RecordedTrace:
     known = {_id(run) for run in runs}
     ordered = sorted(runs, key=lambda run: fields.time(run.get("start_time")) or NO_TIME)
     root = next((run for run in ordered if _parent(run) not in known), ordered[0])
-    started, ended = fields.time(root.get("start_time")), fields.time(root.get("end_time"))
     about = fields.mapping(fields.mapping(root.get("extra")).get("metadata"))
     feedback = fields.mapping(root.get("feedback_stats"))
-    return Trace(
-        id=id,
+    return builder.recorded(
+        id,
         task_id=str(root.get("reference_example_id") or root.get("name") or id),
-        candidate_id="base",
-        started_at=started or NO_TIME,
-        ended_at=ended if fields.seconds(started, ended) is not None else None,
+        started_at=fields.time(root.get("start_time")),
+        ended_at=fields.time(root.get("end_time")),
         steps=tuple(step for run in ordered for step in _steps(run)),
         error=fields.text(root.get("error")) or None,
         session=next((str(about[key]) for key in ("session_id", "thread_id", "conversation_id") if about.get(key)), None),
         agent=str(root["name"]) if root.get("name") and root.get("run_type") != "llm" else None,
         rewards=tuple(fields.reward(name, fields.mapping(said_so).get("avg")) for name, said_so in feedback.items()),
-        raw=fields.known(project=root.get("session_name"), tags=root.get("tags"), metadata=about),
+        raw=fields.without_empty(project=root.get("session_name"), tags=root.get("tags"), metadata=about),
     )
 
 
@@ -80,68 +80,49 @@ def _parent(run: Mapping[str, Any]) -> str | None:
 
 
 def _steps(run: Mapping[str, Any]) -> Iterator[Step]:
-    started = fields.time(run.get("start_time"))
-    took = fields.seconds(started, fields.time(run.get("end_time")))
     error = fields.text(run.get("error")) or None
-    kind, id, parent, raw = run.get("run_type"), _id(run), _parent(run), _raw(run)
-    name, given, got = str(run.get("name") or ""), run.get("inputs"), run.get("outputs")
+    kind, name, given, got = run.get("run_type"), str(run.get("name") or ""), run.get("inputs"), run.get("outputs")
+    started = fields.time(run.get("start_time"))
+    known: dict[str, Any] = {
+        "error": error,
+        "started_at": started,
+        "seconds": fields.seconds(started, fields.time(run.get("end_time"))),
+        "raw": _raw(run),
+    }
+    own: dict[str, Any] = {"id": _id(run), "parent": _parent(run)}
     if kind == "llm":
-        yield from _call(run, raw)
+        turn = _answer(run)._replace(**known)
+        calls = ((call.id or f"{own['id']}.{number}", call) for number, call in enumerate(turn.calls, start=1))
+        sent = conversation.sent_messages(given)
+        yield from builder.call_steps(turn, sent, calls, **own, unanswered="the run holds no answer to this call")
     elif kind in ("tool", "retriever"):
         result = fields.mapping(got).get("output", got)
-        yield ToolCall(
-            tool=name,
-            arguments=fields.text(fields.mapping(given).get("input", given)),
-            result=content.text(fields.mapping(result).get("content", result)) if kind == "tool" else fields.text(result),
-            ok=error is None,
-            error=error,
-            started_at=started,
-            seconds=took,
-            id=id,
-            parent=parent,
-            raw=raw,
+        text = (
+            conversation.content_text(fields.mapping(result).get("content", result)) if kind == "tool" else fields.text(result)
         )
+        arguments = fields.text(fields.mapping(given).get("input", given))
+        yield ToolCall(tool=name, arguments=arguments, result=text, ok=error is None, **known, **own)
     else:
-        yield AgentCall(
-            agent=name,
-            input=fields.text(given),
-            output=fields.text(got),
-            error=error,
-            started_at=started,
-            seconds=took,
-            id=id,
-            parent=parent,
-            raw=raw,
-        )
+        yield AgentCall(agent=name, input=fields.text(given), output=fields.text(got), **known, **own)
 
 
-def _call(run: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[Step]:
-    id, output = _id(run), fields.mapping(run.get("outputs"))
+def _answer(run: Mapping[str, Any]) -> Turn:
+    """What a model answered, and what is known of it that other steps do not have."""
+    output = fields.mapping(run.get("outputs"))
     about = fields.mapping(fields.mapping(run.get("extra")).get("metadata"))
     usage = next(
         (each for each in (output.get("usage_metadata"), output.get("usage"), about.get("usage_metadata")) if each), run
     )
-    started = fields.time(run.get("start_time"))
     first = next((event.get("time") for event in fields.objects(run.get("events")) if event.get("name") == "new_token"), None)
+    first = fields.time(first or run.get("first_token_time"))
     cached = fields.first_count(fields.mapping(usage).get("input_token_details"), "cache_read")
-    counted = Usage(cached=cached).known_or(chat.usage(usage))
-    answer = conversation.answered(run.get("outputs"))._replace(
+    return conversation.reply_of(run.get("outputs"))._replace(
         model=str(output.get("model") or about.get("ls_model_name") or ""),
-        usage=counted,
+        usage=Usage(cached=cached).known_or(conversation.usage_of(usage)),
         cost=fields.number(run.get("total_cost")),
-        started_at=started,
-        seconds=fields.seconds(started, fields.time(run.get("end_time"))),
-        first_token_seconds=fields.seconds(started, fields.time(first or run.get("first_token_time"))),
-        error=fields.text(run.get("error")) or None,
+        first_token_seconds=fields.seconds(fields.time(run.get("start_time")), first),
         response_id=fields.word(output.get("id")),
-        raw=raw,
     )
-    yield builder.model_call(answer, conversation.asked(run.get("inputs")), id=id, parent=_parent(run))
-    if answer.thought:
-        yield Reasoning(text=answer.thought, id=f"{id}.thought", parent=id)
-    for number, asked in enumerate(answer.calls, start=1):
-        own = asked.id or f"{id}.{number}"
-        yield builder.tool_call(asked, None, id=own, parent=id, unanswered="the run holds no answer to this call")
 
 
 def _raw(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,9 +131,21 @@ def _raw(run: Mapping[str, Any]) -> dict[str, Any]:
         key: value for key, value in given.items() if key not in ("messages", "input", "prompt") and value is not None
     }
     runtime = fields.mapping(fields.mapping(run.get("extra")).get("runtime"))
-    return fields.known(
+    return fields.without_empty(
         run_type=run.get("run_type"), parameters=parameters if run.get("run_type") == "llm" else None, runtime=runtime
     )
 
 
-FORMAT = Format(name="langsmith", recognises=recognised, read=read, unique=True)
+_RUNS = "runs of a file"
+FORMAT = Format(
+    name="langsmith",
+    recognises=recognised,
+    read=read,
+    unique=True,
+    several=SeveralRecords(
+        starts=lambda first: recognised_run(first.value),
+        belongs=recognised_run,
+        otherwise="is no run of LangSmith: it has no run_type",
+        joined=lambda rows: {_RUNS: rows},
+    ),
+)

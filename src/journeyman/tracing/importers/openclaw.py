@@ -1,14 +1,13 @@
 """Session logs of OpenClaw (and of the pi agent under it): JSON lines, the first of which is the session."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 from journeyman.core.messages import Turn, Usage
-from journeyman.core.trace import Trace
-from journeyman.tracing import builder, content, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing import builder, conversation, fields
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.source import Format, SeveralRecords
 
 _NOBODY = "delivery-mirror"
 """The "model" of messages that the program itself wrote."""
@@ -30,12 +29,10 @@ def recognised(record: Mapping[str, Any]) -> bool:
     return begins(record) or (belongs(record) and {"id", "parentId", "timestamp"} <= set(record))
 
 
-def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[RecordedTrace]:
-    """The session that the lines tell of, also where the first is lost."""
-    lines = list(lines)
+def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
+    """The session that a line, or several, tell of, also where the first is lost."""
+    lines: list[Mapping[str, Any]] = list(record.get(_LINES) or [record])
     head: Mapping[str, Any] = lines.pop(0) if lines and begins(lines[0]) else {}
-    if not head and not lines:
-        return
     turns: list[Turn] = []
     started = fields.time((head or lines[0]).get("timestamp"))
     last = started
@@ -48,18 +45,14 @@ def read(lines: Iterable[Mapping[str, Any]]) -> Iterator[RecordedTrace]:
             changes.append(line)
     id = str(head.get("id") or "")
     model = next((turn.model for turn in turns if turn.model), "")
-    yield RecordedTrace(
-        trace=Trace(
-            id=id,
-            task_id=id,
-            candidate_id="base",
-            started_at=started or NO_TIME,
-            ended_at=last if fields.seconds(started, last) is not None else None,
-            steps=builder.steps(turns, model=model),
-            session=id or None,
-            agent="openclaw",
-            raw=fields.known(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
-        )
+    yield builder.recorded(
+        id,
+        started_at=started,
+        ended_at=last,
+        steps=builder.steps(turns, model=model),
+        session=id or None,
+        agent="openclaw",
+        raw=fields.without_empty(cwd=head.get("cwd"), version=head.get("version"), changes=changes),
     )
 
 
@@ -73,9 +66,9 @@ def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
     counts = (fields.count(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
     return Turn(
         _ROLES.get(role, role),
-        content.text(message.get("content")),
-        calls=tuple(content.calls(message.get("content"))),
-        thought="\n".join(content.thoughts(message.get("content"))),
+        conversation.content_text(message.get("content")),
+        calls=tuple(conversation.part_calls(message.get("content"))),
+        thought="\n".join(conversation.part_thoughts(message.get("content"))),
         answers=str(message["toolCallId"]) if message.get("toolCallId") else None,
         failed=message.get("isError") is True,
         error=error,
@@ -87,8 +80,21 @@ def _turn(message: Mapping[str, Any], line: Mapping[str, Any]) -> Turn:
         cost=fields.number(fields.mapping(usage.get("cost")).get("total")) or None,
         started_at=at - timedelta(milliseconds=millis) if at and millis and millis < 1e9 else at,
         seconds=None if millis is None else millis / 1000,
-        raw=fields.known(provider=message.get("provider"), api=message.get("api")),
+        raw=fields.without_empty(provider=message.get("provider"), api=message.get("api")),
     )
 
 
-FORMAT = Format(name="openclaw", recognises=recognised, read=lambda row: read([row]), unique=True)
+_LINES = "lines of a session"
+FORMAT = Format(
+    name="openclaw",
+    recognises=recognised,
+    read=read,
+    unique=True,
+    several=SeveralRecords(
+        starts=lambda first: recognised(first.value),
+        begins=begins,
+        belongs=belongs,
+        otherwise="is no line of a session: it has no type",
+        joined=lambda rows: {_LINES: rows},
+    ),
+)

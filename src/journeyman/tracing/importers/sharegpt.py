@@ -5,10 +5,9 @@ from typing import Any
 
 from journeyman.core.errors import TraceError
 from journeyman.core.messages import Turn
-from journeyman.core.trace import Trace
 from journeyman.tracing import builder, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers.base import Format
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.source import Format
 
 _ROLES = {
     "human": "user",
@@ -39,21 +38,20 @@ def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
         said_by: str = message["from"]
         role = _ROLES.get(said_by, said_by)
         # Environments write half of the conversation, and a reply of theirs may be empty.
-        raw = fields.known(loss=message.get("loss")) if role == "assistant" else {}
+        raw = fields.without_empty(loss=message.get("loss")) if role == "assistant" else {}
         turns.append(Turn(role, fields.text(message.get("value")), raw=raw))
     name = record.get("item_id", record.get("id"))
     rewards = tuple(fields.reward(key, record[key]) for key in _VERDICTS if isinstance(record.get(key), int | float))
-    trace = Trace(
-        id=str(name) if name is not None else "",
-        task_id=str(name) if name is not None else "sharegpt",
-        candidate_id="base",
-        started_at=NO_TIME,
+    id = str(name) if name is not None else ""
+    yield builder.recorded(
+        id,
+        task_id=id or ("sharegpt" if name is None else ""),
         steps=builder.steps(turns, model=fields.text(record.get("model"))),
         domain=str(name).partition("_")[0] if "item_id" in record and "_" in str(name) else "general",
         rewards=rewards,
-        raw=fields.known(system=record.get("system"), tools=record.get("tools")),
+        reward=fields.number(record.get("reward")),
+        raw=fields.without_empty(system=record.get("system"), tools=record.get("tools")),
     )
-    yield RecordedTrace(trace=trace, reward=fields.number(record.get("reward")))
 
 
 FORMAT = Format(name="sharegpt", recognises=recognised, read=read)

@@ -1,18 +1,26 @@
-"""A file, as the JSON values in it: one after the other, so that a file of any size fits into memory."""
+"""What an importer is, and a file as the JSON values in it: one at a time, so that a file of any size fits into memory."""
 
 import codecs
 import gzip
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, TraceError
+from journeyman.tracing.base import RecordedTrace
 
+Row = Mapping[str, Any]
 LONGEST = 256 * 2**20
 """Bytes of one value at most: what is longer is no record, or a bomb."""
+PATIENCE = 20
+"""Records of no known format before a file is given up."""
+_LIKE_JSON = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
 _CHUNK = 2**20
 _GZIP, _ZSTD, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 _BOM = codecs.BOM_UTF8
@@ -44,14 +52,119 @@ class JsonRecord:
     """It is an item of a list that is the whole file."""
 
 
-class Watched:
+class Importer(Protocol):
+    """One way to write traces down; what a class of one's own must have. It may also say `unique`, as in `Format`."""
+
+    def recognises(self, record: Row) -> bool:
+        """Whether a record, a JSON object, is of this format."""
+
+    def read(self, record: Row) -> Iterable[RecordedTrace | TraceError]:
+        """The traces of a record; what of it is broken comes as an error between them, or is raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """An importer made of two functions."""
+
+    name: str
+    recognises: Callable[[Row], bool]
+    """Whether a record is of this format. Asked in the order of the registry's table: the narrower ones come first."""
+    read: Callable[[Row], Iterable[RecordedTrace | TraceError]] | None = None
+    """The traces of a record; what of it is broken comes as an error between them, or is raised. `None` where only whole files
+    are of the format."""
+    unique: bool = False
+    """Whether the ids that it writes are unique in the world."""
+    several: "SeveralRecords | None" = None
+    """How records of a file that are one trace together become one record."""
+    whole: "WholeFile | None" = None
+    """How a file is read that is no list of records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeveralRecords:
+    """Records that stand behind each other in a file and belong together."""
+
+    starts: Callable[["JsonRecord"], bool]
+    """Whether a file whose first record is this one holds them."""
+    begins: Callable[[Row], bool] = lambda _: False
+    """Whether a record is the first of those that belong together; else all of a file do."""
+    belongs: Callable[[Row], bool]
+    """Whether a record goes on with them."""
+    otherwise: str
+    """What is said of a record that neither begins nor goes on."""
+    joined: Callable[[list[Row]], Row]
+    """The one record, as `read` takes it, that they are together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeFile:
+    """Files that are read in one go."""
+
+    knows: Callable[["FileHead"], bool]
+    """Whether a file that begins so is one."""
+    read: Callable[[Sequence[Path]], Iterable[RecordedTrace | Problem]]
+    """The traces of one file, or of several whose parts belong together.
+
+    Raises:
+        InputError: They are no such files, or cannot be opened.
+    """
+
+
+class FileHead:
+    """How a file begins, as far as it must be read to know what it is."""
+
+    def __init__(self, source: "JsonSource") -> None:
+        """Raises `InputError` where the file cannot be unpacked."""
+        self.path = source.path
+        self.start = source.start()
+        """Its first bytes; none where there is nothing but white space."""
+        self._records = source.records()
+        self._read: list[JsonRecord | Problem] = []
+
+    @property
+    def is_archive(self) -> bool:
+        return self.start.startswith(_ZIP)
+
+    @cached_property
+    def like_json(self) -> bool:
+        """Whether it begins as an object or a list of objects does; a table of TOML, or code, does not."""
+        return _LIKE_JSON.match(self.start) is not None
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """Whether it is no text. A few bytes of a character may be cut off at the end."""
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(self.start)
+        except UnicodeDecodeError:
+            return True
+        return b"\0" in self.start or self.start[:1] == b"\n"
+
+    @cached_property
+    def first(self) -> JsonRecord | None:
+        """The first record; `None` where none of the first `PATIENCE` lines is one, or it is no text."""
+        if self.is_archive or (self.is_binary and not self.like_json):
+            return None
+        for one in islice(self._records, PATIENCE):
+            self._read.append(one)
+            if isinstance(one, JsonRecord):
+                return one
+        return None
+
+    def records(self) -> Iterator[JsonRecord | Problem]:
+        """All of them, the first ones too."""
+        return chain(self._read, self._records)
+
+
+class _Watched:
     """A binary file that tells how far it was read."""
 
     def __init__(self, file: IO[bytes], done: Callable[[int], None]) -> None:
         self._file, self._done = file, done
+        self.position = 0
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
+        self.position += len(data)
         self._done(len(data))
         return data
 
@@ -63,10 +176,9 @@ class JsonSource:
         """Open it; `done` is called with how many more of its bytes were read.
 
         Raises:
-            InputError: It cannot be opened, or is packed in a way that is not known.
+            InputError: It cannot be opened.
         """
         self.path = path
-        self._done = done
         try:
             self._file = path.open("rb")
             start = self._file.read(4)
@@ -75,11 +187,9 @@ class JsonSource:
             raise InputError(f"{path} is not there") from None
         except OSError as error:
             raise InputError(f"{path} could not be read: {error.strerror or error}") from None
-        self.zipped = start == _ZIP
-        if start == _ZSTD:
-            self._file.close()
-            raise InputError(f"{path} is compressed with zstd; unpack it first: zstd -d {path.name}")
-        watched: Any = Watched(self._file, done)
+        self._zstd = start == _ZSTD
+        self._watched = _Watched(self._file, done)
+        watched: Any = self._watched
         self._bytes: Any = gzip.GzipFile(fileobj=watched) if start[:2] == _GZIP else watched
         self._ahead = b""
         self._over = False
@@ -90,11 +200,22 @@ class JsonSource:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
+    @property
+    def position(self) -> int:
+        """How many bytes of the file were read."""
+        return self._watched.position
+
+    def head(self, size: int) -> bytes:
+        """How it begins, as it stands there. Raises as `start` does."""
+        while not self._over and len(self._ahead) < size:
+            self._ahead += self._more()
+        return self._ahead[:size]
+
     def start(self, size: int = 512) -> bytes:
         """How it begins, byte-order mark and white space left out; nothing where there is nothing.
 
         Raises:
-            InputError: It is a broken archive.
+            InputError: It is a broken archive, or packed in a way that is not read.
         """
         while not self._over and len(self._ahead) < size:
             self._ahead = (self._ahead + self._more()).removeprefix(_BOM).lstrip(b" \t\r\n")
@@ -127,6 +248,8 @@ class JsonSource:
 
     def _more(self) -> bytes:
         """The next bytes; none at the end."""
+        if self._zstd:
+            raise InputError(f"{self.path} is compressed with zstd; unpack it first: zstd -d {self.path.name}")
         try:
             data: bytes = self._bytes.read(_CHUNK)
         except _BROKEN as error:

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.messages import ToolUse, Turn
-from journeyman.core.trace import Step, Trace
-from journeyman.tracing import builder, content, fields
-from journeyman.tracing.base import NO_TIME, RecordedTrace
-from journeyman.tracing.importers import chat
-from journeyman.tracing.importers.base import Format
+from journeyman.core.trace import Step
+from journeyman.tracing import builder, conversation, fields
+from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.source import Format, SeveralRecords
 
 _SHELL = "bash"
 """The tool of all dialects without function calling: SWE-agent's own commands are functions of its shell."""
@@ -29,11 +28,15 @@ def recognised_mini(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("messages"), list) and (told or "exit_status" in fields.mapping(record.get("info")))
 
 
+def _is_message(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("role"), str) and "content" in record
+
+
 def read(record: Mapping[str, Any]) -> Iterator[RecordedTrace]:
     """The run that a file is."""
     history = fields.objects(record.get("history"))
     done = fields.objects(record.get("trajectory"))
-    turns = list(_played(done, history) if done else _told(history))
+    turns = list(_trajectory(done, history) if done else _conversation(history))
     yield _recorded(record, builder.steps(turns, model=_model(record)), agent="swe-agent")
 
 
@@ -47,12 +50,12 @@ def mini_steps(messages: Sequence[Mapping[str, Any]], model: str = "") -> tuple[
     turns: list[Turn] = []
     asked = False
     for message in messages:
-        role, said = str(message.get("role", "user")), content.text(message.get("content"))
+        role, said = str(message.get("role", "user")), conversation.content_text(message.get("content"))
         extra = fields.mapping(message.get("extra"))
         if role == "assistant":
             blocks = [] if message.get("tool_calls") else _BLOCK.findall(said)
             asks = tuple(map(_shell, blocks))
-            asks += _asked(message)
+            asks += _calls_of(message)
             # The program itself runs a reply that has exactly one block.
             asked = len(asks) == 1
             turns.append(_reply(said, asks if asked else asks[:0], fields.mapping(extra.get("response"))))
@@ -72,7 +75,7 @@ def _reply(said: str, asks: tuple[ToolUse, ...], response: Mapping[str, Any]) ->
         said,
         calls=asks,
         model=str(response.get("model") or ""),
-        usage=chat.usage(response.get("usage")),
+        usage=conversation.usage_of(response.get("usage")),
         response_id=response.get("id") if isinstance(response.get("id"), str) else None,
     )
 
@@ -84,17 +87,15 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
     problem = fields.mapping(fields.mapping(_settings(record)).get("env")).get("problem_statement")
     problem = problem or fields.mapping(_settings(record)).get("problem_statement")
     task = fields.mapping(problem).get("id") or record.get("instance_id") or "swe-agent"
-    trace = Trace(
-        id=str(record.get("instance_id") or ""),
+    return builder.recorded(
+        str(record.get("instance_id") or ""),
         task_id=str(task),
-        candidate_id="base",
-        started_at=NO_TIME,
         steps=steps,
         error=f"Exit: {done}" if done else None,
         domain="code",
         agent=agent,
         output=info["submission"] if isinstance(info.get("submission"), str) else None,
-        raw=fields.known(
+        raw=fields.without_empty(
             exit_status=status,
             # Of the whole run: how much of it each call had is not recorded, and 0 stands for "not counted".
             model_stats=info.get("model_stats"),
@@ -102,11 +103,10 @@ def _recorded(record: Mapping[str, Any], steps: tuple[Step, ...], *, agent: str)
             trajectory_format=record.get("trajectory_format"),
         ),
     )
-    return RecordedTrace(trace=trace)
 
 
 def _settings(record: Mapping[str, Any]) -> Any:
-    return fields.opened(record.get("replay_config"))
+    return fields.parsed_if_json(record.get("replay_config"))
 
 
 def _model(record: Mapping[str, Any]) -> str:
@@ -116,20 +116,20 @@ def _model(record: Mapping[str, Any]) -> str:
     return str(found or "")
 
 
-def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
+def _trajectory(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
     """What each step did, from the trajectory; what stood before it all, and how calls were written, from the history."""
     first = next((at for at, each in enumerate(history) if each.get("role") == "assistant"), len(history))
     for message in history[:first]:
-        yield Turn(str(message.get("role", "user")), content.text(message.get("content")))
+        yield Turn(str(message.get("role", "user")), conversation.content_text(message.get("content")))
     replies = [each for each in history if each.get("role") == "assistant" and not each.get("is_demo")]
     for number, step in enumerate(done):
-        asks = _asked(replies[number]) if number < len(replies) else ()
+        asks = _calls_of(replies[number]) if number < len(replies) else ()
         action = fields.text(step.get("action")).strip("\n")
         if not asks and action:
             asks = (_shell(action),)
         reply = fields.text(step.get("response"))
-        raw = fields.known(state=fields.opened(step.get("state")))
-        yield Turn("assistant", reply, calls=asks, thought=_apart(step, reply), raw=raw)
+        raw = fields.without_empty(state=fields.parsed_if_json(step.get("state")))
+        yield Turn("assistant", reply, calls=asks, thought=_thought_beside(step, reply), raw=raw)
         took = fields.number(step.get("execution_time"))
         if action:
             yield Turn("tool", fields.text(step.get("observation")), seconds=took)
@@ -137,26 +137,26 @@ def _played(done: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, An
             yield Turn("user", fields.text(step["observation"]))
 
 
-def _apart(step: Mapping[str, Any], reply: str) -> str:
+def _thought_beside(step: Mapping[str, Any], reply: str) -> str:
     """What was thought, where the reply does not say it too."""
     thought = fields.text(step.get("thought")).strip()
     return "" if thought in reply else thought
 
 
-def _told(history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
+def _conversation(history: Sequence[Mapping[str, Any]]) -> Iterator[Turn]:
     """The conversation alone."""
     for message in history:
         answers = message.get("tool_call_ids")
         yield Turn(
             str(message.get("role", "user")),
-            content.text(message.get("content")),
-            calls=_asked(message),
+            conversation.content_text(message.get("content")),
+            calls=_calls_of(message),
             answers=str(answers[0]) if isinstance(answers, list) and answers else None,
         )
 
 
-def _asked(message: Mapping[str, Any]) -> tuple[ToolUse, ...]:
-    return tuple(map(content.call_of, fields.objects(message.get("tool_calls"))))
+def _calls_of(message: Mapping[str, Any]) -> tuple[ToolUse, ...]:
+    return tuple(map(conversation.tool_use, fields.objects(message.get("tool_calls"))))
 
 
 def _shell(command: str) -> ToolUse:
@@ -164,4 +164,15 @@ def _shell(command: str) -> ToolUse:
 
 
 SWE_AGENT = Format(name="swe-agent", recognises=recognised, read=read)
-MINI_SWE_AGENT = Format(name="mini-swe-agent", recognises=recognised_mini, read=read_mini)
+MINI_SWE_AGENT = Format(
+    name="mini-swe-agent",
+    recognises=recognised_mini,
+    read=read_mini,
+    # The first versions wrote the list of messages alone.
+    several=SeveralRecords(
+        starts=lambda first: first.in_list and _is_message(first.value),
+        belongs=_is_message,
+        otherwise="is no message: it has no role and content",
+        joined=lambda rows: {"trajectory_format": "mini-swe-agent", "messages": rows},
+    ),
+)

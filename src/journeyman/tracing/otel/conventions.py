@@ -13,11 +13,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from journeyman.core.messages import Turn, Usage
-from journeyman.tracing.content import call_of
-from journeyman.tracing.conversation import one
-from journeyman.tracing.fields import first, mapping, objects, opened
-from journeyman.tracing.otel.attributes import SpanFacts, SpanKind, count, nested, number, replied, said, text, word
-from journeyman.tracing.otel.spans import SpanData, SpanEvent
+from journeyman.tracing.conversation import one_reply, tool_use
+from journeyman.tracing.fields import first, mapping, objects, parsed_if_json
+from journeyman.tracing.otel.spans import (
+    SpanData,
+    SpanEvent,
+    SpanFacts,
+    SpanKind,
+    count,
+    messages_of,
+    nested,
+    number,
+    replies_of,
+    text,
+    word,
+)
 
 _OPERATIONS = {
     "chat": SpanKind.CALL,
@@ -53,7 +63,7 @@ def read_genai(span: SpanData) -> SpanFacts:
         kind=kind,
         name=_name(span, kind),
         model=word(first(of, "gen_ai.response.model", "gen_ai.request.model", "llm.response.model", "llm.request.model")),
-        said=sent,
+        messages=sent,
         replies=answered,
         usage=Usage.beside_cache(*(count(of, *names) for names in _COUNTS), apart=False),
         finish=word(first(of, "gen_ai.response.finish_reasons", "gen_ai.response.finish_reason", "llm.response.finish_reason")),
@@ -135,16 +145,18 @@ def _messages(span: SpanData) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
     """What was sent and what was answered: from the newest convention that the span follows."""
     details = next((each.attributes for each in span.events if each.name == "gen_ai.client.inference.operation.details"), {})
     of: Mapping[str, Any] = {**details, **span.attributes}
-    system = said(first(of, "gen_ai.system_instructions", "gen_ai.request.instructions"), "system")
-    sent = said(first(of, "gen_ai.input.messages")) or _counted(of, "gen_ai.prompt", "llm.prompts", role="user")
-    answered = _each_replied(opened(first(of, "gen_ai.output.messages"))) or tuple(
-        answer for row in _rows(of, "gen_ai.completion", "llm.completions") for answer in one(said(row, "assistant"))
+    system = messages_of(first(of, "gen_ai.system_instructions", "gen_ai.request.instructions"), "system")
+    sent = messages_of(first(of, "gen_ai.input.messages")) or _counted(of, "gen_ai.prompt", "llm.prompts", role="user")
+    answered = _each_replied(parsed_if_json(first(of, "gen_ai.output.messages"))) or tuple(
+        answer
+        for row in _rows(of, "gen_ai.completion", "llm.completions")
+        for answer in one_reply(messages_of(row, "assistant"))
     )
     of_events, answers_of_events = _of_events(span.events)
     if not sent:
-        sent = of_events or said(first(of, "gen_ai.prompt", "gen_ai.request.messages"))
+        sent = of_events or messages_of(first(of, "gen_ai.prompt", "gen_ai.request.messages"))
     if not answered:
-        answered = answers_of_events or replied(first(of, "gen_ai.completion"))
+        answered = answers_of_events or replies_of(first(of, "gen_ai.completion"))
     if system and not any(each.role == "system" for each in sent[:1]):
         sent = (*system, *sent)
     return sent, answered
@@ -152,8 +164,8 @@ def _messages(span: SpanData) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
 
 def _each_replied(rows: Any) -> tuple[Turn, ...]:
     if isinstance(rows, list):
-        return tuple(answer for row in rows for answer in one(said(row, "assistant")))
-    return replied(rows)
+        return tuple(answer for row in rows for answer in one_reply(messages_of(row, "assistant")))
+    return replies_of(rows)
 
 
 def _rows(of: Mapping[str, Any], *prefixes: str) -> list[dict[str, Any]]:
@@ -161,7 +173,7 @@ def _rows(of: Mapping[str, Any], *prefixes: str) -> list[dict[str, Any]]:
 
 
 def _counted(of: Mapping[str, Any], *prefixes: str, role: str) -> tuple[Turn, ...]:
-    return tuple(each for row in _rows(of, *prefixes) for each in said(row, role))
+    return tuple(each for row in _rows(of, *prefixes) for each in messages_of(row, role))
 
 
 def _of_events(events: Iterable[SpanEvent]) -> tuple[tuple[Turn, ...], tuple[Turn, ...]]:
@@ -170,36 +182,46 @@ def _of_events(events: Iterable[SpanEvent]) -> tuple[tuple[Turn, ...], tuple[Tur
     for event in events:
         start, _, end = event.name.rpartition(".")
         if event.name == "gen_ai.choice":
-            answered += replied(_content(event))
+            answered += replies_of(_content(event))
         elif start.startswith("gen_ai.") and end == "message" and (role := _ROLES.get(start.removeprefix("gen_ai."))):
             found = _content(event)
-            sent += said({"role": role, **found} if isinstance(found, Mapping) else found, role)
+            sent += messages_of({"role": role, **found} if isinstance(found, Mapping) else found, role)
         elif event.name in ("gen_ai.content.prompt", "gen_ai.content.completion"):
             found = first(event.attributes, "gen_ai.prompt", "gen_ai.completion")
             if event.name.endswith("prompt"):
-                sent += said(found)
+                sent += messages_of(found)
             else:
-                answered += replied(found)
+                answered += replies_of(found)
     return tuple(sent), tuple(answered)
 
 
 def _content(event: SpanEvent) -> Any:
     """What an event says: in the body of a log record, in an attribute as JSON, or as attributes."""
     if event.body is not None:
-        return opened(event.body)
+        return parsed_if_json(event.body)
     whole = first(event.attributes, "gen_ai.event.content", "event_body")
     if whole is not None:
-        return opened(whole)
-    parts = {name.removeprefix("gen_ai."): opened(value) for name, value in event.attributes.items()}
+        return parsed_if_json(whole)
+    parts = {name.removeprefix("gen_ai."): parsed_if_json(value) for name, value in event.attributes.items()}
     return {name: value for name, value in parts.items() if name not in ("system", "event.name", "provider.name")}
 
 
 def _first_token(span: SpanData) -> float | None:
-    found = number(span.attributes, "gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
-    if found is not None:
-        return found
-    at = next((each.at for each in span.events if each.name in _CHUNK), None)
+    seconds = number(span.attributes, "gen_ai.response.time_to_first_chunk", "gen_ai.server.time_to_first_token")
+    return _until_event(span, *_CHUNK) if seconds is None else seconds
+
+
+def _until_event(span: SpanData, *names: str) -> float | None:
+    """Seconds from a span's beginning to the first event of one of these names."""
+    at = next((each.at for each in span.events if each.name in names), None)
     return (at - span.began) / 1e9 if at is not None and at >= span.began else None
+
+
+def _in_and_out(kind: SpanKind | None, into: Any, out: Any) -> dict[str, Any]:
+    """What went into a span and came out of it, as the facts that its kind has."""
+    if kind is SpanKind.CALL:
+        return {"messages": messages_of(into), "replies": replies_of(out)}
+    return {"arguments": text(into), "result": text(out)} if kind is SpanKind.TOOL else {}
 
 
 def _last(messages: Iterable[Turn], role: str) -> str | None:
@@ -208,8 +230,8 @@ def _last(messages: Iterable[Turn], role: str) -> str | None:
 
 # OpenInference, the conventions of Arize Phoenix's instrumentations.
 #
-# `openinference.span.kind` says what a span is, `llm.input_messages.0.message.role` who said what, `llm.token_count.*` how
-# much.
+# `openinference.span.kind` says what a span is, `llm.input_messages.0.message.role` who said what,
+# `llm.token_count.*` how much.
 # https://arize-ai.github.io/openinference/spec/semantic_conventions.html
 
 _KINDS = {
@@ -242,19 +264,19 @@ def read_openinference(span: SpanData) -> SpanFacts:
         name in of for name in ("llm.model_name", "llm.token_count.prompt", "input.value", "tool.name")
     ):
         return SpanFacts()
-    output = opened(of.get("output.value"))
+    output = parsed_if_json(of.get("output.value"))
     call = kind is SpanKind.CALL
     return SpanFacts(
         kind=kind,
         name=_name_openinference(span, kind),
         model=word(first(of, "llm.model_name", "embedding.model_name", "reranker.model_name")),
-        said=_sent(of) if call else (),
+        messages=_sent(of) if call else (),
         replies=_answered(of, output) if call else (),
         usage=Usage.beside_cache(*(count(of, *names) for names in _OPENINFERENCE_COUNTS), apart=False),
         finish=word(first(of, "llm.finish_reason")),
         response_id=_response_id(output) if call else None,
         cost=number(of, "llm.cost.total"),
-        first_token_seconds=_first_token_openinference(span),
+        first_token_seconds=_until_event(span, _STREAMS),
         arguments=_arguments(of) if kind is SpanKind.TOOL else None,
         result=_result(of, output) if kind is SpanKind.TOOL else None,
         call_id=word(first(of, "tool_call.id", "tool.call_id", "tool.id")),
@@ -275,12 +297,12 @@ def _name_openinference(span: SpanData, kind: SpanKind | None) -> str | None:
 def _sent(of: Mapping[str, Any]) -> tuple[Turn, ...]:
     rows = nested(of, "llm.input_messages")
     if rows:
-        return tuple(each for row in rows for each in said(_flat(row)))
-    prompts = opened(of.get("llm.prompts")) or [row.get("prompt.text") or row for row in nested(of, "llm.prompts")]
+        return tuple(each for row in rows for each in messages_of(_flat(row)))
+    prompts = parsed_if_json(of.get("llm.prompts")) or [row.get("prompt.text") or row for row in nested(of, "llm.prompts")]
     embedded = [_deep(row, "embedding", "text") for row in nested(of, "embedding.embeddings")]
     if embedded and all(isinstance(each, str) for each in embedded):
         return tuple(Turn("user", str(each)) for each in embedded)
-    return said(prompts or of.get("input.value"))
+    return messages_of(prompts or of.get("input.value"))
 
 
 def _answered(of: Mapping[str, Any], output: Any) -> tuple[Turn, ...]:
@@ -288,8 +310,8 @@ def _answered(of: Mapping[str, Any], output: Any) -> tuple[Turn, ...]:
     if of.get("openinference.span.kind") == "EMBEDDING":
         return ()
     if not rows:
-        return replied(output)
-    answers = [answer for row in rows for answer in one(said(_flat(row), "assistant"))]
+        return replies_of(output)
+    answers = [answer for row in rows for answer in one_reply(messages_of(_flat(row), "assistant"))]
     if len(answers) > _CHOICES:
         return (Turn("assistant", "".join(each.text for each in answers)),)
     return tuple(answers)
@@ -309,11 +331,6 @@ def _response_id(output: Any) -> str | None:
     """The instrumentations write the provider's answer as it came; an id in it is the answer's."""
     found = output.get("id") or output.get("response_id") if isinstance(output, Mapping) else None
     return found if isinstance(found, str) and found else None
-
-
-def _first_token_openinference(span: SpanData) -> float | None:
-    at = next((each.at for each in span.events if each.name == _STREAMS), None)
-    return (at - span.began) / 1e9 if at is not None and at >= span.began else None
 
 
 def _arguments(of: Mapping[str, Any]) -> str | None:
@@ -339,10 +356,10 @@ def _is_tool_message(output: Mapping[str, Any]) -> bool:
 def _output(output: Any, whole: str | None) -> str | None:
     """The answer for a person to read, where the whole is a message or a list of them."""
     if isinstance(output, Mapping) and (output.get("role") or "content" in output):
-        words = [each.text for each in replied(output) if each.text]
+        words = [each.text for each in replies_of(output) if each.text]
         return words[-1] if words else whole
     if isinstance(output, Sequence) and not isinstance(output, str):
-        words = [each.text for each in said(output) if each.role == "assistant" and each.text]
+        words = [each.text for each in messages_of(output) if each.role == "assistant" and each.text]
         return words[-1] if words and all(isinstance(each, Mapping) and "role" in each for each in output) else whole
     return whole
 
@@ -383,7 +400,7 @@ def read_vercel(span: SpanData) -> SpanFacts:
         kind=SpanKind.CALL if inner else SpanKind.OUTER,
         name=function or operation.removeprefix("ai."),
         model=word(first(of, "ai.response.model", "ai.model.id")),
-        said=sent,
+        messages=sent,
         replies=(answer,) if answer else (),
         usage=_usage(of, operation),
         finish=word(of.get("ai.response.finishReason")),
@@ -410,23 +427,24 @@ def _usage(of: Mapping[str, Any], operation: str) -> Usage:
 
 
 def _sent_vercel(of: Mapping[str, Any]) -> tuple[Turn, ...]:
-    values = opened(of.get("ai.values"))
+    values = parsed_if_json(of.get("ai.values"))
     if isinstance(values, list):
         return tuple(Turn("user", _unquoted(str(value))) for value in values)
     value = of.get("ai.value")
     if isinstance(value, str):
         return (Turn("user", _unquoted(value)),)
-    return said(first(of, "ai.prompt.messages", "ai.prompt"))
+    return messages_of(first(of, "ai.prompt.messages", "ai.prompt"))
 
 
-def _unquoted(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+def _unquoted(value: Any) -> Any:
+    """A text that is written as JSON, which MLflow does with every attribute; anything else as it is."""
+    return value[1:-1] if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"' else value
 
 
 def _answer(of: Mapping[str, Any]) -> Turn | None:
     words = text(first(of, "ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object"))
-    rows = opened(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
-    calls = [call_of(row) for row in objects(rows)]
+    rows = parsed_if_json(first(of, "ai.response.toolCalls", "ai.result.toolCalls"))
+    calls = [tool_use(row) for row in objects(rows)]
     thought = text(first(of, "ai.response.reasoning"))
     if words is None and not calls and not thought:
         return None
@@ -435,7 +453,7 @@ def _answer(of: Mapping[str, Any]) -> Turn | None:
 
 def _provider_id(of: Mapping[str, Any]) -> str | None:
     """The id that the provider gave the answer, which the outer function tells in the provider's own words."""
-    told = opened(of.get("ai.response.providerMetadata"))
+    told = parsed_if_json(of.get("ai.response.providerMetadata"))
     for each in told.values() if isinstance(told, Mapping) else ():
         if isinstance(each, Mapping) and isinstance(each.get("responseId"), str):
             return str(each["responseId"])
@@ -474,7 +492,7 @@ def pydantic_ai(span: SpanData) -> SpanFacts:
     of = span.attributes
     agent = word(first(of, "agent_name"))
     if agent and "model_name" in of and "gen_ai.request.model" not in of:
-        history = said(first(of, "pydantic_ai.all_messages", "all_messages_events"))
+        history = messages_of(first(of, "pydantic_ai.all_messages", "all_messages_events"))
         return SpanFacts(
             kind=SpanKind.AGENT,
             name=agent,
@@ -484,19 +502,21 @@ def pydantic_ai(span: SpanData) -> SpanFacts:
         )
     if "tool_arguments" in of or "tool_response" in of:
         return SpanFacts(kind=SpanKind.TOOL, arguments=text(of.get("tool_arguments")), result=text(first(of, "tool_response")))
-    events = opened(of.get("events"))
+    events = parsed_if_json(of.get("events"))
     if isinstance(events, list) and events and all(isinstance(each, Mapping) for each in events):
         choices = [each for each in events if "choice" in str(each.get("event.name"))]
         sent = [each for each in events if "choice" not in str(each.get("event.name"))]
-        return SpanFacts(said=said(sent), replies=tuple(answer for each in choices for answer in replied(each)))
+        return SpanFacts(messages=messages_of(sent), replies=tuple(answer for each in choices for answer in replies_of(each)))
     return _logfire(of)
 
 
 def _logfire(of: Mapping[str, Any]) -> SpanFacts:
-    request, response = opened(of.get("request_data")), opened(of.get("response_data"))
+    request, response = parsed_if_json(of.get("request_data")), parsed_if_json(of.get("response_data"))
     if not isinstance(request, Mapping) or not ({"messages", "input", "prompt"} & set(request)):
         return SpanFacts()
-    return SpanFacts(kind=SpanKind.CALL, model=word(request.get("model")), said=said(request), replies=replied(response))
+    return SpanFacts(
+        kind=SpanKind.CALL, model=word(request.get("model")), messages=messages_of(request), replies=replies_of(response)
+    )
 
 
 def adk(span: SpanData) -> SpanFacts:
@@ -504,15 +524,18 @@ def adk(span: SpanData) -> SpanFacts:
     of = span.attributes
     if not any(name.startswith("gcp.vertex.agent.") for name in of):
         return SpanFacts()
-    request, response = opened(of.get("gcp.vertex.agent.llm_request")), opened(of.get("gcp.vertex.agent.llm_response"))
+    request, response = (
+        parsed_if_json(of.get("gcp.vertex.agent.llm_request")),
+        parsed_if_json(of.get("gcp.vertex.agent.llm_response")),
+    )
     sent: tuple[Turn, ...] = ()
     if isinstance(request, Mapping) and request.get("contents"):
         config = request.get("config")
         system = config.get("system_instruction") if isinstance(config, Mapping) else None
-        sent = (*said(system, "system"), *said(request["contents"]))
+        sent = (*messages_of(system, "system"), *messages_of(request["contents"]))
     return SpanFacts(
-        said=sent,
-        replies=replied(response) if isinstance(response, Mapping) and response else (),
+        messages=sent,
+        replies=replies_of(response) if isinstance(response, Mapping) and response else (),
         arguments=text(first(of, "gcp.vertex.agent.tool_call_args")),
         result=text(first(of, "gcp.vertex.agent.tool_response")),
         session=word(first(of, "gcp.vertex.agent.session_id")),
@@ -523,29 +546,25 @@ def langfuse(span: SpanData) -> SpanFacts:
     """Langfuse's SDK, which reports over OpenTelemetry since its third version."""
     of = span.attributes
     kind = _LANGFUSE.get(str(of.get("langfuse.observation.type", "")).lower())
-    usage, cost = (mapping(opened(of.get(f"langfuse.observation.{name}_details"))) for name in ("usage", "cost"))
+    usage, cost = (mapping(parsed_if_json(of.get(f"langfuse.observation.{name}_details"))) for name in ("usage", "cost"))
     into, out = of.get("langfuse.observation.input"), of.get("langfuse.observation.output")
     session = word(first(of, "langfuse.session.id", "langfuse.trace.session.id"))
     into = first(of, "langfuse.trace.input") if into is None and span.parent is None else into
     out = first(of, "langfuse.trace.output") if out is None and span.parent is None else out
-    call = kind is SpanKind.CALL
     return SpanFacts(
         kind=kind,
         name=span.name if kind in (SpanKind.TOOL, SpanKind.AGENT) else None,
         model=word(first(of, "langfuse.observation.model.name", "langfuse.observation.model")),
-        said=said(into) if call else (),
-        replies=replied(out) if call else (),
         usage=Usage(
             input=count(usage, "input", "prompt_tokens", "input_tokens"),
             output=count(usage, "output", "completion_tokens", "output_tokens"),
             cached=count(usage, "input_cached_tokens", "cache_read_input_tokens", "input_cache_read"),
         ),
         cost=number(cost, "total"),
-        arguments=text(into) if kind is SpanKind.TOOL else None,
-        result=text(out) if kind is SpanKind.TOOL else None,
         input=text(into),
         output=text(out),
         session=session or word(first(of, "session.id")),
+        **_in_and_out(kind, into, out),
     )
 
 
@@ -570,25 +589,17 @@ _THREADS = ("session_id", "thread_id", "conversation_id")
 
 def mlflow(span: SpanData) -> SpanFacts:
     """MLflow's tracing."""
-    of = {name: _unquoted_frameworks(value) for name, value in span.attributes.items() if name.startswith("mlflow.")}
+    of = {name: _unquoted(value) for name, value in span.attributes.items() if name.startswith("mlflow.")}
     kind = _MLFLOW.get(str(of.get("mlflow.spanType", "")).upper())
     into, out = of.get("mlflow.spanInputs"), of.get("mlflow.spanOutputs")
-    usage = mapping(opened(of.get("mlflow.chat.tokenUsage")))
+    usage = mapping(parsed_if_json(of.get("mlflow.chat.tokenUsage")))
     return SpanFacts(
         kind=kind,
         name=word(of.get("mlflow.spanFunctionName")) or span.name if kind in (SpanKind.TOOL, SpanKind.AGENT) else None,
-        model=word(mapping(opened(into)).get("model")),
-        said=said(into) if kind is SpanKind.CALL else (),
-        replies=replied(out) if kind is SpanKind.CALL else (),
+        model=word(mapping(parsed_if_json(into)).get("model")),
         usage=Usage(count(usage, "input_tokens"), count(usage, "output_tokens")),
-        arguments=text(into) if kind is SpanKind.TOOL else None,
-        result=text(out) if kind is SpanKind.TOOL else None,
         input=text(into),
         output=text(out),
         session=word(first(of, "mlflow.trace.session")),
+        **_in_and_out(kind, into, out),
     )
-
-
-def _unquoted_frameworks(value: Any) -> Any:
-    """MLflow writes every attribute as JSON, texts too."""
-    return value[1:-1] if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"' else value

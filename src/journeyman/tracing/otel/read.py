@@ -13,11 +13,20 @@ from journeyman.core.messages import ToolUse, Turn
 from journeyman.core.trace import AgentCall, ModelCall, Reasoning, Step, ToolCall, Trace
 from journeyman.tracing.base import failed
 from journeyman.tracing.builder import model_call
-from journeyman.tracing.fields import first, opened
+from journeyman.tracing.fields import first, parsed_if_json
 from journeyman.tracing.importers.finetuning import as_message
 from journeyman.tracing.otel import conventions
-from journeyman.tracing.otel.attributes import SpanFacts, SpanKind, merged, replies_joined, said, word
-from journeyman.tracing.otel.spans import SpanBytes, SpanData, spans
+from journeyman.tracing.otel.spans import (
+    SpanBytes,
+    SpanData,
+    SpanFacts,
+    SpanKind,
+    merged,
+    messages_of,
+    replies_joined,
+    spans,
+    word,
+)
 from journeyman.tracing.otel.wire import moment
 
 # Which spans are steps, each once.
@@ -48,7 +57,7 @@ class SpanNode:
     """A span that is a step, with those that tell of the same."""
 
     span: SpanData
-    told: SpanFacts
+    facts: SpanFacts
     kind: SpanKind
     parent: "SpanNode | None" = None
     children: "list[SpanNode]" = field(default_factory=list)
@@ -58,7 +67,7 @@ class SpanNode:
     """What a model answered, all that was told of it together."""
 
 
-def told(span: SpanData) -> SpanFacts:
+def facts_of(span: SpanData) -> SpanFacts:
     """What a span tells, in whichever dialects it speaks; many speak two."""
     spoken = {name.partition(".")[0] for name in span.attributes}
     if "llm" in spoken:
@@ -69,9 +78,11 @@ def told(span: SpanData) -> SpanFacts:
     return merged(read(span) for begins, read in DIALECTS if not begins.isdisjoint(spoken))
 
 
-def nodes(spans: Sequence[SpanData], tolds: Mapping[str, SpanFacts]) -> list[SpanNode]:
+def nodes(spans: Sequence[SpanData], facts_by_id: Mapping[str, SpanFacts]) -> list[SpanNode]:
     """The steps, oldest first, each knowing the nearest one above it."""
-    found = {span.id: SpanNode(span, tolds[span.id], kind) for span in spans if (kind := tolds[span.id].kind) is not None}
+    found = {
+        span.id: SpanNode(span, facts_by_id[span.id], kind) for span in spans if (kind := facts_by_id[span.id].kind) is not None
+    }
     above = {span.id: span.parent for span in spans}
     for node in found.values():
         node.parent = _nearest(node.span.id, above, found)
@@ -80,9 +91,9 @@ def nodes(spans: Sequence[SpanData], tolds: Mapping[str, SpanFacts]) -> list[Spa
     _cut_rings(found.values())
     for node in _deepest_first(found.values()):
         _settle(node)
-    kept = _once([node for node in found.values() if node.parent is not node])
+    kept = _without_duplicates([node for node in found.values() if node.parent is not node])
     for node in kept:
-        node.reply = replies_joined(node.told.replies)
+        node.reply = replies_joined(node.facts.replies)
     return kept
 
 
@@ -126,12 +137,12 @@ def _settle(node: SpanNode) -> None:
     if node.kind is SpanKind.OUTER:
         node.kind = SpanKind.AGENT if calls else SpanKind.CALL
     elif node.kind is SpanKind.CALL and calls:
-        if len(calls) == 1 and _same_call(node.told, calls[0].told):
+        if len(calls) == 1 and _same_call(node.facts, calls[0].facts):
             _absorb(node, calls[0])
-        elif len(calls) > 1 and not _is_another(node.told, calls):
+        elif len(calls) > 1 and not _is_another(node.facts, calls):
             node.kind = SpanKind.AGENT
     elif node.kind is SpanKind.TOOL:
-        for child in [child for child in node.children if child.kind is SpanKind.TOOL and _same_tool(node.told, child.told)]:
+        for child in [child for child in node.children if child.kind is SpanKind.TOOL and _same_tool(node.facts, child.facts)]:
             _absorb(node, child)
 
 
@@ -150,7 +161,7 @@ def _same_call(outer: SpanFacts, inner: SpanFacts) -> bool:
 def _is_another(outer: SpanFacts, calls: Sequence[SpanNode]) -> bool:
     """Whether it has an answer that none of the calls within it has."""
     return outer.response_id is not None and all(
-        call.told.response_id is not None and call.told.response_id != outer.response_id for call in calls
+        call.facts.response_id is not None and call.facts.response_id != outer.response_id for call in calls
     )
 
 
@@ -160,7 +171,7 @@ def _same_tool(outer: SpanFacts, inner: SpanFacts) -> bool:
 
 def _absorb(node: SpanNode, other: SpanNode) -> None:
     """`other` tells of the same: what `node` does not tell, it adds; what was below it is now below `node`."""
-    node.told = replace(merged((node.told, other.told)), kind=node.told.kind)
+    node.facts = replace(merged((node.facts, other.facts)), kind=node.facts.kind)
     node.also = (*node.also, other.span, *other.also)
     if other in node.children:
         node.children.remove(other)
@@ -173,19 +184,19 @@ def _absorb(node: SpanNode, other: SpanNode) -> None:
     other.parent = other
 
 
-def _once(found: Sequence[SpanNode]) -> list[SpanNode]:
+def _without_duplicates(found: Sequence[SpanNode]) -> list[SpanNode]:
     """Two calls that have the same answer at the same time are one: two instrumentations side by side."""
     first: dict[str, SpanNode] = {}
-    kept: list[SpanNode] = []
+    nodes: list[SpanNode] = []
     for node in found:
-        id = node.told.response_id if node.kind is SpanKind.CALL else None
+        id = node.facts.response_id if node.kind is SpanKind.CALL else None
         if id is not None and id in first and node.span.began <= first[id].span.ended:
             _absorb(first[id], node)
             continue
         if id is not None:
             first[id] = node
-        kept.append(node)
-    return kept
+        nodes.append(node)
+    return nodes
 
 
 # Steps of a trace, made of what its spans tell.
@@ -211,35 +222,35 @@ def steps(nodes: Sequence[SpanNode]) -> tuple[Step, ...]:
     used = _matched(nodes)
     ids = _ids(nodes)
     results = _results(nodes)
-    new = _new(nodes)
+    new = _continuations(nodes)
     placed: list[tuple[_Place, Step]] = []
     for node in nodes:
         place = (node.span.began, _depth(node), node.span.id)
         if node.kind is SpanKind.CALL:
             made = _call(node, ids, new.get(id(node)))
             placed += [((*place, number), step) for number, step in enumerate(made)]
-            asked = [call for call in _asked(node) if (node.span.id, call) not in used.asked]
+            asked = [call for call in _calls_of(node) if (node.span.id, call) not in used.asked]
             after = (max(node.span.ended, node.span.began), *place[1:])
             placed += [
-                ((*after, 2 + number), _unreported(call, number, node, ids, results)) for number, call in enumerate(asked)
+                ((*after, 2 + number), _unreported_call(call, number, node, ids, results)) for number, call in enumerate(asked)
             ]
         elif node.kind is SpanKind.TOOL:
             placed.append(((*place, 0), _tool(node, ids, used.of_tool.get(id(node)))))
         else:
-            placed.append(((*place, 0), _agent_steps(node, ids)))
+            placed.append(((*place, 0), _agent_step(node, ids)))
     return tuple(step for _, step in sorted(placed, key=lambda each: each[0]))
 
 
 def raw(span: SpanData, also: Iterable[SpanData] = ()) -> Mapping[str, Any]:
     """All attributes of a step's span, and of those that told of the same; what else the span has, under `span.`."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for other in also:
-        found |= other.attributes
-    found |= span.attributes
-    found["span.name"] = span.name
-    found["span.kind"] = span.kind
+        fields |= other.attributes
+    fields |= span.attributes
+    fields["span.name"] = span.name
+    fields["span.kind"] = span.kind
     if span.scope:
-        found["span.scope"] = span.scope
+        fields["span.scope"] = span.scope
     # An event without a word of its own, as for each piece of a stream, says only that it was.
     events = [
         {"name": each.name, **({"body": each.body} if each.body is not None else {}), "attributes": dict(each.attributes)}
@@ -247,8 +258,8 @@ def raw(span: SpanData, also: Iterable[SpanData] = ()) -> Mapping[str, Any]:
         if each.attributes or each.body is not None
     ]
     if events:
-        found["span.events"] = events
-    return found
+        fields["span.events"] = events
+    return fields
 
 
 @dataclass(slots=True)
@@ -261,42 +272,47 @@ class _Used:
 
 def _matched(nodes: Sequence[SpanNode]) -> _Used:
     """Which tool was used because of which call: by the id of the tool call, else by the tool's name, oldest first."""
-    asked = [(node, call) for node in nodes if node.kind is SpanKind.CALL for call in _asked(node)]
+    asked = [(node, call) for node in nodes if node.kind is SpanKind.CALL for call in _calls_of(node)]
     by_id: dict[str, tuple[SpanNode, ToolUse]] = {}
     for node, call in asked:
         if call.id:
             by_id.setdefault(call.id, (node, call))
-    found = _Used({}, set())
+    used = _Used({}, set())
     tools = [node for node in nodes if node.kind is SpanKind.TOOL]
     for tool in tools:
-        match = by_id.get(tool.told.call_id or "")
+        match = by_id.get(tool.facts.call_id or "")
         if match:
-            found.of_tool[id(tool)] = match
-            found.asked.add((match[0].span.id, match[1]))
+            used.of_tool[id(tool)] = match
+            used.asked.add((match[0].span.id, match[1]))
     for tool in tools:
-        if id(tool) in found.of_tool:
+        if id(tool) in used.of_tool:
             continue
         for node, call in asked:
-            taken = (node.span.id, call) in found.asked
-            if not taken and call.tool == tool.told.name and node.span.began <= tool.span.began and not _both(call, tool):
-                found.of_tool[id(tool)] = (node, call)
-                found.asked.add((node.span.id, call))
+            taken = (node.span.id, call) in used.asked
+            if (
+                not taken
+                and call.tool == tool.facts.name
+                and node.span.began <= tool.span.began
+                and not _both_have_ids(call, tool)
+            ):
+                used.of_tool[id(tool)] = (node, call)
+                used.asked.add((node.span.id, call))
                 break
-    return found
+    return used
 
 
-def _both(call: ToolUse, tool: SpanNode) -> bool:
-    return bool(call.id and tool.told.call_id)
+def _both_have_ids(call: ToolUse, tool: SpanNode) -> bool:
+    return bool(call.id and tool.facts.call_id)
 
 
-def _asked(node: SpanNode) -> tuple[ToolUse, ...]:
+def _calls_of(node: SpanNode) -> tuple[ToolUse, ...]:
     return node.reply.calls if node.reply else ()
 
 
 def _ids(nodes: Sequence[SpanNode]) -> _Ids:
     ids = _Ids({}, {node.span.id for node in nodes})
     for node in nodes:
-        own = node.told.call_id if node.kind is SpanKind.TOOL else None
+        own = node.facts.call_id if node.kind is SpanKind.TOOL else None
         if own and own not in ids.taken:
             ids.taken.add(own)
         else:
@@ -307,38 +323,38 @@ def _ids(nodes: Sequence[SpanNode]) -> _Ids:
 
 def _results(nodes: Sequence[SpanNode]) -> Mapping[str, str]:
     """What tools answered, by the id of the tool call, from the messages that models were sent afterwards."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for node in nodes:
-        for message in node.told.said:
-            if message.role == "tool" and message.answers and message.answers not in found:
-                found[message.answers] = message.text
-    return found
+        for message in node.facts.messages:
+            if message.role == "tool" and message.answers and message.answers not in results:
+                results[message.answers] = message.text
+    return results
 
 
-def _call(node: SpanNode, ids: _Ids, new: "_New | None") -> list[Step]:
-    told, span = node.told, node.span
+def _call(node: SpanNode, ids: _Ids, new: "_Continuation | None") -> list[Step]:
+    facts, span = node.facts, node.span
     own = ids.of_node[id(node)]
     reply = node.reply or Turn("assistant")
     reply = reply._replace(
-        model=told.model or "",
-        usage=told.usage,
-        cost=told.cost,
+        model=facts.model or "",
+        usage=facts.usage,
+        cost=facts.cost,
         started_at=span.started_at,
         seconds=span.seconds,
-        first_token_seconds=told.first_token_seconds,
-        finish=told.finish or reply.finish,
+        first_token_seconds=facts.first_token_seconds,
+        finish=facts.finish or reply.finish,
         error=span.error,
-        response_id=told.response_id,
+        response_id=facts.response_id,
         raw=raw(span, node.also),
     )
-    sent = tuple(map(as_message, new.said if new else told.said))
+    sent = tuple(map(as_message, new.messages if new else facts.messages))
     call = model_call(reply, sent, id=own, parent=ids.parent(node), continues=ids.of_node[id(new.after)] if new else None)
     if reply.thought:
         return [call, Reasoning(text=reply.thought, started_at=span.started_at, id=f"{own}.thought", parent=own)]
     return [call]
 
 
-def _unreported(asked: ToolUse, number: int, node: SpanNode, ids: _Ids, results: Mapping[str, str]) -> ToolCall:
+def _unreported_call(asked: ToolUse, number: int, node: SpanNode, ids: _Ids, results: Mapping[str, str]) -> ToolCall:
     """A tool call that no span tells of. Its result is known where a model was sent it later; a call whose result is not
     known has not failed for that: whoever recorded the call did not see the tool."""
     own = asked.id if asked.id and asked.id not in ids.taken else f"{node.span.id}.{number}"
@@ -350,11 +366,11 @@ def _unreported(asked: ToolUse, number: int, node: SpanNode, ids: _Ids, results:
 
 
 def _tool(node: SpanNode, ids: _Ids, asked: tuple[SpanNode, ToolUse] | None) -> ToolCall:
-    told, span = node.told, node.span
-    result = told.result or ""
+    facts, span = node.facts, node.span
+    result = facts.result or ""
     return ToolCall(
-        tool=told.name or (asked[1].tool if asked else span.name),
-        arguments=told.arguments or (asked[1].arguments if asked else ""),
+        tool=facts.name or (asked[1].tool if asked else span.name),
+        arguments=facts.arguments or (asked[1].arguments if asked else ""),
         result=result,
         ok=span.error is None and not failed(result),
         error=span.error,
@@ -366,12 +382,12 @@ def _tool(node: SpanNode, ids: _Ids, asked: tuple[SpanNode, ToolUse] | None) -> 
     )
 
 
-def _agent_steps(node: SpanNode, ids: _Ids) -> AgentCall:
-    told, span = node.told, node.span
+def _agent_step(node: SpanNode, ids: _Ids) -> AgentCall:
+    facts, span = node.facts, node.span
     return AgentCall(
-        agent=told.name or told.agent or span.name,
-        input=told.input or "",
-        output=told.output or "",
+        agent=facts.name or facts.agent or span.name,
+        input=facts.input or "",
+        output=facts.output or "",
         error=span.error,
         started_at=span.started_at,
         seconds=span.seconds,
@@ -389,42 +405,42 @@ def _depth(node: SpanNode) -> int:
 
 
 @dataclass(slots=True)
-class _New:
+class _Continuation:
     """What was new in a call, after another."""
 
     after: SpanNode
-    said: tuple[Turn, ...]
+    messages: tuple[Turn, ...]
 
 
-def _new(nodes: Sequence[SpanNode]) -> Mapping[int, _New]:
+def _continuations(nodes: Sequence[SpanNode]) -> Mapping[int, _Continuation]:
     """For each call that was sent a conversation again, which call it goes on from, and what was new.
 
     Messages are compared by role and text; those of an assistant that only ask for tools are passed over, since many
     instrumentations leave them out when they are sent back.
     """
     ended: dict[int, SpanNode] = {}
-    found: dict[int, _New] = {}
+    continuations: dict[int, _Continuation] = {}
     for node in nodes:
         if node.kind is not SpanKind.CALL:
             continue
-        marks = list(_marks(node.told.said))
+        marks = list(_marks(node.facts.messages))
         for mark, end in reversed(marks[:-1]):
             if mark in ended:
-                rest = node.told.said[end:]
+                rest = node.facts.messages[end:]
                 while rest and rest[0].role == "assistant" and not rest[0].text:
                     rest = rest[1:]
-                found[id(node)] = _New(ended[mark], rest)
+                continuations[id(node)] = _Continuation(ended[mark], rest)
                 break
-        whole = (*node.told.said, Turn("assistant", node.reply.text)) if node.reply else node.told.said
+        whole = (*node.facts.messages, Turn("assistant", node.reply.text)) if node.reply else node.facts.messages
         for mark, _ in list(_marks(whole))[-1:]:
             ended[mark] = node
-    return found
+    return continuations
 
 
-def _marks(said: Iterable[Turn]) -> Iterable[tuple[int, int]]:
+def _marks(messages: Iterable[Turn]) -> Iterable[tuple[int, int]]:
     """After each message, what stands for all up to it, and how many that are."""
     mark = 0
-    for number, message in enumerate(said, 1):
+    for number, message in enumerate(messages, 1):
         if message.role == "assistant" and not message.text:
             continue
         mark = hash((mark, message.role, message.text.strip()))
@@ -443,13 +459,13 @@ def traces(rows: Mapping[str, Iterable[SpanBytes]]) -> list[Trace]:
 
 def trace(id: str, found: Sequence[SpanData]) -> Trace | None:
     """One trace of its spans, oldest first; `None` where no span tells of an agent's work."""
-    tolds = {span.id: told(span) for span in found}
-    made = nodes(found, tolds)
+    facts_by_id = {span.id: facts_of(span) for span in found}
+    made = nodes(found, facts_by_id)
     if not made:
         return None
     known = {span.id for span in found}
     roots = [span for span in found if span.parent not in known] or list(found[:1])
-    top = tolds[roots[0].id]
+    top = facts_by_id[roots[0].id]
     whole = top.kind in (None, SpanKind.AGENT, SpanKind.OUTER)
     attributes = {name: value for span in reversed(found) for name, value in {**span.resource, **span.attributes}.items()}
     return Trace(
@@ -461,34 +477,17 @@ def trace(id: str, found: Sequence[SpanData]) -> Trace | None:
         ended_at=_end(found),
         steps=steps(made),
         error=next((span.error for span in roots if span.error), None),
-        session=next((each.session for each in tolds.values() if each.session), None)
+        session=next((each.session for each in facts_by_id.values() if each.session), None)
         or word(first(attributes, "journeyman.session", "session.id", "langfuse.session.id")),
         agent=_agent(made, found),
-        input=(_visible(top.input, "user") if whole else None) or _agents(made, "input"),
-        output=(_visible(top.output, "assistant") if whole else None) or _agents(made, "output"),
+        input=(_readable(top.input, "user") if whole else None) or _agents(made, "input"),
+        output=(_readable(top.output, "assistant") if whole else None) or _agents(made, "output"),
         source="otlp",
         raw={"resource": dict(roots[0].resource), "name": roots[0].name},
     )
 
 
-def steps_of(
-    attributes: Mapping[str, Any],
-    *,
-    id: str = "",
-    name: str = "",
-    started_at: datetime | None = None,
-    ended_at: datetime | None = None,
-    error: str | None = None,
-) -> tuple[Step, ...]:
-    """The steps that the attributes of one span tell of, whatever file they stand in."""
-    began, ended = (int(at.timestamp() * 1e9) if at else 0 for at in (started_at, ended_at))
-    span = SpanData(
-        id=id, parent=None, name=name, kind="internal", began=began, ended=ended, attributes=attributes, error=error
-    )
-    return steps(nodes([span], {id: told(span)}))
-
-
-def once(found: Iterable[Trace]) -> list[Trace]:
+def without_duplicates(found: Iterable[Trace]) -> list[Trace]:
     """Each trace but those of which every call was made within another one too, as is the case where a client reports beside
     an instrumentation, each in a trace of its own. Of two that hold the same calls, the one with more steps stays, then the one
     that says more.
@@ -497,17 +496,17 @@ def once(found: Iterable[Trace]) -> list[Trace]:
     """
     ranked = sorted(found, key=lambda each: (-len(each.steps), -len(str(each.steps)), each.id))
     seen: dict[str, list[ModelCall]] = {}
-    kept: list[Trace] = []
+    traces: list[Trace] = []
     for each in ranked:
         if each.calls and all(
             any(overlap(call, other) for other in seen.get(call.response_id or "", ())) for call in each.calls
         ):
             continue
-        kept.append(each)
+        traces.append(each)
         for call in each.calls:
             if call.response_id:
                 seen.setdefault(call.response_id, []).append(call)
-    return sorted(kept, key=lambda each: (each.started_at, each.id))
+    return sorted(traces, key=lambda each: (each.started_at, each.id))
 
 
 def overlap(one: ModelCall, other: ModelCall) -> bool:
@@ -520,17 +519,19 @@ def overlap(one: ModelCall, other: ModelCall) -> bool:
 
 def _agent(made: Sequence[SpanNode], found: Sequence[SpanData]) -> str | None:
     """Who did it: the first agent that is named as one; else the service, where somebody named it."""
-    named = (node.told.agent for node in made)
+    named = (node.facts.agent for node in made)
     service = next((str(name) for span in found if (name := span.resource.get("service.name"))), "")
     return next((name for name in named if name), None) or (service if not service.startswith(_NOBODY) else None) or None
 
 
 def _agents(made: Sequence[SpanNode], what: str) -> str | None:
     """What the first agent was asked, or the last one answered, where no call of a model tells it."""
-    if any(getattr(node.told, {"input": "said", "output": "replies"}[what]) for node in made if node.kind is SpanKind.CALL):
+    if any(
+        getattr(node.facts, {"input": "messages", "output": "replies"}[what]) for node in made if node.kind is SpanKind.CALL
+    ):
         return None
-    told = [text for node in made if node.kind is SpanKind.AGENT and (text := getattr(node.told, what))]
-    return (told[0] if what == "input" else told[-1]) if told else None
+    facts = [text for node in made if node.kind is SpanKind.AGENT and (text := getattr(node.facts, what))]
+    return (facts[0] if what == "input" else facts[-1]) if facts else None
 
 
 def _end(found: Sequence[SpanData]) -> datetime | None:
@@ -541,22 +542,22 @@ def _end(found: Sequence[SpanData]) -> datetime | None:
 _WORDS = ("input", "question", "query", "prompt", "user_input", "new_message", "message", "content", "text", "output", "answer")
 
 
-def _visible(value: str | None, role: str) -> str | None:
+def _readable(value: str | None, role: str) -> str | None:
     """What a person said or was told. `None` where what is written there is meant for programs: the first message and the last
     reply tell it better."""
-    inner = opened(value)
+    inner = parsed_if_json(value)
     if isinstance(inner, str) or inner is None:
         return value
     rows = inner if isinstance(inner, list) else inner.get("messages")
     if isinstance(rows, list) and rows and all(isinstance(each, Mapping) and _ROLE & set(each) for each in rows):
-        words = [each.text for each in said(rows, role) if each.role == role and each.text]
+        words = [each.text for each in messages_of(rows, role) if each.role == role and each.text]
         return words[-1] if words else None
     if isinstance(inner, Mapping):
         for name in _WORDS:
             if isinstance(inner.get(name), str):
                 return str(inner[name])
             if isinstance(inner.get(name), Mapping):
-                words = [each.text for each in said(inner[name], role) if each.text]
+                words = [each.text for each in messages_of(inner[name], role) if each.text]
                 return words[-1] if words else None
     return None
 

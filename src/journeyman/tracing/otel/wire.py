@@ -23,39 +23,6 @@ from typing import Any, Literal
 
 from journeyman.core.errors import InputError, MissingExtra
 
-__all__ = [
-    "JSON",
-    "LIMIT",
-    "LOG",
-    "PROTOBUF",
-    "AnyValue",
-    "DecodeError",
-    "ExportLogsServiceRequest",
-    "ExportLogsServiceResponse",
-    "ExportTraceServiceRequest",
-    "ExportTraceServiceResponse",
-    "KeyValue",
-    "LogRecord",
-    "RawSpan",
-    "ResourceSpans",
-    "Signal",
-    "Span",
-    "SpanBatch",
-    "TooLarge",
-    "Unsupported",
-    "answer",
-    "attributes",
-    "fill_logs",
-    "fill_spans",
-    "logs",
-    "moment",
-    "of_object",
-    "of_request",
-    "refusal",
-    "spans",
-    "unpacked",
-]
-
 # OTLP's JSON as its protobuf messages.
 #
 # Not protobuf's own mapping: ids are hexadecimal, and exporters are read as they are: names in lowerCamelCase or snake_case,
@@ -187,10 +154,10 @@ def _plain(read: Any, found: object, name: str) -> Any:
 def _string(found: object) -> str:
     if not isinstance(found, str):
         raise TypeError
-    return _whole(found)
+    return _encodable(found)
 
 
-def _whole(text: str) -> str:
+def _encodable(text: str) -> str:
     """Protobuf's strings are UTF-8, and JSON can spell halves of characters that UTF-8 cannot."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -246,7 +213,7 @@ def _text(holder: Mapping[str, Any], name: str) -> str:
         return ""
     if not isinstance(found, str):
         raise InputError(f"{name} must be a text, and is {str(found)[:60]!r}")
-    return _whole(found)
+    return _encodable(found)
 
 
 def _id(holder: Mapping[str, Any], name: str) -> bytes:
@@ -278,12 +245,18 @@ def _enum(found: object, prefix: str, names: Sequence[str]) -> int:
 # OpenTelemetry's messages, from the one place that says what to install where they are missing.
 
 try:
-    from google.protobuf.message import DecodeError
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+    from google.protobuf.message import DecodeError as DecodeError
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest as ExportLogsServiceRequest
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse as ExportLogsServiceResponse
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest as ExportTraceServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceResponse as ExportTraceServiceResponse,
+    )
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue as AnyValue
+    from opentelemetry.proto.common.v1.common_pb2 import KeyValue as KeyValue
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as LogRecord
+    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans as ResourceSpans
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span as Span
 except ImportError as error:  # pragma: no cover - the development environment has it
     raise MissingExtra(f"reading OpenTelemetry needs {error.name}: pip install 'journeyman[serve]'") from error
 
@@ -449,7 +422,7 @@ def of_object(value: object) -> SpanBatch:
 
 
 def _spans(request: ExportTraceServiceRequest) -> SpanBatch:
-    kept: list[RawSpan] = []
+    spans: list[RawSpan] = []
     rejected = 0
     for resource in request.resource_spans:
         for scope in resource.scope_spans:
@@ -463,12 +436,12 @@ def _spans(request: ExportTraceServiceRequest) -> SpanBatch:
                     continue
                 at = moment(span.start_time_unix_nano)
                 body = span.SerializeToString()
-                kept.append(RawSpan(trace_id=trace.hex(), span_id=id.hex(), at=at, body=body, scope=about))
-    return SpanBatch(spans=tuple(kept), rejected=rejected)
+                spans.append(RawSpan(trace_id=trace.hex(), span_id=id.hex(), at=at, body=body, scope=about))
+    return SpanBatch(spans=tuple(spans), rejected=rejected)
 
 
 def _logs(request: ExportLogsServiceRequest) -> SpanBatch:
-    kept: list[RawSpan] = []
+    records: list[RawSpan] = []
     rejected = ignored = 0
     for resource in request.resource_logs:
         for scope in resource.scope_logs:
@@ -481,18 +454,18 @@ def _logs(request: ExportLogsServiceRequest) -> SpanBatch:
                 elif len(record.trace_id) != 16 or not any(record.trace_id):
                     rejected += 1
                 else:
-                    kept.append(_log(record, about))
-    return SpanBatch(spans=tuple(kept), rejected=rejected, ignored=ignored)
+                    records.append(_log(record, about))
+    return SpanBatch(spans=tuple(records), rejected=rejected, ignored=ignored)
 
 
 def _log(record: LogRecord, about: bytes) -> RawSpan:
     at = record.time_unix_nano or record.observed_time_unix_nano
     body = record.SerializeToString()
     # When it was collected is no part of what it says: a record that is sent twice is one record.
-    said = LogRecord()
-    said.CopyFrom(record)
-    said.ClearField("observed_time_unix_nano")
-    digest = hashlib.sha256(said.SerializeToString(deterministic=True)).hexdigest()[:16]
+    content = LogRecord()
+    content.CopyFrom(record)
+    content.ClearField("observed_time_unix_nano")
+    digest = hashlib.sha256(content.SerializeToString(deterministic=True)).hexdigest()[:16]
     return RawSpan(trace_id=record.trace_id.hex(), span_id=LOG + digest, at=moment(at), body=body, scope=about)
 
 

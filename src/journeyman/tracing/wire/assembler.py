@@ -38,7 +38,7 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ConversationDigests:
     """The digests of one exchange."""
 
     seed: bytes
@@ -132,7 +132,7 @@ class Past(Protocol):
 
 
 @dataclass(slots=True)
-class End:
+class Continuation:
     """A place that a request can go on from."""
 
     trace: str
@@ -146,27 +146,27 @@ class End:
     """How often it was gone on from."""
 
 
-class Known:
+class ConversationCache:
     """What was joined lately."""
 
     def __init__(self, past: Past | None, *, most_text: int = MOST_TEXT, most_ends: int = MOST_ENDS) -> None:
         self._past = past
         self._most_text = most_text
         self._most_ends = most_ends
-        self._ends: OrderedDict[bytes, list[End]] = OrderedDict()
+        self._ends: OrderedDict[bytes, list[Continuation]] = OrderedDict()
         self._traces: OrderedDict[str, tuple[Trace, int]] = OrderedDict()
         self._text = 0
         self._homes: OrderedDict[str, str] = OrderedDict()
         self._asked: OrderedDict[str | None, None] = OrderedDict()
 
-    def ends(self, key: bytes) -> Sequence[End]:
+    def ends(self, key: bytes) -> Sequence[Continuation]:
         """The conversations with this digest, oldest first."""
         ends = self._ends.get(key, [])
         if ends:
             self._ends.move_to_end(key)
         return ends
 
-    def add(self, key: bytes, end: End) -> None:
+    def add(self, key: bytes, end: Continuation) -> None:
         ends = self._ends.setdefault(key, [])
         if all((each.trace, each.call) != (end.trace, end.call) for each in ends):
             ends.append(end)
@@ -243,7 +243,7 @@ def _weight(step: Step) -> int:
 # From what an exchange says to the steps of a trace.
 
 
-class Heard(NamedTuple):
+class JoinedExchange(NamedTuple):
     """One exchange, and what is known of it."""
 
     exchange: Exchange
@@ -257,7 +257,7 @@ class Heard(NamedTuple):
         return self.exchange.started_at + timedelta(seconds=self.exchange.seconds)
 
 
-def begun(exchange: Exchange, reading: ParsedExchange) -> Trace:
+def new_trace(exchange: Exchange, reading: ParsedExchange) -> Trace:
     """The trace of an exchange, before it has a step."""
     labels = exchange.labels
     id = labels.get("trace") or exchange.id
@@ -275,7 +275,7 @@ def begun(exchange: Exchange, reading: ParsedExchange) -> Trace:
     )
 
 
-def grow(trace: Trace, heard: Heard, at: End | None) -> tuple[Trace, list[Step]]:
+def with_exchange(trace: Trace, heard: JoinedExchange, at: Continuation | None) -> tuple[Trace, list[Step]]:
     """The trace with an exchange in it, and the steps that it did not have before: the call, what the model thought, and the
     tools that it asks for.
 
@@ -285,9 +285,9 @@ def grow(trace: Trace, heard: Heard, at: End | None) -> tuple[Trace, list[Step]]
     exchange, reading = heard.exchange, heard.reading
     turns: Sequence[Turn] = reading.turns[at.turns :] if at else reading.turns
     if reading.behind or reading.thread:
-        turns = _unsaid(trace, turns)
+        turns = _without_repeated_instructions(trace, turns)
     known = _answered(trace.steps, at.call, turns, exchange.started_at) if at and at.call else trace.steps
-    known, handed, parent = _handed(trace, known, heard, at)
+    known, handed, parent = _handed_work(trace, known, heard, at)
     call = _call(heard, turns, continues=at.call if at else None, parent=parent)
     new = [*handed, call, *_thoughts(heard), *_tools(heard, {step.id for step in known} if reading.reply.calls else ())]
     last = trace.ended_at is None or heard.until >= trace.ended_at
@@ -301,7 +301,7 @@ def grow(trace: Trace, heard: Heard, at: End | None) -> tuple[Trace, list[Step]]
     return grown, new
 
 
-def _call(heard: Heard, turns: Sequence[Turn], *, continues: str | None, parent: str | None) -> ModelCall:
+def _call(heard: JoinedExchange, turns: Sequence[Turn], *, continues: str | None, parent: str | None) -> ModelCall:
     exchange, reading = heard.exchange, heard.reading
     reply = reading.reply._replace(
         model=reading.model,
@@ -318,7 +318,7 @@ def _call(heard: Heard, turns: Sequence[Turn], *, continues: str | None, parent:
     return model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
 
 
-def _raw(heard: Heard) -> dict[str, Any]:
+def _raw(heard: JoinedExchange) -> dict[str, Any]:
     exchange = heard.exchange
     raw: dict[str, Any] = {"dialect": exchange.dialect.value, "status": exchange.status, "streamed": exchange.streamed}
     if exchange.upstream:
@@ -328,7 +328,7 @@ def _raw(heard: Heard) -> dict[str, Any]:
     return {**raw, **heard.reading.raw}
 
 
-def _thoughts(heard: Heard) -> list[Reasoning]:
+def _thoughts(heard: JoinedExchange) -> list[Reasoning]:
     exchange = heard.exchange
     return [
         Reasoning(text=text, started_at=exchange.started_at, id=f"{exchange.id}/thought/{number}", parent=exchange.id)
@@ -336,18 +336,18 @@ def _thoughts(heard: Heard) -> list[Reasoning]:
     ]
 
 
-def _tools(heard: Heard, taken: Collection[str]) -> list[ToolCall]:
+def _tools(heard: JoinedExchange, taken: Collection[str]) -> list[ToolCall]:
     ids = set(taken)
-    found: list[ToolCall] = []
+    calls: list[ToolCall] = []
     for number, call in enumerate(heard.reading.reply.calls):
         # Some servers number the calls of each answer anew, and some give no ids at all.
         id = call.id if call.id and call.id not in ids else f"{heard.exchange.id}/tool/{number}"
         ids.add(id)
-        found.append(_tool(heard, call, id))
-    return found
+        calls.append(_tool(heard, call, id))
+    return calls
 
 
-def _tool(heard: Heard, call: ToolUse, id: str) -> ToolCall:
+def _tool(heard: JoinedExchange, call: ToolUse, id: str) -> ToolCall:
     served = call.result is not None
     return ToolCall(
         tool=call.tool,
@@ -369,53 +369,55 @@ def _answered(known: Sequence[Step], asker: str, turns: Iterable[Turn], at: date
     long a tool took is what passed between the two exchanges, where only one was asked for.
     """
     waiting = {
-        place: step
-        for place, step in enumerate(known)
+        index: step
+        for index, step in enumerate(known)
         if isinstance(step, ToolCall) and step.parent == asker and step.raw.get("answered") is False
     }
     alone = len(waiting) == 1
     filled: dict[int, Step] = {}
     for turn in turns:
         if turn.role == "tool" and waiting:
-            place = _meant(turn, waiting)
-            filled[place] = _filled(waiting.pop(place), turn, at if alone else None)
-    return [filled.get(place, step) for place, step in enumerate(known)] if filled else known
+            index = _call_answered(turn, waiting)
+            filled[index] = _with_answer(waiting.pop(index), turn, at if alone else None)
+    return [filled.get(index, step) for index, step in enumerate(known)] if filled else known
 
 
-def _meant(turn: Turn, waiting: Mapping[int, ToolCall]) -> int:
+def _call_answered(turn: Turn, waiting: Mapping[int, ToolCall]) -> int:
     named = [place for place, step in waiting.items() if turn.answers and step.raw.get("asked_as") == turn.answers]
     same = [place for place, step in waiting.items() if turn.tool and step.tool == turn.tool]
     return (*named, *same, *waiting)[0]
 
 
-def _filled(step: ToolCall, turn: Turn, until: datetime | None) -> ToolCall:
-    bad = turn.failed if turn.failed is not None else failed(turn.text)
+def _with_answer(step: ToolCall, turn: Turn, until: datetime | None) -> ToolCall:
+    has_failed = turn.failed if turn.failed is not None else failed(turn.text)
     seconds = (until - step.started_at).total_seconds() if until and step.started_at else None
     return replace(
         step,
         result=turn.text,
-        ok=not bad,
+        ok=not has_failed,
         seconds=seconds if seconds is None or seconds >= 0 else None,
         raw={key: value for key, value in step.raw.items() if key != "answered"},
     )
 
 
-def _handed(trace: Trace, known: Sequence[Step], heard: Heard, at: End | None) -> tuple[Sequence[Step], list[Step], str | None]:
+def _handed_work(
+    trace: Trace, known: Sequence[Step], heard: JoinedExchange, at: Continuation | None
+) -> tuple[Sequence[Step], list[Step], str | None]:
     """The steps, with what is known now of the work that an agent was handed; that work, where it is new; the call's parent."""
     exchange, reading = heard.exchange, heard.reading
     if at is not None:
-        known = [_done(step, heard) if step.id == at.parent and isinstance(step, AgentCall) else step for step in known]
+        known = [_with_outcome(step, heard) if step.id == at.parent and isinstance(step, AgentCall) else step for step in known]
         return known, [], at.parent
     label, agent = exchange.labels.get("parent"), exchange.labels.get("agent")
-    parent = _above(known, label) if label and label != trace.id else None
+    parent = _parent_named(known, label) if label and label != trace.id else None
     if not label or not agent or not known:
         return known, [], parent
     asked = next((turn.text for turn in reading.turns if turn.role == "user"), "")
     work = AgentCall(agent=agent, input=asked, started_at=exchange.started_at, id=f"{exchange.id}/agent", parent=parent)
-    return known, [_done(work, heard)], work.id
+    return known, [_with_outcome(work, heard)], work.id
 
 
-def _above(known: Sequence[Step], label: str) -> str:
+def _parent_named(known: Sequence[Step], label: str) -> str:
     """The step that a client means: by its id, by the provider's, or as it named it for a reason of its own."""
     for step in known:
         if isinstance(step, ModelCall) and step.response_id == label:
@@ -425,12 +427,12 @@ def _above(known: Sequence[Step], label: str) -> str:
     return label
 
 
-def _done(work: AgentCall, heard: Heard) -> AgentCall:
+def _with_outcome(work: AgentCall, heard: JoinedExchange) -> AgentCall:
     seconds = (heard.until - work.started_at).total_seconds() if work.started_at else None
     return replace(work, output=heard.reading.reply.text or work.output, error=heard.reading.error, seconds=seconds)
 
 
-def _unsaid(trace: Trace, turns: Sequence[Turn]) -> Sequence[Turn]:
+def _without_repeated_instructions(trace: Trace, turns: Sequence[Turn]) -> Sequence[Turn]:
     """Without the instructions that were said before: where the server keeps the conversation, they are sent each time."""
     said = {message.text for call in trace.calls for message in call.messages if message.role == "system"}
     return [turn for turn in turns if turn.role != "system" or turn.text not in said]
@@ -438,10 +440,10 @@ def _unsaid(trace: Trace, turns: Sequence[Turn]) -> Sequence[Turn]:
 
 def _in_order(known: Sequence[Step], new: Sequence[Step]) -> tuple[Step, ...]:
     """Oldest first. Calls that ran side by side are told of in the order in which they ended."""
-    begun = new[0].started_at
-    if not known or begun is None or (known[-1].started_at or begun) <= begun:
+    began = new[0].started_at
+    if not known or began is None or (known[-1].started_at or began) <= began:
         return (*known, *new)
-    return tuple(sorted((*known, *new), key=lambda step: step.started_at or begun))
+    return tuple(sorted((*known, *new), key=lambda step: step.started_at or began))
 
 
 Price = Callable[[str, str, Usage], float | None]
@@ -455,12 +457,12 @@ _MOST_FORKS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Placement:
     """Where an exchange belongs."""
 
     trace: Trace | None = None
     """`None` for a new one."""
-    at: End | None = None
+    at: Continuation | None = None
     """What it goes on from; `None` when it is the first of its conversation."""
 
     @property
@@ -473,7 +475,7 @@ class _Found:
         return self.at.turns if self.at else 0
 
 
-class Joiner:
+class ConversationAssembler:
     """Puts exchanges into traces, one after the other. For one thread."""
 
     def __init__(self, *, price: Price, past: Past | None = None, most_text: int = MOST_TEXT) -> None:
@@ -484,7 +486,7 @@ class Joiner:
             most_text: Characters of traces that are kept in memory.
         """
         self._price = price
-        self._known = Known(past, most_text=most_text)
+        self._known = ConversationCache(past, most_text=most_text)
 
     def join(self, exchange: Exchange) -> Trace:
         """The trace that the exchange belongs to, as it now is. The same exchange again changes nothing.
@@ -497,11 +499,13 @@ class Joiner:
         reading = read_exchange(exchange)
         marks = None
         if exchange.dialect is not Dialect.EMBEDDINGS:
-            marks = Marks.of(reading, (exchange.labels.get(name) for name in _SEED))
+            marks = ConversationDigests.of(reading, (exchange.labels.get(name) for name in _SEED))
         found = self._find(exchange, reading, marks)
         cost = self._price(exchange.base_url, reading.model, reading.usage) if reading.model else None
-        ends = _marked(exchange.dialect, reading, marks) if marks else {}
-        trace, new = grow(found.trace or begun(exchange, reading), Heard(exchange, reading, cost, ends), found.at)
+        ends = _continuations(exchange.dialect, reading, marks) if marks else {}
+        trace, new = with_exchange(
+            found.trace or new_trace(exchange, reading), JoinedExchange(exchange, reading, cost, ends), found.at
+        )
         self._known.put(trace, new)
         call = next(step for step in new if isinstance(step, ModelCall))
         if marks is not None:
@@ -518,33 +522,33 @@ class Joiner:
             self._known.put(bare, bare.steps)
             gone_on = [call.continues for call in bare.calls]
             for call in bare.calls:
-                for key, turns in _ends(call):
-                    self._known.add(key, End(bare.id, call.id, turns, call.parent, gone_on.count(call.id)))
+                for key, turns in _stored_continuations(call):
+                    self._known.add(key, Continuation(bare.id, call.id, turns, call.parent, gone_on.count(call.id)))
 
-    def _find(self, exchange: Exchange, reading: ParsedExchange, marks: Marks | None) -> _Found:
+    def _find(self, exchange: Exchange, reading: ParsedExchange, marks: ConversationDigests | None) -> _Placement:
         wanted, parent = exchange.labels.get("trace"), exchange.labels.get("parent")
         forced = self._trace(wanted) if wanted else None
         place = self._end(reading, marks) or self._older(exchange, reading, marks) if marks else None
         if place is not None and (trace := self._trace(place.trace)) is not None:
             place.used += 1
-            return _Found(trace=trace, at=place)
+            return _Placement(trace=trace, at=place)
         if not wanted and parent:
             forced = self._trace(self._known.home(parent) or parent)
-        return _Found(trace=forced)
+        return _Placement(trace=forced)
 
-    def _end(self, reading: ParsedExchange, marks: Marks) -> End | None:
+    def _end(self, reading: ParsedExchange, marks: ConversationDigests) -> Continuation | None:
         """The longest known beginning of a request."""
         if again := self._known.ends(marks.again):
             return again[-1]
         for turn, key in zip(reversed(reading.turns), reversed(marks.turns), strict=True):
             if turn.role == "assistant" and (ends := self._known.ends(key)):
-                return _free(ends)
+                return _least_used(ends)
         if marks.begin == marks.seed:
             return None
         ends = self._known.ends(marks.begin)
         return ends[-1] if ends else None
 
-    def _older(self, exchange: Exchange, reading: ParsedExchange, marks: Marks) -> End | None:
+    def _older(self, exchange: Exchange, reading: ParsedExchange, marks: ConversationDigests) -> Continuation | None:
         """The same, once what is kept of the session was asked for, or of those without one."""
         goes_on = marks.begin != marks.seed or any(turn.role == "assistant" for turn in reading.turns)
         if not goes_on and not exchange.labels.get("parent"):
@@ -560,28 +564,30 @@ class Joiner:
             self.recall([kept])
         return self._known.held(id)
 
-    def _remember(self, call: ModelCall, trace: str, reading: ParsedExchange, found: _Found, marks: Marks) -> None:
+    def _remember(
+        self, call: ModelCall, trace: str, reading: ParsedExchange, found: _Placement, marks: ConversationDigests
+    ) -> None:
         known = self._known
         again = marks.again
         tries = max((end.used for end in known.ends(again)), default=1)
         known.drop(again)
-        here = End(trace, found.continues, found.turns, call.parent)
+        here = Continuation(trace, found.continues, found.turns, call.parent)
         if reading.error is not None and tries < _MOST_TRIES:
             known.add(again, replace(here, used=tries))
-        for key, turns in _ends(call):
-            known.add(key, End(trace, call.id, turns, call.parent))
+        for key, turns in _stored_continuations(call):
+            known.add(key, Continuation(trace, call.id, turns, call.parent))
         for other in reading.others:
             known.add(link(marks.sent, other), replace(here))
 
 
-def _free(ends: Sequence[End]) -> End | None:
+def _least_used(ends: Sequence[Continuation]) -> Continuation | None:
     fresh = next((end for end in ends if not end.used), None)
     if fresh is None and ends[-1].used < _MOST_FORKS:
         return ends[-1]
     return fresh
 
 
-def _marked(dialect: Dialect, reading: ParsedExchange, marks: Marks) -> dict[str, int]:
+def _continuations(dialect: Dialect, reading: ParsedExchange, marks: ConversationDigests) -> dict[str, int]:
     """Where the conversation of a call can be gone on from, and how many turns of the next request are known then.
 
     It is kept with the call, so that a conversation goes on although whoever joined it has ended.
@@ -601,7 +607,7 @@ def _marked(dialect: Dialect, reading: ParsedExchange, marks: Marks) -> dict[str
     return found
 
 
-def _ends(call: ModelCall) -> Iterator[tuple[bytes, int]]:
+def _stored_continuations(call: ModelCall) -> Iterator[tuple[bytes, int]]:
     """The same, read back."""
     marks = call.raw.get("ends")
     for key, turns in marks.items() if isinstance(marks, Mapping) else ():

@@ -4,17 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
-from journeyman.tracing import content
+from journeyman.tracing import conversation
 from journeyman.tracing.fields import count, mapping, objects, parsed, string, text, word
-from journeyman.tracing.wire import sse
-from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExchange, beside
-from journeyman.tracing.wire.sse import ServerSentEvent
+from journeyman.tracing.wire import base
+from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExchange, ServerSentEvent, beside
 
 # OpenAI's chat completions, and what the many servers that speak it make of it.
 
 
-def read_chat(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_chat(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     choices = sorted(objects(answer.get("choices")), key=lambda choice: count(choice.get("index")) or 0)
     said = [(choice, mapping(choice.get("message"))) for choice in choices]
     replies = [_turn(message, "assistant") for _, message in said]
@@ -24,24 +23,22 @@ def read_chat(request: dict[str, Any], answer: dict[str, Any], error: str | None
         raw["logprobs"] = logprobs
     if len(choices) > 1:
         raw["choices"] = [
-            {"text": reply.text, "tool_calls": list(map(_plain, reply.calls)), "finish": choice.get("finish_reason")}
+            {"text": reply.text, "tool_calls": list(map(_call_record, reply.calls)), "finish": choice.get("finish_reason")}
             for (choice, _), reply in zip(said[1:], replies[1:], strict=True)
         ]
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
+        **about,
         turns=tuple(_turn(message, "user") for message in objects(request.get("messages"))),
         reply=replies[0] if replies else NOTHING,
         others=tuple(replies[1:]),
         reasoning=_reasoning(said[0][1]) if said else (),
         finish=word(choices[0].get("finish_reason")) if choices else None,
-        usage=tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
+        usage=conversation.usage_of(usage),
         raw=raw,
     )
 
 
-def _plain(call: ToolUse) -> dict[str, Any]:
+def _call_record(call: ToolUse) -> dict[str, Any]:
     told = call._asdict()
     return {name: told[name] for name in ("id", "tool", "arguments", "result", "error")}
 
@@ -54,31 +51,19 @@ def _logprobs(choices: list[dict[str, Any]]) -> list[float]:
     return values if len(values) == len(told) else []
 
 
-def tokens(usage: dict[str, Any]) -> Usage:
-    details = mapping(usage.get("prompt_tokens_details"))
-    cached = count(details.get("cached_tokens"))
-    return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
-        # DeepSeek counts its cache under a name of its own.
-        cached=count(usage.get("prompt_cache_hit_tokens")) if cached is None else cached,
-        written=count(details.get("cache_write_tokens")),
-    )
-
-
 def _turn(message: dict[str, Any], usual: str) -> Turn:
     role = string(message.get("role")) or usual
     role = ROLES.get(role, role)
     if role == "tool":
-        said = content.text(message.get("content"))
+        said = conversation.content_text(message.get("content"))
         return Turn(role, said, answers=word(message.get("tool_call_id")), tool=word(message.get("name")))
     if role != "assistant":
-        return Turn(role, content.text(message.get("content")))
-    text = content.text(message.get("content"), between="")
-    return Turn(role, text or _instead(message), calls=tuple(_calls(message)))
+        return Turn(role, conversation.content_text(message.get("content")))
+    text = conversation.content_text(message.get("content"), between="")
+    return Turn(role, text or _text_instead(message), calls=tuple(_calls(message)))
 
 
-def _instead(message: dict[str, Any]) -> str:
+def _text_instead(message: dict[str, Any]) -> str:
     """What stands for a reply that is no text."""
     if refusal := word(message.get("refusal")):
         return refusal
@@ -94,14 +79,14 @@ def _calls(message: dict[str, Any]) -> Iterator[ToolUse]:
         yield ToolUse(string(old.get("name")), arguments_text(old.get("arguments")))
     for call in objects(message.get("executed_tools")):
         name = string(call.get("name")) or string(call.get("type"))
-        yield ToolUse(name, arguments_text(call.get("arguments")), result=content.text(call.get("output")))
+        yield ToolUse(name, arguments_text(call.get("arguments")), result=conversation.content_text(call.get("output")))
 
 
 def _reasoning(message: dict[str, Any]) -> tuple[str, ...]:
     for key in ("reasoning_content", "reasoning"):
-        if found := content.text(message.get(key)):
+        if found := conversation.content_text(message.get(key)):
             return (found,)
-    return content.thoughts(message.get("content"))
+    return conversation.part_thoughts(message.get("content"))
 
 
 def assembled(events: Iterable[ServerSentEvent]) -> tuple[dict[str, Any], bool]:
@@ -146,7 +131,7 @@ def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
         elif isinstance(value, list):
             message.setdefault(key, []).extend(value)
     for piece in objects(delta.get("tool_calls")):
-        _piece(message.setdefault("tool_calls", []), piece)
+        _add_fragment(message.setdefault("tool_calls", []), piece)
     if old := mapping(delta.get("function_call")):
         known = message.setdefault("function_call", {"name": "", "arguments": ""})
         known["name"] += string(old.get("name"))
@@ -158,7 +143,7 @@ def _grow(message: dict[str, Any], delta: dict[str, Any]) -> None:
         message["executed_tools"] = delta["executed_tools"]
 
 
-def _piece(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+def _add_fragment(calls: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     """A fragment of a tool call, put where it belongs: by index; servers that count wrongly are told by a new id."""
     does = mapping(piece.get("function"))
     index, id = count(piece.get("index")), string(piece.get("id"))
@@ -187,36 +172,35 @@ def _close(message: dict[str, Any]) -> None:
 
 def _blocks(pieces: list[Any]) -> list[Any]:
     """Texts and parts in one list; the fragments of one thought are one part."""
-    found: list[Any] = []
+    parts: list[Any] = []
     for piece in pieces:
         part = {"type": "text", "text": piece} if isinstance(piece, str) else piece
         kind = mapping(part).get("type")
-        if kind == "thinking" and found and found[-1].get("type") == "thinking":
-            found[-1] = {
+        if kind == "thinking" and parts and parts[-1].get("type") == "thinking":
+            parts[-1] = {
                 "type": "thinking",
-                "thinking": content.text(found[-1].get("thinking")) + content.text(part.get("thinking")),
+                "thinking": conversation.content_text(parts[-1].get("thinking"))
+                + conversation.content_text(part.get("thinking")),
             }
         elif isinstance(part, dict):
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts
 
 
 # OpenAI's embeddings. The numbers are not kept; how many there were is.
 
 
-def read_embeddings(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_embeddings(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
     sent = count(usage.get("prompt_tokens"))
     sent = count(usage.get("total_tokens")) if sent is None else sent
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
+        **about,
         turns=tuple(Turn("user", text) for text in _inputs(request.get("input"))),
         reply=Turn("assistant", _shape(objects(answer.get("data")))),
         # Numbers come back instead of tokens: none is known here, not unknown.
         usage=Usage(input=sent, output=None if sent is None else 0),
-        response_id=word(answer.get("id")),
-        error=error,
         raw=beside(request, usage, "input", "model"),
     )
 
@@ -244,22 +228,20 @@ def _shape(data: list[dict[str, Any]]) -> str:
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
-def read_messages(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_messages(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
-    turns = [Turn("system", content.text(request.get("system")))] if request.get("system") else []
+    turns = [Turn("system", conversation.content_text(request.get("system")))] if request.get("system") else []
     for message in objects(request.get("messages")):
         turns += _turns(message)
     said = answer.get("content")
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
+        **about,
         turns=tuple(turns),
-        reply=_said(said),
-        reasoning=content.thoughts(said),
+        reply=_assistant_turn(said),
+        reasoning=conversation.part_thoughts(said),
         finish=word(answer.get("stop_reason")),
         usage=message_tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
         raw=beside(request, usage, "messages", "system", "model"),
     )
 
@@ -274,22 +256,22 @@ def _turns(message: dict[str, Any]) -> Iterator[Turn]:
     """A message as one turn; each tool's answer in it is a turn of its own, before the rest."""
     said = message.get("content")
     if message.get("role") == "assistant":
-        yield _said(said)
+        yield _assistant_turn(said)
         return
     rest = []
     for part in objects(said):
-        if part.get("type") == "tool_result" and (answer := content.answer(part)):
+        if part.get("type") == "tool_result" and (answer := conversation.part_answer(part)):
             yield answer
         else:
             rest.append(part)
     if rest or not isinstance(said, list):
-        yield Turn(string(message.get("role")) or "user", content.text(rest or said))
+        yield Turn(string(message.get("role")) or "user", conversation.content_text(rest or said))
 
 
-def _said(said: Any) -> Turn:
+def _assistant_turn(said: Any) -> Turn:
     """What an assistant said: texts that follow each other are one sentence, cut where it cites."""
     if not isinstance(said, list):
-        return Turn("assistant", content.text(said))
+        return Turn("assistant", conversation.content_text(said))
     results = {string(part.get("tool_use_id")): part for part in objects(said) if part.get("tool_use_id")}
     runs: list[list[str]] = [[]]
     calls = []
@@ -301,7 +283,7 @@ def _said(said: Any) -> Turn:
         elif kind.endswith("_tool_result"):
             runs.append([])
         else:
-            runs[-1].append(content.one(part))
+            runs[-1].append(conversation.part_text(part))
     text = "\n\n".join(filter(None, ("".join(run) for run in runs)))
     return Turn("assistant", text, calls=tuple(calls))
 
@@ -384,36 +366,26 @@ _PLAIN = ("id", "type", "status", "name", "arguments", "call_id", "output", "err
 """Fields of a server's tool call that are not its arguments."""
 
 
-def read_response(request: dict[str, Any], answer: dict[str, Any], error: str | None) -> ParsedExchange:
-    """Raises nothing, whatever the two hold."""
+def read_response(request: dict[str, Any], answer: dict[str, Any], about: dict[str, Any]) -> ParsedExchange:
+    """Raises nothing, whatever the two hold. `about` are the fields that are read alike in every dialect."""
     usage = mapping(answer.get("usage"))
     output = objects(answer.get("output"))
-    turns = [Turn("system", told)] if (told := content.text(request.get("instructions"))) else []
+    turns = [Turn("system", told)] if (told := conversation.content_text(request.get("instructions"))) else []
     sent = request.get("input")
     turns += [Turn("user", sent)] if isinstance(sent, str) else _turns_responses(objects(sent))
     replies = _turns_responses(output)
     reply = next((turn for turn in replies if turn.role == "assistant"), NOTHING)
     talk = request.get("conversation")
     return ParsedExchange(
-        model=word(answer.get("model")) or string(request.get("model")),
+        **about,
         turns=tuple(turns),
         reply=reply,
         reasoning=tuple(filter(None, (_thought(item) for item in output if item.get("type") == "reasoning"))),
         finish=_finish(answer),
-        usage=response_tokens(usage),
-        response_id=word(answer.get("id")),
-        error=error,
+        usage=conversation.usage_of(usage),
         behind=word(request.get("previous_response_id")),
         thread=word(talk) or word(mapping(talk).get("id")),
         raw=beside(request, usage, "input", "instructions", "model"),
-    )
-
-
-def response_tokens(usage: dict[str, Any]) -> Usage:
-    return Usage(
-        input=count(usage.get("input_tokens")),
-        output=count(usage.get("output_tokens")),
-        cached=count(mapping(usage.get("input_tokens_details")).get("cached_tokens")),
     )
 
 
@@ -422,7 +394,9 @@ def _finish(answer: dict[str, Any]) -> str | None:
 
 
 def _thought(item: dict[str, Any]) -> str:
-    return content.text(item.get("content"), between="\n\n") or content.text(item.get("summary"), between="\n\n")
+    return conversation.content_text(item.get("content"), between="\n\n") or conversation.content_text(
+        item.get("summary"), between="\n\n"
+    )
 
 
 def _turns_responses(items: Iterable[dict[str, Any]]) -> list[Turn]:
@@ -444,13 +418,13 @@ def _turns_responses(items: Iterable[dict[str, Any]]) -> list[Turn]:
         kind, role = string(item.get("type")), string(item.get("role"))
         if kind in _ANSWERS:
             close()
-            turns.append(Turn("tool", content.text(item.get("output")), answers=word(item.get("call_id"))))
+            turns.append(Turn("tool", conversation.content_text(item.get("output")), answers=word(item.get("call_id"))))
         elif role == "assistant":
             open_ = True
-            texts.append(content.text(item.get("content"), between=""))
+            texts.append(conversation.content_text(item.get("content"), between=""))
         elif role or kind in ("", "message"):
             close()
-            turns.append(Turn(ROLES.get(role, role or "user"), content.text(item.get("content"))))
+            turns.append(Turn(ROLES.get(role, role or "user"), conversation.content_text(item.get("content"))))
         elif kind == "reasoning":
             open_ = True
         else:
@@ -470,17 +444,17 @@ def _calls_responses(item: dict[str, Any], kind: str) -> Iterator[ToolUse]:
     elif kind in ("local_shell_call", "computer_call"):
         yield ToolUse(kind.removesuffix("_call"), arguments_text(item.get("action")), id)
     elif kind.endswith("_call"):
-        yield _done(item, kind.removesuffix("_call"), id)
+        yield _server_call(item, kind.removesuffix("_call"), id)
 
 
-def _done(item: dict[str, Any], tool: str, id: str) -> ToolUse:
+def _server_call(item: dict[str, Any], tool: str, id: str) -> ToolUse:
     """A call that the server made itself: web_search, file_search, code_interpreter, mcp, image_generation."""
     arguments = item.get("arguments")
     if arguments is None:
         arguments = {key: value for key, value in item.items() if key not in _PLAIN and value is not None}
     result = next((item[key] for key in ("output", "outputs", "results") if item.get(key) is not None), None)
     if result is None and isinstance(item.get("result"), str):
-        result = content.named({"data": item["result"]}, "picture")
+        result = conversation.bracketed({"data": item["result"]}, "picture")
     failed = item.get("error")
     error = string(mapping(failed).get("message")) or (arguments_text(failed) if failed else None)
     if error is None and item.get("status") == "failed":
@@ -543,13 +517,13 @@ def _closed_responses(known: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], str | None], ParsedExchange]] = {
+_READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], ParsedExchange]] = {
     Dialect.CHAT: read_chat,
     Dialect.RESPONSES: read_response,
     Dialect.EMBEDDINGS: read_embeddings,
     Dialect.MESSAGES: read_messages,
 }
-_ASSEMBLED: dict[Dialect, Callable[[Iterable[sse.ServerSentEvent]], tuple[dict[str, Any], bool]]] = {
+_ASSEMBLED: dict[Dialect, Callable[[Iterable[base.ServerSentEvent]], tuple[dict[str, Any], bool]]] = {
     Dialect.CHAT: assembled,
     Dialect.RESPONSES: assembled_response,
     Dialect.MESSAGES: assembled_message,
@@ -561,24 +535,30 @@ CUT = "cut: the stream ended before the answer did"
 
 def read_exchange(exchange: Exchange) -> ParsedExchange:
     """What an exchange says. Never raises: of what cannot be read there is an `error`, and all that could be read."""
-    asked = parsed(exchange.request)
+    sent = parsed(exchange.request)
     answer, wrong = _answer(exchange)
-    if wrong is None and not isinstance(asked, dict):
+    if wrong is None and not isinstance(sent, dict):
         wrong = "unreadable: the request is no JSON object"
-    return _READ[exchange.dialect](mapping(asked), answer, wrong)
+    request = mapping(sent)
+    about = {
+        "model": word(answer.get("model")) or string(request.get("model")),
+        "response_id": word(answer.get("id")),
+        "error": wrong,
+    }
+    return _READ[exchange.dialect](request, answer, about)
 
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     """The answer as if it had come whole, and what is wrong with it."""
     body = exchange.response
     ended = True
-    if exchange.dialect in _ASSEMBLED and sse.looks_like(body):
-        answer, ended = _ASSEMBLED[exchange.dialect](sse.events(body))
-        said: Any = answer
+    if exchange.dialect in _ASSEMBLED and base.looks_like(body):
+        answer, ended = _ASSEMBLED[exchange.dialect](base.events(body))
+        payload: Any = answer
     else:
-        said = parsed(body) if body else None
-        answer = mapping(said)
-    wrong = _complaint(said, body, exchange.status)
+        payload = parsed(body) if body else None
+        answer = mapping(payload)
+    wrong = _error_of(payload, body, exchange.status)
     if wrong is None and exchange.error is not None:
         wrong = exchange.error
     if wrong is None and not ended:
@@ -588,18 +568,20 @@ def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     return answer, wrong
 
 
-def _complaint(body: Any, raw: bytes, status: int | None) -> str | None:
+def _error_of(body: Any, raw: bytes, status: int | None) -> str | None:
     """What an answer says went wrong, as `name: message`; `None` for one that does not complain."""
-    said = mapping(body)
-    told = said.get("error") or said.get("errors")
+    payload = mapping(body)
+    complaint = payload.get("error") or payload.get("errors")
     bad = status is not None and status >= 400
-    if not told and not bad:
+    if not complaint and not bad:
         return None
-    about = mapping(next(iter(objects(told)), None) if isinstance(told, list) else told)
+    about = mapping(next(iter(objects(complaint)), None) if isinstance(complaint, list) else complaint)
     name = word(about.get("type")) or word(about.get("code")) or word(about.get("status")) or "error"
-    message = word(about.get("message")) or word(told) or word(said.get("message")) or _detail(said)
+    message = word(about.get("message")) or word(complaint) or word(payload.get("message")) or _detail(payload)
     if message is None:
-        message = arguments_text(told) if told else raw[:_SHORT].decode(errors="replace").strip() or "no reason was given"
+        message = (
+            arguments_text(complaint) if complaint else raw[:_SHORT].decode(errors="replace").strip() or "no reason was given"
+        )
     return f"{name}: {message}" + (f" (HTTP {status})" if bad else "")
 
 

@@ -30,6 +30,26 @@ def test_a_format_is_told_from_the_content_alone(text: str, name: str) -> None:
     assert isinstance(files.loads(text), Playbook)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("journeyman", '{"bullets": [{"content": "Use cents."}]}'),
+        ("ace", "[calc-1] helpful=1 harmful=0 :: Use cents."),
+        ("ace-framework", '{"skills": {"calc-1": {"id": "calc-1", "section": "calc", "content": "Use cents."}}}'),
+        ("cheatsheet", "<memory_item><description>Use cents.</description></memory_item>"),
+    ],
+)
+def test_every_format_that_is_offered_can_be_read_by_its_name(name: str, text: str) -> None:
+    assert [bullet.content for bullet in formats.read(text, name).bullets] == ["Use cents."]
+    assert name in formats.READABLE
+
+
+@pytest.mark.parametrize("name", formats.WRITABLE)
+def test_every_format_that_is_offered_can_be_written_by_its_name(name: str) -> None:
+    playbook = formats.read("[calc-1] helpful=1 harmful=0 :: Use cents.", "ace")
+    assert "Use cents." in formats.write(playbook, name).text
+
+
 def complaint(text: str) -> str:
     """What is said of a text that is refused."""
     try:

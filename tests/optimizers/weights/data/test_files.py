@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.data import read, write
-from journeyman.optimizers.weights.data.forms import normalised
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, normalised
 from tests.support.examples import examples
 
 CALL = {"type": "function", "id": "c1", "function": {"name": "order", "arguments": {"sku": "mug", "n": None}}}

@@ -15,7 +15,7 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from journeyman.agents.answer import answer
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.task import Task
 from journeyman.models import embedded_weights
 from journeyman.models.local import load
@@ -222,3 +222,17 @@ def test_a_file_is_readable_by_others(tmp_path: Path) -> None:
     path = GGUFExporter(embedded_weights("small"), threads=1).convert("F16", tmp_path / "model.gguf")
     if sys.platform != "win32":
         assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444
+
+
+def test_a_type_that_is_written_here_needs_no_llama_cpp(small: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    for name in ("conversion", "engine"):
+        monkeypatch.delitem(sys.modules, f"{GGUFExporter.__module__}.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+
+    made = GGUFExporter(small).export(["F16"], out=tmp_path)
+
+    assert made.files[0].path.is_file()
+    assert (made.probed, made.files[0].cost) == (0, None)
+    assert any("llama.cpp is not here" in note for note in made.notes)
+    with pytest.raises(MissingExtra, match=r"pip install 'journeyman\[gguf\]'"):
+        GGUFExporter(small).export(["Q8_0"], out=tmp_path)

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.data.forms import normalised
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, normalised
 from journeyman.optimizers.weights.train.masks import RowEncoder
 from journeyman.optimizers.weights.train.offline import CAP, WINDOW, OfflineGRPOTrainer, ess, grpo_offline
 from journeyman.optimizers.weights.train.sampling import groups

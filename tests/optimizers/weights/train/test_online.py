@@ -13,7 +13,7 @@ import torch
 
 from journeyman.core.errors import InputError
 from journeyman.core.trace import Trace
-from journeyman.optimizers.weights.train.arguments import drop_zero_advantages
+from journeyman.optimizers.weights.train import drop_zero_advantages
 from journeyman.optimizers.weights.train.online import OnlineGRPOTrainer, grpo
 from journeyman.optimizers.weights.train.sampling import merged
 from tests.support.grpo import TASKS, Judge, by_length

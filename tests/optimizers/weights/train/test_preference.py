@@ -17,7 +17,7 @@ from journeyman.core.errors import InputError, MissingExtra, SettingError
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.job import TrainingJob
 from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.train import TrainingSetup
 from journeyman.optimizers.weights.train.preference import IGNORED, dpo, kto, rft, with_kl_completions
 from journeyman.optimizers.weights.train.run import load, trackers
 

@@ -14,7 +14,7 @@ import torch
 from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.rows import CompletionGroup
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.train import TrainingSetup
 from journeyman.optimizers.weights.train.masks import RowEncoder
 from journeyman.optimizers.weights.train.sampling import Completion, Sampling, attempt, groups, labelled, sample
 from tests.support.grpo import TASKS, Judge, by_length, put, work

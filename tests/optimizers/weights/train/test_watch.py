@@ -23,8 +23,7 @@ from journeyman.optimizers.weights import metrics  # noqa: E402
 from journeyman.optimizers.weights.config import TrainingConfig  # noqa: E402
 from journeyman.optimizers.weights.job import Ended, TrainingJob, task_lines  # noqa: E402
 from journeyman.optimizers.weights.rows import LabelledCompletion  # noqa: E402
-from journeyman.optimizers.weights.train import callbacks, checkpoints, preference, run  # noqa: E402
-from journeyman.optimizers.weights.train.base import CompletionJudge, TrainingSetup  # noqa: E402
+from journeyman.optimizers.weights.train import CompletionJudge, TrainingSetup, callbacks, preference, run  # noqa: E402
 from journeyman.tasks import desk  # noqa: E402
 
 pytestmark = pytest.mark.training
@@ -123,7 +122,7 @@ def test_the_best_checkpoint_is_kept_and_a_run_without_a_better_one_stops_early(
     assert outcome.reason == "3 looks without a better validation reward than 0.600; the adapter is the one after update 2"
     assert outcome.updates[-1].step == 5
     # The best, the newest, and where it started.
-    assert checkpoints.steps(job) == [0, 2, 4]
+    assert callbacks.Checkpoints(job.checkpoints).steps == [0, 2, 4]
     kept = load_file(job.checkpoints / "step-00002" / "adapter_model.safetensors")
     assert all(torch.equal(kept[name.replace(".default", "")], value) for name, value in adapter.items())
 
@@ -173,9 +172,9 @@ def test_a_run_that_is_over_is_not_trained_on(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "checkpoints" / ".unfinished" / "checkpoint-4").mkdir(parents=True)
-    assert checkpoints.newest(TrainingJob(folder)) is None
+    assert callbacks.Checkpoints(TrainingJob(folder).checkpoints).newest_step is None
     outcome, job, _ = trained(folder, None, max_steps=2)
     assert outcome is not None
     assert not (job.checkpoints / ".unfinished").exists()
-    assert checkpoints.newest(job) == job.checkpoints / "step-00002"
+    assert callbacks.Checkpoints(job.checkpoints).newest_step == 2
     assert not list(job.checkpoints.rglob("training_args.bin"))

@@ -127,7 +127,7 @@ NATIVE = "journeyman"
 
 _FOLDER = "journeyman.optimizers.playbook.formats"
 _READERS = {
-    NATIVE: (f"{_FOLDER}.native", "loads"),
+    NATIVE: ("journeyman.optimizers.playbook.files", "loads_native"),
     "ace": (f"{_FOLDER}.ace_text", "read"),
     "ace-framework": (f"{_FOLDER}.framework", "read"),
     "cheatsheet": (f"{_FOLDER}.cheatsheet", "read"),

@@ -8,6 +8,6 @@ from journeyman.optimizers.weights.data.build import build
 from journeyman.optimizers.weights.data.config import DatasetConfig
 from journeyman.optimizers.weights.data.dataset_card import DatasetCard
 from journeyman.optimizers.weights.data.files import read, write
-from journeyman.optimizers.weights.data.judged import JudgedTrace
+from journeyman.optimizers.weights.data.gather import JudgedTrace
 
 __all__ = ["DatasetCard", "DatasetConfig", "JudgedTrace", "build", "read", "write"]

@@ -17,10 +17,8 @@ from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.data import dataset_card, files
 from journeyman.optimizers.weights.data.config import DatasetConfig
 from journeyman.optimizers.weights.data.dataset_card import DatasetCard
-from journeyman.optimizers.weights.data.forms import SPREAD, normalised
-from journeyman.optimizers.weights.data.gather import UNKNOWN, CandidateRow, Spool, gather
-from journeyman.optimizers.weights.data.judged import JudgedTrace, LabelVerdict
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
+from journeyman.optimizers.weights.data.gather import UNKNOWN, CandidateRow, JudgedTrace, LabelVerdict, Spool, gather
+from journeyman.optimizers.weights.rows import SPREAD, CompletionGroup, LabelledCompletion, Row, TextOrMessages, normalised
 from journeyman.tracing.importers.finetuning import Losses
 
 # Which rows stand in the set, and how often: duplicates, contradictions, weights of agents, balance of labels.

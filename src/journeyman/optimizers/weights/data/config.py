@@ -1,11 +1,13 @@
 """Everything that the building of a set of rows can be told."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from math import isfinite
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, field
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
 
 from journeyman.core.errors import SettingError
+from journeyman.io.config import HIDDEN, Config, config
 
 Method = Literal["kto", "grpo"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -14,10 +16,11 @@ BALANCES: tuple[str, ...] = get_args(Balance)
 Form = Literal["conversational", "plain"]
 FORMS: tuple[str, ...] = get_args(Form)
 Keep = Literal["keep", "drop"]
+_Weight = Annotated[float, Field(ge=0, le=100)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatasetConfig:
+@config
+class DatasetConfig(Config):
     """Traces in, rows out. The same traces and settings give the same bytes."""
 
     method: Method = "kto"
@@ -30,39 +33,29 @@ class DatasetConfig:
     reasoning: Keep = "keep"
     """`keep` puts what the model thought before an answer beside it, as `reasoning_content`: chat templates that know of
     thoughts write them, others do not."""
-    threshold: float = 0.5
+    threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
     """A mean reward from which an attempt that nobody labelled is good."""
     auto_labels: bool = False
     """Also take the auto-labeler's word, where there is neither a person's nor a reward."""
     balance: Balance = "none"
     """Of labels. `undersample` leaves out of the larger side, `oversample` repeats of the smaller; `weights` leaves the rows
     as they are, and says by which weights a trainer makes up for it."""
-    max_characters: int | None = None
+    max_characters: Annotated[int | None, Field(ge=1)] = None
     """Of prompt and completion together."""
-    max_tokens: int | None = None
+    max_tokens: Annotated[int | None, Field(ge=1)] = None
     """The same in tokens, as far as characters tell: four to a token."""
-    agent_weights: Mapping[str, float] = field(default_factory=dict, hash=False)
+    agent_weights: Annotated[Mapping[str, Annotated[float, Field(ge=0, le=100)]], HIDDEN] = field(
+        default_factory=dict, hash=False
+    )
     """How often each row of an agent stands in the set: 2 is twice, 0.5 every other, 0 not at all. 1 for who is not named."""
     seed: int = 0
     """Of what is left out or repeated."""
 
     def __post_init__(self) -> None:
-        for name, fine, must in self._values():
-            if not fine:
-                raise SettingError(name, f"{{}} is {getattr(self, name)!r}, and must {must}")
-
-    def _values(self) -> Iterator[tuple[str, bool, str]]:
-        yield "method", self.method in METHODS, f"be one of {', '.join(METHODS)}"
-        yield "form", self.form in FORMS, f"be one of {', '.join(FORMS)}"
-        yield "balance", self.balance in BALANCES, f"be one of {', '.join(BALANCES)}"
-        yield "balance", self.balance == "none" or self.method == "kto", "be none for grpo: it is labels that are balanced"
-        for name in ("context", "reasoning"):
-            yield name, getattr(self, name) in get_args(Keep), "be keep or drop"
-        yield "threshold", 0 < self.threshold <= 1, "lie above 0 and at most at 1"
-        for name in ("max_characters", "max_tokens"):
-            yield name, getattr(self, name) is None or getattr(self, name) >= 1, "be at least 1"
-        weights = self.agent_weights.values()
-        yield "agent_weights", all(isfinite(each) and 0 <= each <= 100 for each in weights), "be numbers from 0 to 100"
+        if self.balance != "none" and self.method != "kto":
+            raise SettingError(
+                "balance", f"{{}} is {self.balance!r}, and must be none for grpo: it is labels that are balanced"
+            )
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,9 +12,9 @@ from typing import Any
 
 from journeyman.io.atomic import atomic_write
 from journeyman.io.files import sha256
-from journeyman.optimizers.weights import rows as balance
 from journeyman.optimizers.weights.data.config import DatasetConfig
 from journeyman.optimizers.weights.data.gather import CandidateRow
+from journeyman.optimizers.weights.rows import kto_weights
 from journeyman.tracing.importers.finetuning import Losses
 
 _BINS = 10
@@ -149,7 +149,7 @@ _RULES = ("a word that was said", "the mean reward", "the auto-labeler")
 def _weights(good: int, bad: int) -> Mapping[str, float] | None:
     if not good or not bad:
         return None
-    return dict(zip(("desirable_weight", "undesirable_weight"), balance.weights(good, bad), strict=True))
+    return dict(zip(("desirable_weight", "undesirable_weight"), kto_weights(good, bad), strict=True))
 
 
 def _rewards(values: Sequence[float]) -> Mapping[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.io.atomic import atomic_write
 from journeyman.io.jsonl import check_unicode, iter_jsonl
-from journeyman.optimizers.weights.data.forms import is_plain, json_of, loads, row_of
-from journeyman.optimizers.weights.rows import LabelledCompletion, Row
+from journeyman.optimizers.weights.rows import LabelledCompletion, Row, is_plain, json_of, loads, row_of
 
 PARQUET = ".parquet"
 _NO_ROW = "no line of JSON; a file of rows has an object in each"

@@ -9,12 +9,82 @@ from datetime import datetime
 from typing import Any
 
 from journeyman.agents.answer import without_bullets, without_citation
+from journeyman.core.score import Experience
+from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Reasoning, Trace
 from journeyman.optimizers.weights.data.config import DatasetConfig
-from journeyman.optimizers.weights.data.forms import ROLES, arguments_of, is_number
-from journeyman.optimizers.weights.data.judged import JudgedTrace, LabelVerdict, exclusion_reason, verdict
-from journeyman.optimizers.weights.rows import TextOrMessages as Said
+from journeyman.optimizers.weights.rows import ROLES, TextOrMessages, arguments_of, is_number
 from journeyman.tracing.importers.finetuning import UNASKED, FinetuningCall, Losses, Transcript, conversations, with_messages
+
+# What rows are made of: traces, and what is known of their worth.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedTrace:
+    """A trace with the verdicts on it. `None` is unknown."""
+
+    trace: Trace
+    said: bool | None = None
+    """Whether it went well, in a person's or its recorder's word."""
+    worth: float | None = None
+    """The mean of its rewards, 0 to 1."""
+    proposed: bool | None = None
+    """What an auto-labeler says."""
+    split: Split | None = None
+
+    @classmethod
+    def of(cls, trace: Trace) -> "JudgedTrace":
+        """By what stands on the trace itself."""
+        value = trace.raw.get("split")
+        split = Split(value) if value in tuple(Split) else None
+        return cls(trace=trace, said=trace.label, worth=trace.worth, split=split)
+
+    @classmethod
+    def of_experience(cls, experience: Experience) -> "JudgedTrace":
+        return cls(
+            trace=experience.trace,
+            said=experience.trace.label,
+            worth=experience.score.total,
+            split=experience.task.split,
+        )
+
+    @property
+    def reward(self) -> float | None:
+        """For a group: the mean of the rewards; where that is unknown, the word that was said, as 1 or 0."""
+        if self.worth is not None:
+            return self.worth
+        return None if self.said is None else float(self.said)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelVerdict:
+    """A label, and by what rule."""
+
+    good: bool
+    rank: int
+    """Of two verdicts on the same completion, the one of lower rank holds."""
+
+
+def verdict(judged: JudgedTrace, threshold: float, *, proposals: bool) -> LabelVerdict | None:
+    """A person's word first, then the mean reward against a threshold, then, where asked, the auto-labeler's; `None` where
+    nobody knows."""
+    if judged.said is not None:
+        return LabelVerdict(judged.said, 0)
+    if judged.worth is not None:
+        return LabelVerdict(judged.worth >= threshold, 1)
+    if proposals and judged.proposed is not None:
+        return LabelVerdict(judged.proposed, 2)
+    return None
+
+
+def exclusion_reason(judged: JudgedTrace) -> str | None:
+    """Why nobody may learn from it."""
+    if judged.split is Split.HELD_OUT or judged.trace.held_out:
+        return "attempts at held-out tasks, from which nobody may learn"
+    if judged.split is Split.VALIDATION:
+        return "attempts at validation tasks, which are to choose by"
+    return None
+
 
 # What a trace gives to learn from: its conversations, each cut into what was asked and what the agent did.
 
@@ -23,8 +93,8 @@ from journeyman.tracing.importers.finetuning import UNASKED, FinetuningCall, Los
 class Conversation:
     """One conversation."""
 
-    prompt: Said
-    completion: Said
+    prompt: TextOrMessages
+    completion: TextOrMessages
     tools: tuple[Mapping[str, Any], ...] = ()
     logprobs: tuple[float, ...] | None = None
     """Of the tokens that the agent wrote, where the provider told them all."""
@@ -32,11 +102,13 @@ class Conversation:
     """What the system messages say without bullets of a playbook: the same in all attempts at one task."""
 
 
-def talks(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Conversation]:
+def conversations_of(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Conversation]:
     """The conversations of a trace: one, or more where the agent had sub-agents or began anew. In the plain form, the one
     answer. What could not be told is counted."""
     trace = replace(trace, steps=tuple(with_messages(trace.steps)))
-    found = [talk for thread in conversations(trace.steps) if (talk := _talk(trace, thread, config, losses)) is not None]
+    found = [
+        chat for thread in conversations(trace.steps) if (chat := _conversation(trace, thread, config, losses)) is not None
+    ]
     if not trace.calls:
         losses.add("traces in which no model was called: left out")
     if config.form == "plain":
@@ -46,7 +118,7 @@ def talks(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Conve
     yield from found
 
 
-def _talk(trace: Trace, thread: Sequence[ModelCall], config: DatasetConfig, losses: Losses) -> Conversation | None:
+def _conversation(trace: Trace, thread: Sequence[ModelCall], config: DatasetConfig, losses: Losses) -> Conversation | None:
     lost = Losses()
     exchanges = _to_last_answer(list(Transcript(trace.steps, lost).exchanges(thread)))
     if lost.counts[UNASKED]:
@@ -195,8 +267,8 @@ def _plain(trace: Trace, found: Sequence[Conversation], config: DatasetConfig, l
     yield Conversation(prompt=f"User: {query}", completion=reply, logprobs=logprobs, instructions=found[0].instructions)
 
 
-def _asked(talk: Conversation) -> str:
-    said = (str(message["content"]) for message in talk.prompt if isinstance(message, Mapping) and message["role"] == "user")
+def _asked(chat: Conversation) -> str:
+    said = (str(message["content"]) for message in chat.prompt if isinstance(message, Mapping) and message["role"] == "user")
     return next(said, "")
 
 
@@ -212,27 +284,27 @@ def max_characters(config: DatasetConfig) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def count_characters(text: Said) -> int:
+def count_characters(text: TextOrMessages) -> int:
     """Characters of a text, or of what messages say: texts, thoughts and tool calls."""
     return len(text) if isinstance(text, str) else sum(map(_message_length, text))
 
 
-def truncated(talk: Conversation, max_characters: int | None, lost: Callable[[str], None]) -> Conversation | None:
-    """The talk, within so many characters: later answers go, with what was said to them, until it fits. `None` where not even
+def truncated(chat: Conversation, max_characters: int | None, lost: Callable[[str], None]) -> Conversation | None:
+    """The chat, within so many characters: later answers go, with what was said to them, until it fits. `None` where not even
     the first answer does, or text is too long: half an answer would teach to stop in the middle."""
-    if max_characters is None or count_characters(talk.prompt) + count_characters(talk.completion) <= max_characters:
-        return talk
+    if max_characters is None or count_characters(chat.prompt) + count_characters(chat.completion) <= max_characters:
+        return chat
     completion = (
         None
-        if isinstance(talk.completion, str)
-        else _leading_answers(talk.completion, max_characters - count_characters(talk.prompt))
+        if isinstance(chat.completion, str)
+        else _leading_answers(chat.completion, max_characters - count_characters(chat.prompt))
     )
     if completion is None:
         lost("longer than allowed with the first answer alone: left out")
         return None
     lost("cut behind an earlier answer, being longer than allowed")
     # The recorded log-probabilities are of the whole.
-    return replace(talk, completion=completion, logprobs=None)
+    return replace(chat, completion=completion, logprobs=None)
 
 
 def _leading_answers(messages: Sequence[Mapping[str, Any]], max_characters: int) -> tuple[Mapping[str, Any], ...] | None:
@@ -333,20 +405,20 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
         losses.add(f"{UNKNOWN}: left out")
         return
     task: bytes | None = None
-    for number, talk in enumerate(talks(judged.trace, config, losses)):
-        task = task or _task(judged, talk)
-        fit = truncated(talk, max_characters(config), lambda what: losses.add(f"rows {what}"))
+    for number, chat in enumerate(conversations_of(judged.trace, config, losses)):
+        task = task or _task(judged, chat)
+        fit = truncated(chat, max_characters(config), lambda what: losses.add(f"rows {what}"))
         if fit is not None:
             yield _candidate(judged, fit, number, (task, label), spool)
 
 
 def _candidate(
-    judged: JudgedTrace, talk: Conversation, number: int, known: tuple[bytes, LabelVerdict | None], spool: Spool
+    judged: JudgedTrace, chat: Conversation, number: int, known: tuple[bytes, LabelVerdict | None], spool: Spool
 ) -> CandidateRow:
     trace, (task, label) = judged.trace, known
-    content = _digest([talk.prompt, talk.completion, talk.tools])
+    content = _digest([chat.prompt, chat.completion, chat.tools])
     of = (trace.agent, trace.domain, trace.source, trace.task_id)
-    payload = {"prompt": talk.prompt, "completion": talk.completion, "tools": talk.tools, "logprobs": talk.logprobs}
+    payload = {"prompt": chat.prompt, "completion": chat.completion, "tools": chat.tools, "logprobs": chat.logprobs}
     return CandidateRow(
         key=(
             trace.started_at,
@@ -356,7 +428,7 @@ def _candidate(
         ),
         offset=spool.add(payload),
         content=content,
-        prompt=_digest([talk.prompt, talk.tools]),
+        prompt=_digest([chat.prompt, chat.tools]),
         task=task,
         verdict=label,
         reward=judged.reward,
@@ -364,13 +436,13 @@ def _candidate(
         domain=trace.domain,
         source=trace.source,
         task_id=trace.task_id,
-        prompt_length=count_characters(talk.prompt),
-        completion_length=count_characters(talk.completion),
+        prompt_length=count_characters(chat.prompt),
+        completion_length=count_characters(chat.completion),
     )
 
 
-def _task(judged: JudgedTrace, talk: Conversation) -> bytes:
-    return _digest([judged.trace.domain, judged.trace.task_id, talk.instructions, talk.tools])
+def _task(judged: JudgedTrace, chat: Conversation) -> bytes:
+    return _digest([judged.trace.domain, judged.trace.task_id, chat.instructions, chat.tools])
 
 
 def _digest(value: Any) -> bytes:

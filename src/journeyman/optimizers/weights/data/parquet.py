@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.data.forms import is_plain, json_of, loads
-from journeyman.optimizers.weights.rows import LabelledCompletion, Row
+from journeyman.optimizers.weights.rows import LabelledCompletion, Row, is_plain, json_of, loads
 
 _AT_ONCE = 256
 """Rows in memory."""

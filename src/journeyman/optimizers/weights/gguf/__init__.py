@@ -1,15 +1,12 @@
 """GGUF: the one file that llama.cpp and Ollama serve a model from.
 
-exporter       a model's folder, or an adapter's, to files of the types asked for, with what each of them costs
-settings       config.json, as far as GGUF has a word for it
-architectures  which models are known, and what of their weights llama.cpp wants otherwise
-tensors        the weights in a folder, one at a time
-vocabulary     the tokenizer; pretokenizers are known by their expressions
-writer         all of that into one file
-engine         llama.cpp in this process
-quantise       by llama.cpp itself; readback, what it really did
-measure        perplexity, and divergence from the original
-upstream       llama.cpp's own converter, for every other architecture, where it is installed
+The exporter stands here, and loads the rest when it is needed.
+
+contents    what a file says of itself, and what an export tells of files; needs no library
+conversion  a model's folder, or an adapter's, to files of the types asked for: merged, written, compared, quantised
+source      a model's folder: which architectures are known, what of their weights llama.cpp wants otherwise, the weights,
+            one at a time, and the tokenizer, whose pretokenizers are known by their expressions
+engine      llama.cpp in this process: quantisation, tokens, perplexity and divergence from the original
 """
 
 import shutil
@@ -20,11 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from journeyman.core.errors import InputError, MissingExtra
-from journeyman.optimizers.weights.gguf.report import TYPES, Contents, Cost, Export, ExportedFile, Replaced, Text
+from journeyman.optimizers.weights.gguf.contents import TYPES, Contents, Cost, Export, ExportedFile, Replaced, Text
 
 __all__ = ["TYPES", "Contents", "Cost", "Export", "ExportedFile", "GGUFExporter", "Replaced"]
-
-# From a model's folder to the files that it is served from.
 
 
 class GGUFExporter:

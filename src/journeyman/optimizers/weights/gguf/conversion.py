@@ -1,6 +1,5 @@
 """One conversion, step by step: merge, write in the model's own precision, compare the tokens, quantise, measure."""
 
-import ctypes
 import os
 import shutil
 import subprocess
@@ -13,7 +12,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import llama_cpp
 import numpy as np
 from gguf import (
     GGML_QUANT_VERSION,
@@ -28,21 +26,22 @@ from gguf import (
 )
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.gguf.architectures import (
+from journeyman.optimizers.weights.gguf.contents import WRITTEN, Contents, Export, ExportedFile, Replaced, Text
+from journeyman.optimizers.weights.gguf.source import (
     ARCHITECTURES,
     CausalLMConfig,
     Tensors,
+    Vocabulary,
     add_settings,
     architecture,
     check_supported,
     context_length,
     extra_tensors,
     open_tensors,
+    open_tokenizer,
     read_settings,
+    read_vocabulary,
 )
-from journeyman.optimizers.weights.gguf.engine import llama_cpp_error
-from journeyman.optimizers.weights.gguf.report import WRITTEN, Contents, Export, ExportedFile, Replaced, Text
-from journeyman.optimizers.weights.gguf.vocabulary import Vocabulary, open_tokenizer, read_vocabulary
 
 if TYPE_CHECKING:
     from journeyman.optimizers.weights.gguf.engine import TextSample
@@ -111,22 +110,6 @@ def contents(path: Path, kind: str) -> Contents:
         types=dict(sorted(Counter(name for name, _ in matrices).items())),
         replaced=tuple(Replaced(tensors=count, width=width, became=name) for (width, name), count in sorted(replaced.items())),
     )
-
-
-# Quantised by llama.cpp itself, in this process.
-
-
-def quantise(source: Path, target: Path, kind: str, *, threads: int | None = None) -> None:
-    """Write `source` anew with its matrices as `kind`, one of `QUANTISED`.
-
-    Raises:
-        InputError: llama.cpp would not.
-    """
-    parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
-    parameters.nthread = threads or 0
-    if llama_cpp.llama_model_quantize(bytes(source), bytes(target), ctypes.byref(parameters)):
-        raise llama_cpp_error(f"write {source.name} as {kind}")
 
 
 # Texts to try a tokenizer and a model on when nobody gives better ones: of several kinds, so that no kind goes unseen.
@@ -308,6 +291,8 @@ class Conversion:
         if kind in WRITTEN:
             source.write(path, kind)
         else:
+            from journeyman.optimizers.weights.gguf.engine import quantise
+
             quantise(original, path, kind, threads=self.threads)
         return path
 

@@ -1,4 +1,4 @@
-"""llama.cpp in this process: a model in a file, and what it says."""
+"""llama.cpp in this process: it quantises a model in a file, makes its tokens, and says what it predicts."""
 
 import ctypes
 import math
@@ -15,7 +15,7 @@ import llama_cpp
 import numpy as np
 
 from journeyman.core.errors import InputError
-from journeyman.optimizers.weights.gguf.report import Cost
+from journeyman.optimizers.weights.gguf.contents import Cost
 
 CONTEXT = 512
 _F32 = 0
@@ -101,6 +101,19 @@ def vocabulary_tokenizer(path: Path) -> Iterator[Callable[[str], list[int]]]:
         yield tokens
     finally:
         llama_cpp.llama_model_free(model)
+
+
+def quantise(source: Path, target: Path, kind: str, *, threads: int | None = None) -> None:
+    """Write `source` anew with its matrices as `kind`, one of `QUANTISED`.
+
+    Raises:
+        InputError: llama.cpp would not.
+    """
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{kind}")
+    parameters.nthread = threads or 0
+    if llama_cpp.llama_model_quantize(bytes(source), bytes(target), ctypes.byref(parameters)):
+        raise llama_cpp_error(f"write {source.name} as {kind}")
 
 
 # What a type costs: how far a quantised model's predictions are from those of the original, token by token.

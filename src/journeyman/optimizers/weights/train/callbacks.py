@@ -11,36 +11,150 @@
 All that is decided here follows from metrics.jsonl alone, so that a training that was killed decides the same again.
 """
 
+import json
 import random
+import re
 import resource
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
+from peft import set_peft_model_state_dict
+from safetensors.torch import load_file
 from torch.distributed.fsdp import FullyShardedDataParallel
 from transformers import TrainerCallback
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import RepeatSampler
 
+from journeyman.core.errors import InputError
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
-from journeyman.io.atomic import write_text
+from journeyman.io.atomic import flush, write_text
 from journeyman.optimizers.weights import metrics
 from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.job import Ended, TrainingReport
 from journeyman.optimizers.weights.metrics import UpdateMetrics
-from journeyman.optimizers.weights.train import checkpoints, distributed
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.train import TrainingSetup, distributed
 from journeyman.optimizers.weights.train.masks import RowEncoder
 from journeyman.optimizers.weights.train.sampling import attempt, generate, merged
+
+# Checkpoints: each a folder that is whole or not there, from which a training goes on as though it had never stopped.
+#
+# `transformers.Trainer` writes what it knows (adapter, optimizer, scheduler, random states, its own state) below
+# `checkpoints/.unfinished`; what it does not know is added, everything is flushed to the disk, and then the folder gets its
+# name, `step-00010`, in one rename. `step-00000` holds the adapter that the training started from and nothing else.
+#
+# Nothing in them is unpickled freely: weights are safetensors, the other states are read with `weights_only`.
+
+STATE = "journeyman.json"
+"""The state that `transformers` does not know, that of `trainer.curriculum`: `{"curriculum": …}`, or `{}` without one."""
+_NAME = re.compile(r"step-(\d{5,})")
+_UNREAD = {"training_args.bin", "README.md"}
+"""Written beside the rest, and read by nobody; the first is a pickle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The folder of a training's checkpoints."""
+
+    folder: Path
+
+    @property
+    def unfinished(self) -> Path:
+        """Where what is being written lies."""
+        return self.folder / ".unfinished"
+
+    @property
+    def steps(self) -> list[int]:
+        """Of which updates there are checkpoints, in their order; 0 is the start, from which nothing can go on."""
+        if not self.folder.is_dir():
+            return []
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    @property
+    def newest_step(self) -> int | None:
+        """The last update after which `train(resume_from_checkpoint=…)` can go on."""
+        return max((step for step in self.steps if step), default=None)
+
+    def of(self, step: int) -> Path:
+        """The folder of the checkpoint after that update."""
+        return self.folder / f"step-{step:05}"
+
+    def save_start(self, trainer: Any) -> None:
+        """Keep the adapter that training starts from, once."""
+        target = self.of(0)
+        if target.exists():
+            return
+        part = self.unfinished / target.name
+        trainer.save_model(str(part), _internal_call=True)
+        self._publish(trainer, part, target)
+
+    def finish(self, trainer: Any, step: int) -> None:
+        """Give what `transformers` has just written its name, with the states that it does not know."""
+        part = self.unfinished / f"checkpoint-{step}"
+        if trainer.is_world_process_zero():
+            curriculum = getattr(trainer, "curriculum", None)
+            states = {} if curriculum is None else {"curriculum": curriculum.state_dict()}
+            (part / STATE).write_text(json.dumps(states), encoding="utf-8")
+        self._publish(trainer, part, self.of(step))
+
+    def prune(self, keep: Iterable[int]) -> None:
+        """Remove all but these, the start and the newest."""
+        saved = self.steps
+        for step in set(saved) - {0, *saved[-1:], *keep}:
+            # Renamed first: a folder that is half removed must not look like a checkpoint.
+            trash = self.unfinished / f"old-{step}"
+            trash.parent.mkdir(exist_ok=True)
+            shutil.rmtree(trash, ignore_errors=True)
+            self.of(step).rename(trash)
+            shutil.rmtree(trash)
+
+    def clear_unfinished(self) -> None:
+        """Remove what a killed process left half written."""
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+
+    def _publish(self, trainer: Any, part: Path, target: Path) -> None:
+        trainer.accelerator.wait_for_everyone()
+        if trainer.is_world_process_zero():
+            for name in _UNREAD:
+                (part / name).unlink(missing_ok=True)
+            for path in (*part.rglob("*"), part):
+                flush(path)
+            shutil.rmtree(target, ignore_errors=True)
+            part.rename(target)
+            flush(target.parent)
+        trainer.accelerator.wait_for_everyone()
+
+
+def restore_curriculum(checkpoint: Path, trainer: Any) -> None:
+    """Load the curriculum's state, which `transformers` does not know, where the checkpoint and the trainer have one."""
+    states = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+    if "curriculum" in states and getattr(trainer, "curriculum", None) is not None:
+        trainer.curriculum.load_state_dict(states["curriculum"])
+
+
+def load_adapter(model: Any, checkpoint: Path) -> None:
+    """Load the adapter of a checkpoint into a `peft.PeftModel`.
+
+    Raises:
+        InputError: It holds weights that the model does not have.
+    """
+    weights = load_file(checkpoint / "adapter_model.safetensors")
+    loaded = set_peft_model_state_dict(model, weights, adapter_name=model.active_adapter)
+    if loaded.unexpected_keys:
+        raise InputError(f"{checkpoint} holds weights that this model has not, such as {loaded.unexpected_keys[0]}")
+
 
 # Validation: the model in training answers them greedily, and its answers are judged.
 
@@ -187,17 +301,16 @@ def train(trainer: Any, work: TrainingSetup) -> TrainingOutcome | None:
     """
     watch = MonitorCallback(trainer, work)
     trainer.add_callback(watch)
-    outcome = watch.outcome
+    checkpoints, outcome = Checkpoints(work.job.checkpoints), watch.outcome
     if outcome is None:
-        start = checkpoints.newest(work.job)
+        newest = checkpoints.newest_step
         with watch.interruptible():
-            trainer.train(resume_from_checkpoint=str(start) if start else None)
+            trainer.train(resume_from_checkpoint=str(checkpoints.of(newest)) if newest else None)
         outcome = watch.outcome
     if outcome is not None:
         if not distributed.is_sharded(trainer):
-            checkpoint = checkpoints.folder_of(work.job, outcome.kept_step)
-            checkpoints.load_adapter(trainer.accelerator.unwrap_model(trainer.model), checkpoint)
-        checkpoints.clear_unfinished(work.job)
+            load_adapter(trainer.accelerator.unwrap_model(trainer.model), checkpoints.of(outcome.kept_step))
+        checkpoints.clear_unfinished()
     return outcome
 
 
@@ -210,19 +323,19 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._tasks = work.job.read_tasks(Split.VALIDATION) if work.judge is not None else []
         self._looked: ValidationResult | None = None
         self._interrupted = False
-        self._clock = time.monotonic(), _cpu_seconds()
+        self._clock = time.monotonic(), metrics.cpu_seconds()
         self._generation = _updates_a_generation(trainer.args)
-        start = checkpoints.newest(work.job)
-        reached = checkpoints.step_of(start) if start else -1
-        self._updates = [each for each in metrics.read(work.job.metrics) if each.step <= reached]
+        self._checkpoints = Checkpoints(work.job.checkpoints)
+        newest = self._checkpoints.newest_step
+        self._updates = [each for each in metrics.read(work.job.metrics) if each.step <= (newest or -1)]
         self._before = self._updates[-1] if self._updates else None
         if trainer.is_world_process_zero():
-            checkpoints.clear_unfinished(work.job)
+            self._checkpoints.clear_unfinished()
             write_text(work.job.metrics, "".join(each.line() for each in self._updates))
-        if start:
-            checkpoints.restore_states(start, trainer)
+        if newest:
+            restore_curriculum(self._checkpoints.of(newest), trainer)
         trainer.accelerator.wait_for_everyone()
-        _set_arguments(trainer, str(work.job.checkpoints / checkpoints.UNFINISHED))
+        _set_arguments(trainer, str(self._checkpoints.unfinished))
 
     @property
     def outcome(self) -> TrainingOutcome | None:
@@ -231,7 +344,7 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
         if verdict is None:
             return None
         ended, reason, kept_step = verdict
-        saved = [step for step in checkpoints.steps(self._work.job) if step <= kept_step]
+        saved = [step for step in self._checkpoints.steps if step <= kept_step]
         return TrainingOutcome(ended, reason, saved[-1], tuple(self._updates))
 
     @contextmanager
@@ -258,7 +371,7 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             if self._before.tokens is not None and hasattr(self._trainer, "_total_train_tokens"):
                 self._trainer._total_train_tokens = self._before.tokens
             return
-        checkpoints.save_start(self._work.job, self._trainer)
+        self._checkpoints.save_start(self._trainer)
         validated = self._look() if self._tasks else ValidationResult(None, None)
         self._write(self._update(state, {"validation": validated.reward, "solved": validated.solved}))
 
@@ -288,12 +401,11 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        job = self._work.job
         if self._trainer.is_world_process_zero():
-            checkpoints.flush(job.metrics)
-        checkpoints.finish(job, self._trainer, state.global_step)
+            flush(self._work.job.metrics)
+        self._checkpoints.finish(self._trainer, state.global_step)
         if self._trainer.is_world_process_zero():
-            checkpoints.prune(job, metrics.worth_keeping(self._updates, checkpoints.steps(job)))
+            self._checkpoints.prune(metrics.worth_keeping(self._updates, self._checkpoints.steps))
 
     def _stop_requested(self) -> bool:
         """Whether any process was: they must stop after the same update."""
@@ -321,7 +433,7 @@ class MonitorCallback(TrainerCallback):  # type: ignore[misc]  # transformers is
             step=state.global_step,
             of=state.max_steps,
             seconds=round((before.seconds or 0.0) + time.monotonic() - wall, 3),
-            cpu_seconds=round((before.cpu_seconds or 0.0) + _cpu_seconds() - cpu, 3),
+            cpu_seconds=round((before.cpu_seconds or 0.0) + metrics.cpu_seconds() - cpu, 3),
             peak_memory=max(before.peak_memory or 0, _peak_memory()),
             peak_gpu_memory=max(before.peak_gpu_memory or 0, torch.cuda.max_memory_allocated())
             if torch.cuda.is_available()
@@ -390,11 +502,6 @@ def _advance_sampler(loader: Any, epochs: int) -> None:
     if isinstance(sampler := batches.sampler, RepeatSampler) and sampler.shuffle:
         for _ in range(epochs):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
-
-
-def _cpu_seconds() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in usages)
 
 
 def _peak_memory() -> int:

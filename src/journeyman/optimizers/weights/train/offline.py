@@ -31,11 +31,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from journeyman.core.errors import InputError
 from journeyman.models.local import peft_as_it_is
-from journeyman.optimizers.weights.data.forms import normalised
-from journeyman.optimizers.weights.rows import CompletionGroup, Row
-from journeyman.optimizers.weights.train import arguments, distributed
-from journeyman.optimizers.weights.train.arguments import drop_zero_advantages
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.rows import CompletionGroup, Row, normalised
+from journeyman.optimizers.weights.train import TrainingSetup, distributed, drop_zero_advantages, grpo_arguments
 from journeyman.optimizers.weights.train.masks import RowEncoder, Tokens
 
 log = logging.getLogger(__name__)
@@ -84,7 +81,7 @@ def grpo_offline(work: TrainingSetup) -> "OfflineGRPOTrainer":
     batch = each * passes * distributed.world_size()
     steps = config.max_steps or max(1, math.ceil(config.num_epochs * sum(map(len, groups)) / batch))
     settings = {
-        **arguments.common(work, steps),
+        **grpo_arguments(work, steps),
         "num_generations": each * passes,
         "beta": 0.0,
         "loss_type": "cispo",

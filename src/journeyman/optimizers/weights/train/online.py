@@ -11,23 +11,63 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import count
 from statistics import fmean
 from typing import Any
 
+import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.task import Task
 from journeyman.models.local import peft_as_it_is
+from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.rows import TextOrMessages
-from journeyman.optimizers.weights.train import arguments
-from journeyman.optimizers.weights.train.arguments import drop_zero_advantages
-from journeyman.optimizers.weights.train.base import CompletionJudge, TrainingSetup
+from journeyman.optimizers.weights.train import (
+    CompletionJudge,
+    TrainingSetup,
+    distributed,
+    drop_zero_advantages,
+    generations_of,
+    grpo_arguments,
+)
+from journeyman.optimizers.weights.train.masks import RowEncoder
 from journeyman.optimizers.weights.train.sampling import attempt, merged
+
+
+def _online_config(work: TrainingSetup, tasks: int) -> GRPOConfig:
+    """Settings of GRPO on fresh completions of so many tasks."""
+    config, generations = work.config, generations_of(work.config)
+    accumulation = config.gradient_accumulation_steps or 1
+    batch = (config.per_device_batch_size or generations) * accumulation
+    # Updates made on completions that were written together: as few as hold whole groups.
+    passes = generations // math.gcd(batch, generations)
+    prompts = batch * passes * distributed.world_size() // generations
+    steps = config.max_steps or max(1, math.ceil(config.num_epochs * tasks / prompts)) * passes
+    return GRPOConfig(**grpo_arguments(work, steps), steps_per_generation=passes * accumulation, **_generation(config))
+
+
+def _generation(config: TrainingConfig) -> dict[str, Any]:
+    """Who writes: vLLM beside the training on a GPU, or transformers.
+
+    Raises:
+        InputError: vLLM is asked for where there is no GPU.
+        MissingExtra: It is not installed.
+    """
+    gpu, installed = torch.cuda.is_available(), find_spec("vllm") is not None
+    if config.generation == "vllm" and not gpu:
+        raise InputError("vLLM writes completions on a GPU, and there is none here: leave generation at auto")
+    if config.generation == "vllm" and not installed:
+        raise MissingExtra("vllm is missing: pip install vllm, or leave generation at auto")
+    if config.generation == "transformers" or not (gpu and installed):
+        return {}
+    room = (config.max_prompt_tokens or 0) + (config.max_completion_tokens or 0)
+    return {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": room if config.max_prompt_tokens else None}
+
 
 # Which tasks to draw next: those whose completions are likely to differ in reward, since only those teach GRPO anything.
 
@@ -174,11 +214,13 @@ def grpo(work: TrainingSetup) -> "OnlineGRPOTrainer":
     if work.judge is None:
         raise InputError("GRPO needs a judge of fresh completions: name a data set, or take recorded ones with grpo-offline")
     rows = _rows(work)
-    settings = arguments.online(work, len(rows))
+    settings = _online_config(work, len(rows))
     beta = settings.beta
     if not work.config.start_adapter:
         # TRL would keep a second adapter as the reference. That of a fresh one is the model without any.
         settings.beta = 0.0
+    # So often must the tasks stand in the data set for at least one batch.
+    repeats = math.ceil(int(settings.generation_batch_size) / int(settings.num_generations) / len(rows))
     trainer = OnlineGRPOTrainer(
         judge=_RowJudge({task.id: task for task in work.tasks}, work.judge, work.config.base_model),
         drawn=Curriculum([row["task"] for row in rows], seed=work.config.seed) if work.config.curriculum else None,
@@ -186,7 +228,7 @@ def grpo(work: TrainingSetup) -> "OnlineGRPOTrainer":
         processing_class=tool_tokenizer(work),
         reward_funcs=judge,
         args=settings,
-        train_dataset=Dataset.from_list(rows * arguments.repeats(settings, len(rows))),
+        train_dataset=Dataset.from_list(rows * repeats),
         environment_factory=environment_factory(work),
         callbacks=list(work.callbacks),
     )
@@ -200,7 +242,7 @@ def judge(completions: Sequence[Any], reward: Sequence[float | None], **_: Any) 
 
 
 def _rows(work: TrainingSetup) -> list[dict[str, Any]]:
-    encode = arguments.encoder(work)
+    encode = RowEncoder(work.tokenizer).prompt
     rows = [{"prompt": _listed(work.put(task)), "task": task.id} for task in work.tasks]
     limit = work.config.max_prompt_tokens
     fitting = [row for row in rows if limit is None or len(encode(row["prompt"])) <= limit]

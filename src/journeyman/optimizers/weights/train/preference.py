@@ -20,10 +20,8 @@ from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 
 from journeyman.core.errors import InputError, SettingError
 from journeyman.models.local import peft_as_it_is
-from journeyman.optimizers.weights import rows as balance
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages
-from journeyman.optimizers.weights.train import arguments
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, Row, TextOrMessages, kto_weights
+from journeyman.optimizers.weights.train import TrainingSetup, trainer_arguments
 from journeyman.optimizers.weights.train.distributed import world_size
 from journeyman.optimizers.weights.train.masks import RowEncoder, Tokens
 from journeyman.optimizers.weights.train.sampling import labelled
@@ -209,7 +207,7 @@ def kto(work: TrainingSetup) -> KTOTrainer:
         raise SettingError("per_device_batch_size", "{} is 1, and KTO compares within a batch: it must be at least 2")
     rows = with_kl_completions(columns(work, _labels(work.rows), kto_columns), size)
     good = sum(row["label"] for row in rows)
-    desirable, undesirable = balance.weights(
+    desirable, undesirable = kto_weights(
         good, len(rows) - good, desirable=config.desirable_weight, undesirable=config.undesirable_weight
     )
     settings = KTOConfig(
@@ -256,7 +254,7 @@ def _common(work: TrainingSetup) -> dict[str, Any]:
     """What the three trainers are told alike."""
     config = work.config
     return {
-        **arguments.every(config, work.job),
+        **trainer_arguments(work),
         "per_device_train_batch_size": config.per_device_batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
         "warmup_steps": WARM_UP,
@@ -299,24 +297,27 @@ class _Pairs(DataCollatorForPreference):  # type: ignore[misc]  # TRL is untyped
         return batch
 
 
-class _Kto(KTOTrainer):  # type: ignore[misc]  # TRL is untyped here
+class _Prepared:
+    """Rows are tokens already, and what the reference says of them is asked once, before the first update."""
+
+    reference: tuple[str, str]
+    """The columns of that."""
+
     def __init__(self, **settings: Any) -> None:
         with peft_as_it_is():
             super().__init__(**settings)
-            _refer(self, ("ref_logps", "ref_KL_logps"))
+            _refer(self, self.reference)
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
 
 
-class _Dpo(DPOTrainer):  # type: ignore[misc]  # TRL is untyped here
-    def __init__(self, **settings: Any) -> None:
-        with peft_as_it_is():
-            super().__init__(**settings)
-            _refer(self, ("ref_chosen_logps", "ref_rejected_logps"))
+class _Kto(_Prepared, KTOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    reference = ("ref_logps", "ref_KL_logps")
 
-    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
-        return dataset
+
+class _Dpo(_Prepared, DPOTrainer):  # type: ignore[misc]  # TRL is untyped here
+    reference = ("ref_chosen_logps", "ref_rejected_logps")
 
 
 def _refer(trainer: Any, names: tuple[str, str]) -> None:

@@ -30,8 +30,15 @@ from journeyman.optimizers.weights.config import TrainingConfig
 from journeyman.optimizers.weights.data import read, write
 from journeyman.optimizers.weights.job import TrainingJob, TrainingReport
 from journeyman.optimizers.weights.rows import Row, TextOrMessages
-from journeyman.optimizers.weights.train import callbacks, checkpoints, distributed, sampling
-from journeyman.optimizers.weights.train.base import CompletionJudge, MakeTrainer, ToolEnvironment, TrainingSetup
+from journeyman.optimizers.weights.train import (
+    CompletionJudge,
+    MakeTrainer,
+    ToolEnvironment,
+    TrainingSetup,
+    callbacks,
+    distributed,
+    sampling,
+)
 
 # The base model with low-rank layers on it: what is trained, and how it is written down.
 
@@ -284,7 +291,8 @@ def run(job: TrainingJob, put: Put, judge: CompletionJudge | None) -> TrainingRe
     report = outcome.report(parameters=loaded.parameters, trained=loaded.trained)
     if trainer.is_world_process_zero():
         if report.kept_step:
-            _save(work, checkpoints.folder_of(job, report.kept_step) if distributed.is_sharded(trainer) else loaded.model)
+            kept = callbacks.Checkpoints(job.checkpoints).of(report.kept_step)
+            _save(work, kept if distributed.is_sharded(trainer) else loaded.model)
         write_json(job.folder / "report.json", report.json())
     trainer.accelerator.wait_for_everyone()
     return report

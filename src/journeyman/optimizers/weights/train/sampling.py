@@ -1,6 +1,5 @@
 """Completions that the model writes itself, with how likely it thought each token, and with what a judge thinks of them."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,12 +11,13 @@ from peft.tuners.lora import LoraLayer
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from journeyman.core.errors import InputError
+from journeyman.core.messages import ToolUse, Turn, arguments_text
 from journeyman.core.task import Task
-from journeyman.core.trace import Message, ModelCall, Step, ToolCall, Trace, spoken
-from journeyman.optimizers.weights.data.forms import normalised
-from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, TextOrMessages
-from journeyman.optimizers.weights.train.base import TrainingSetup
+from journeyman.core.trace import Trace
+from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompletion, TextOrMessages, normalised
+from journeyman.optimizers.weights.train import TrainingSetup
 from journeyman.optimizers.weights.train.masks import RowEncoder
+from journeyman.tracing import builder
 
 # Batched decoding: many prompts at once, and the completion of each.
 
@@ -215,52 +215,32 @@ def labelled(groups: Sequence[CompletionGroup]) -> list[LabelledCompletion]:
 
 def attempt(task: Task, prompt: TextOrMessages, completion: TextOrMessages, *, id: str, model: str) -> Trace:
     """What a model in training did, as a judge reads it: a call of the model for each turn, and a call of each tool."""
-    messages = _messages(prompt, "user")
+    turns = [*_turns(prompt, "user", sent=True), *_turns(completion, "assistant")]
     return Trace(
         id=id,
         task_id=task.id,
         candidate_id="training",
         started_at=datetime.now(UTC),
-        steps=tuple(_steps(messages, completion, model)),
+        steps=builder.steps(turns, model=model),
         domain=task.domain,
         source="run",
     )
 
 
-def _steps(messages: tuple[Message, ...], completion: TextOrMessages, model: str) -> Iterator[Step]:
-    turns: Sequence[Mapping[str, Any]] = (
-        [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
-    )
-    answers = iter([turn for turn in turns if turn["role"] == "tool"])
-    new, number, last = messages, 0, None
-    for turn in turns:
-        if turn["role"] != "assistant":
-            new = (*new, Message(role=str(turn["role"]), text=str(turn.get("content") or "")))
-            continue
-        id, reply = f"call-{number}", str(turn.get("content") or "")
-        yield ModelCall(model=model, prompt=spoken(new), reply=reply, messages=new, continues=last, id=id)
-        for called in turn.get("tool_calls") or ():
-            # A call without an answer stands at the end, where the limit of tokens was reached.
-            answer = next(answers, None)
-            function = called["function"]
-            yield ToolCall(
-                tool=str(function["name"]),
-                arguments=_written(function.get("arguments")),
-                result=str(answer["content"]) if answer else "",
-                ok=answer is not None and not str(answer["content"]).startswith("{'error'"),
-                parent=id,
-            )
-        new, number, last = (), number + 1, id
-
-
-def _written(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
-def _messages(value: TextOrMessages, role: str) -> tuple[Message, ...]:
-    if isinstance(value, str):
-        return (Message(role=role, text=value),)
-    return tuple(Message(role=str(each["role"]), text=str(each.get("content") or "")) for each in value)
+def _turns(value: TextOrMessages, role: str, *, sent: bool = False) -> Iterator[Turn]:
+    """Text or messages in the form of chat completions; `sent` are those that the model did not write."""
+    messages: Sequence[Mapping[str, Any]] = [{"role": role, "content": value}] if isinstance(value, str) else value
+    for each in messages:
+        calls = [(call["function"], str(call.get("id") or "")) for call in each.get("tool_calls") or ()]
+        text = str(each.get("content") or "")
+        yield Turn(
+            str(each["role"]),
+            text,
+            calls=tuple(ToolUse(str(made["name"]), arguments_text(made.get("arguments")), id) for made, id in calls),
+            # As TRL writes what a tool raised.
+            failed=each["role"] == "tool" and text.startswith("{'error'"),
+            canned=sent,
+        )
 
 
 def _labels(group: CompletionGroup) -> list[bool | None]:

@@ -5,7 +5,7 @@ import stat
 from contextlib import suppress
 from hashlib import sha256
 
-from .common import Bait, refusals, say
+from . import Bait, refusals, say
 
 
 def read(bait: Bait) -> None:

@@ -3,7 +3,7 @@
 import os
 import socket
 
-from .common import Bait, number_of, refusals, say, syscall
+from . import Bait, number_of, refusals, say, syscall
 
 SECONDS = 1.0
 

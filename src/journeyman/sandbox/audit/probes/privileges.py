@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import suppress
 
-from .common import Bait, libc, number_of, prctl, say, syscall
+from . import Bait, checked, libc, number_of, prctl, say, syscall
 
 CLONE_NEWUSER = 0x10000000
 PR_GET_NO_NEW_PRIVS = 39
@@ -20,8 +20,7 @@ def _namespace(pid: int | str = "self") -> int:
 
 def unshare_user(bait: Bait) -> None:
     before = _namespace()
-    if libc.unshare(CLONE_NEWUSER) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    checked(libc.unshare(CLONE_NEWUSER))
     if _namespace() != before:
         say(through="a user namespace of its own, with every capability in it")
 
@@ -82,8 +81,7 @@ def capabilities(bait: Bait) -> None:
 
 def mount(bait: Bait) -> None:
     os.mkdir("here")
-    if libc.mount(b"probe", b"here", b"tmpfs", ctypes.c_ulong(0), b"size=64k") < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    checked(libc.mount(b"probe", b"here", b"tmpfs", ctypes.c_ulong(0), b"size=64k"))
     libc.umount2(b"here", 2)
     say(through="a file system was mounted")
 
@@ -102,8 +100,7 @@ def change_root(bait: Bait) -> None:
 
 def pivot_root(bait: Bait) -> None:
     """In mounts of its own, so that none but this process is moved."""
-    if libc.unshare(0x00020000) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    checked(libc.unshare(0x00020000))
     say(through="a namespace for mounts, in which the root can be swapped")
 
 
@@ -116,8 +113,7 @@ def become_root(bait: Bait) -> None:
 def host_name(bait: Bait) -> None:
     """Sets the name that is there already."""
     name = os.uname().nodename.encode()
-    if libc.sethostname(name, len(name)) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    checked(libc.sethostname(name, len(name)))
     say(through="the name of the machine may be set")
 
 

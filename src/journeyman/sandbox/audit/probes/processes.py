@@ -5,7 +5,7 @@ import os
 import signal
 from contextlib import suppress
 
-from .common import Bait, call_myself, libc, moments, number_of, refusals, say, syscall
+from . import Bait, call_myself, checked, libc, moments, number_of, refusals, say, syscall
 
 PTRACE_ATTACH, PTRACE_PEEKDATA, PTRACE_DETACH = 16, 2, 17
 
@@ -34,8 +34,7 @@ def memory_by_file(bait: Bait) -> None:
 def trace(bait: Bait) -> None:
     libc.ptrace.restype = ctypes.c_long
     pid, nothing = ctypes.c_int(bait["pid"]), ctypes.c_void_p(0)
-    if libc.ptrace(PTRACE_ATTACH, pid, nothing, nothing) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    checked(libc.ptrace(PTRACE_ATTACH, pid, nothing, nothing))
     os.waitpid(bait["pid"], 0x40000000)
     try:
         words = range(bait["address"], bait["address"] + bait["size"], 8)

@@ -1,6 +1,5 @@
 """More than was granted. Each says how far it came, in the unit of its limit."""
 
-import ctypes
 import mmap
 import os
 import signal
@@ -8,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 
-from .common import MAX_SECONDS, Bait, call_myself, moments, say
+from . import MAX_SECONDS, Bait, call_myself, checked, libc, moments, say
 
 CHUNK = 4 * 1024 * 1024
 
@@ -158,7 +157,5 @@ def cpu_of_many(bait: Bait) -> None:
 
 def leftover_segment(bait: Bait) -> None:
     """System V shared memory outlives the process that made it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.shmget(bait["key"], 4096, 0o1600) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    checked(libc.shmget(bait["key"], 4096, 0o1600))
     say(made=True)

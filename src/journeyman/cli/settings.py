@@ -1,0 +1,71 @@
+"""`journeyman settings`: what holds in this project, and who said so."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from journeyman.cli.console import Column, plain, say, table
+from journeyman.cli.shared import CommandGroup, Own, emit, json_option
+from journeyman.core.errors import InputError
+
+
+@click.group(cls=CommandGroup, invoke_without_command=True, subcommand_metavar="[SECTION] | init [OPTIONS]")
+@click.argument("section", required=False, cls=Own)
+@json_option
+@click.pass_context
+def command(context: click.Context, /, section: str | None, as_json: bool) -> None:
+    """Show every setting of the project, its value, and where it was said.
+
+    The sources, later ones win: the defaults, journeyman.toml in this folder or above it, variables JOURNEYMAN_SECTION__NAME of
+    the environment, options of a command. SECTION shows one part alone.
+
+    \b
+    Examples:
+      journeyman settings
+      journeyman settings gate --json
+      JOURNEYMAN_GATE__MIN_GAIN=0.02 journeyman settings gate
+      journeyman settings init
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from journeyman.experiments import settings
+
+    project = settings.load()
+    found = [each for each in settings.listed(project) if section in (None, each.name.partition(".")[0])]
+    if not found:
+        known = dict.fromkeys(each.name.partition(".")[0] for each in settings.listed(project))
+        raise InputError(f"there is no section {section}; there are {', '.join(known)}")
+    if not as_json:
+        where = str(project.file) if project.file else f"none; write one: journeyman settings init ({project.root})"
+        say(f"file: {where}")
+        columns = [Column(name=name, words=True, wraps=True) for name in ("setting", "value", "said by")]
+        table(columns, [(each.name, plain(_text(each.value)), plain(each.origin)) for each in found])
+    shown = {each.name: {"value": each.value, "origin": each.origin, "help": each.help} for each in found}
+    emit({"file": str(project.file) if project.file else None, "settings": shown}, as_json=as_json)
+
+
+@command.command()
+@json_option
+def init(as_json: bool) -> None:
+    """Write a journeyman.toml here in which every setting stands in a comment, with its default and what it means.
+
+    \b
+    Example:
+      journeyman settings init
+    """
+    from journeyman.experiments import settings
+    from journeyman.io.atomic import write_text
+
+    path = Path(settings.FILE)
+    if path.exists():
+        raise InputError(f"{path} is there already, and is left as it is; see what holds: journeyman settings")
+    write_text(path, settings.template())
+    say(f"{path} is written; take the # from what you want to change")
+    emit({"file": str(path.resolve())}, as_json=as_json)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,45 @@
+"""Whether a process is still there, told so that a number used again by another one is not taken for it."""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+def start_time(pid: int) -> str | None:
+    """When a process began; `None` when there is none of that number, or only what its parent has yet to bury."""
+    with suppress(OSError):
+        # The name stands in brackets and may hold anything: what follows it is counted from the last one.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return None if fields[0] == "Z" else fields[19]
+    if Path("/proc/self/stat").exists():
+        return None
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, 0)
+        return "unknown"
+    return None
+
+
+def this_process() -> dict[str, object]:
+    """What this process can be known by later: host, start of the system, namespace, number and start time; for JSON."""
+    pid = os.getpid()
+    return {**_here(), "pid": pid, "began": start_time(pid)}
+
+
+def is_gone(process: Mapping[str, object]) -> bool:
+    """Whether a process is surely over, by what `this_process` said in it. What cannot be seen from here is not surely over."""
+    here, pid = _here(), process.get("pid")
+    if process.get("host") != here["host"] or not isinstance(pid, int) or pid < 2:
+        return False
+    if process.get("boot") != here["boot"]:
+        return True
+    return process.get("namespace") == here["namespace"] and start_time(pid) != process.get("began")
+
+
+def _here() -> dict[str, object]:
+    boot = namespace = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return {"host": socket.gethostname(), "boot": boot, "namespace": namespace}

@@ -1,0 +1,101 @@
+"""`journeyman settings`, and where a setting comes from: the file, the environment, an option."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman import TrainingConfig
+from journeyman.cli import main
+from journeyman.core.errors import InputError
+from journeyman.experiments import settings
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JOURNEYMAN_STORE", raising=False)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["settings", *arguments, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])["settings"]
+    return found
+
+
+def test_what_is_said_later_wins_and_everything_says_where_it_was_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("journeyman.toml").write_text("[gate]\nmin_gain = 0.1\nmin_tasks = 40\n\n[examination]\nheld_out = 50\n")
+    monkeypatch.setenv("JOURNEYMAN_GATE__MIN_GAIN", "0.2")
+    gate = shown(capsys, "gate")
+    assert {name: (each["value"], each["origin"]) for name, each in gate.items()} == {
+        "gate.alpha": (0.05, "default"),
+        "gate.min_gain": (0.2, "JOURNEYMAN_GATE__MIN_GAIN"),
+        "gate.min_tasks": (40, f"{Path('journeyman.toml').resolve()}:3"),
+    }
+    config = settings.configured(TrainingConfig, {"min_gain": 0.3})
+    assert (config.min_gain, config.min_tasks, config.held_out, config.alpha) == (0.3, 40, 50, 0.05)
+
+
+def test_a_table_shows_every_setting_that_the_tree_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings"]) == 0
+    out, err = capsys.readouterr()
+    assert "file: none; write one: journeyman settings init" in err
+    assert [line.split()[0] for line in out.splitlines()[1:]] == [each.name for each in settings.listed(settings.load())]
+
+
+def test_the_file_that_is_written_says_nothing_until_a_mark_is_taken_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "init"]) == 0
+    text = Path("journeyman.toml").read_text()
+    assert all(each["origin"] == "default" for each in shown(capsys).values())
+    # With every mark taken off that stands before a value, it says the defaults, and all of them.
+    opened = re.sub(r"^# (\[?[\w.]+\]?(?: = .+)?)$", r"\1", text, flags=re.MULTILINE)
+    said = tomllib.loads(opened)
+    del said["upstreams"]
+    given = {f"{section}.{name}": value for section, values in said.items() for name, value in values.items()}
+    known = {each.name: each.value for each in settings.listed(settings.load()) if each.value is not None}
+    assert given == {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
+    assert main(["settings", "init"]) == 2
+    assert "is there already, and is left as it is" in capsys.readouterr().err
+    assert Path("journeyman.toml").read_text() == text
+
+
+def test_the_password_of_a_store_is_not_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOURNEYMAN_STORE", "postgresql://me:secret@host/db")
+    store = shown(capsys, "store")["store.url"]
+    assert (store["value"], store["origin"]) == ("postgresql://me:***@host/db", "JOURNEYMAN_STORE")
+    assert main(["settings"]) == 0
+    assert "secret" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("JOURNEYMAN_GATE__MIN_TASK", "3", "there is no setting gate.min_task; did you mean gate.min_tasks?"),
+        ("JOURNEYMAN_GATE__MIN_TASKS", "many", "gate.min_tasks is 'many', and must be a whole number"),
+        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are budget, examination, gate"),
+    ],
+)
+def test_a_variable_that_says_what_no_setting_is_is_named(
+    name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=f"^{name}: {re.escape(message)}"):
+        settings.load()
+
+
+def test_names_of_before_are_taken_in_a_file_and_from_programs() -> None:
+    Path("journeyman.toml").write_text('[gate]\nleast_gain = 0.1\n\n[models]\ngenerator = "scripted:x"\n')
+    config = settings.configured(TrainingConfig, {})
+    assert (config.min_gain, config.generator_model) == (0.1, "scripted:x")
+    with pytest.warns(DeprecationWarning, match="least_tasks is called min_tasks now"):
+        assert TrainingConfig(least_tasks=7).min_tasks == 7  # type: ignore[call-arg]
+
+
+def test_a_section_that_is_none_is_answered_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "gates"]) == 2
+    assert "there is no section gates; there are store, models, playbook, gate" in capsys.readouterr().err
