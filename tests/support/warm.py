@@ -57,7 +57,7 @@ class Started:
         asked = {"arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
         self._server = socket.socket(socket.AF_UNIX)
         self._server.connect(_server())
-        with open(os.devnull, "rb") as nothing:
+        with Path(os.devnull).open("rb") as nothing:
             socket.send_fds(self._server, [b"!"], [nothing.fileno(), stdout, stderr])
         self._server.sendall(json.dumps(asked).encode() + b"\n")
         self._told = self._server.makefile("rb")
@@ -100,7 +100,7 @@ def start(
     Args:
         stdout: Number of the file that it writes to; what is written is thrown away without.
     """
-    with open(os.devnull, "wb") as nothing:
+    with Path(os.devnull).open("wb") as nothing:
         files = {"stdout": nothing.fileno() if stdout < 0 else stdout, "stderr": nothing.fileno() if stderr < 0 else stderr}
         return Started(*arguments, **files, cwd=cwd, env=env)
 
@@ -166,7 +166,7 @@ class Forking:
         # Who sees the path can connect.
         self._listener.bind(f"{path}.new")
         self._listener.listen(64)
-        os.rename(f"{path}.new", path)
+        Path(f"{path}.new").rename(path)
         for waited_for in (self._listener, self._woken):
             self._selector.register(waited_for, selectors.EVENT_READ)
         self._waking = waking
@@ -265,6 +265,6 @@ if __name__ == "__main__":
     asked_for = Forking(sys.argv[1]).serve()
     try:
         _become(**asked_for)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever ends a program is told as python tells it
         _end(error)
     _end(None)
