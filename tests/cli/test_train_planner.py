@@ -103,7 +103,7 @@ def test_a_dry_run_writes_nothing(phase: list[str]) -> None:
     ("arguments", "said"),
     [
         (["--phase", "1"], "phase 1 needs examples: --data FILE"),
-        (["--phase", "1", "--data", "set.json", "--learning-rate", "-1"], "the learning rate is -1.0; it must be above 0"),
+        (["--phase", "1", "--data", "set.json", "--learning-rate", "-1"], "--learning-rate is -1.0, and must be above 0"),
         (["--phase", "1", "--data", "few.json"], "too few to train and validate on"),
         (["--phase", "2", "--checkpoint", "nobody"], "no planner 'nobody' is in the store"),
         (["--phase", "2", "--checkpoint", "bakers"], "nobody can tell whether the work of small, large is right"),
