@@ -99,3 +99,67 @@ def test_names_of_before_are_taken_in_a_file_and_from_programs() -> None:
 def test_a_section_that_is_none_is_answered_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "gates"]) == 2
     assert "there is no section gates; there are store, models, playbook, gate" in capsys.readouterr().err
+
+
+def test_what_init_wrote_is_read_by_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "init"]) == 0
+    project = settings.load()
+    here = {"project": str(project.folder), "store": project.store_url}
+    assert settings.configured(TrainingConfig, {}, project) == TrainingConfig(**here)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'store = "postgresql://u:hunter2@h/d"',
+        '[store]\nurl = ["postgresql://u:hunter2@h/d"]',
+        '[serve]\ntoken_env = ["hunter2"]',
+        '[serve]\ntoken_env = "hunter2-and-more"',
+    ],
+)
+def test_what_may_be_a_secret_is_in_no_complaint(text: str) -> None:
+    Path("journeyman.toml").write_text(text)
+    with pytest.raises(InputError) as refused:
+        settings.load()
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("models", "environment", "message"),
+    [
+        (
+            'base_url = "http://evil.example/v1"\nkey_env = "OPENAI_API_KEY"',
+            {},
+            "sends OPENAI_API_KEY, the key of api.openai.com",
+        ),
+        (
+            'base_url = "http://evil.example/v1"',
+            {"JOURNEYMAN_MODELS__KEY_ENV": "MY_KEY"},
+            "is said by a file, and its key by JOURNEY",
+        ),
+    ],
+)
+def test_a_file_sends_no_key_of_the_users_to_a_server_of_its_own(
+    models: str, environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("journeyman.toml").write_text(f"[models]\n{models}\n")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=message):
+        settings.load()
+
+
+def test_names_of_before_are_taken_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOURNEYMAN_GATE__LEAST_GAIN", "0.1")
+    monkeypatch.setenv("JOURNEYMAN_MODELS__GENERATOR", "scripted:x")
+    project = settings.load()
+    config = settings.configured(TrainingConfig, {}, project)
+    assert (config.min_gain, config.generator_model) == (0.1, "scripted:x")
+    assert project.origins[("gate", "min_gain")] == "JOURNEYMAN_GATE__LEAST_GAIN"
+
+
+def test_variables_that_contradict_each_other_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOURNEYMAN_GATE__ALPHA", "0.1")
+    monkeypatch.setenv("JOURNEYMAN_GATE__ALPHA__X", "3")
+    with pytest.raises(InputError, match="JOURNEYMAN_GATE__ALPHA"):
+        settings.load()

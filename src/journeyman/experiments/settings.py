@@ -335,7 +335,7 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
     wrong = [
         f"{origins[_today(path)]}: {'.'.join(path)}: {_SERVER}" for path, value in _leaves(said) if _names_server(path, value)
     ]
-    origins |= {path: name for path, (name, _) in variables.items()}
+    origins |= {_today(path): name for path, (name, _) in variables.items()}
     values: dict[str, Any] = {}
     for path, value in (*_leaves(said), *((path, value) for path, (_, value) in variables.items())):
         _put(values, _today(path), value)
@@ -346,9 +346,27 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
             path = tuple(map(str, each["loc"]))
             where = next((origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in origins), None)
             wrong.append(_sentence(where or f"{file}:{_line(text, path)}", path, each))
+        settings = Settings()
+    wrong += _leaks(settings.models, origins, file)
     if wrong:
         raise InputError("; ".join(wrong))
     return Project(root=file.parent if file else here, settings=settings, file=file, origins=origins)
+
+
+def _leaks(models: ModelSettings, origins: Mapping[_Path, str], file: Path | None) -> Iterator[str]:
+    """A key of the user's that a file would send to a server which it names itself: it may have come with somebody's data."""
+    where = origins.get(("models", "base_url"), "")
+    host = urlsplit(models.base_url).hostname or ""
+    if not where.startswith(f"{file}:") or not models.key_env or is_loopback(host):
+        return
+    key = origins[("models", "key_env")]
+    if not key.startswith(f"{file}:"):
+        yield f"{where}: models.base_url is said by a file, and its key by {key}: say both in the file, or both outside of it"
+    elif (owner := _OWNERS.get(models.key_env)) not in (None, host):
+        yield (
+            f"{where}: models.base_url: sends {models.key_env}, the key of {owner}, to {host}: put that server's key into a "
+            "variable of its own"
+        )
 
 
 def configured(made: type[_Made], given: Mapping[str, Any], project: Project | None = None) -> _Made:
@@ -360,6 +378,9 @@ def configured(made: type[_Made], given: Mapping[str, Any], project: Project | N
     project = project or load()
     inherited: dict[str, Any] = {}
     for path in project.origins:
+        if len(path) == 1:
+            # A table in which nothing stands.
+            continue
         section = getattr(project.settings, path[0])
         # A class has a setting from a section when it inherits it, whatever else it calls so.
         if isinstance(section, Config) and _declares(type(section), path[1]) in made.__mro__:
@@ -455,7 +476,7 @@ def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
     if strange := [name for name, path in paths.items() if path[0] not in known]:
         raise InputError(f"{strange[0]}: there is no section {paths[strange[0]][0]}; there are {', '.join(sorted(known))}")
     values = _decoded(named) if named else {}
-    found = {path: (name, _at(values, path)) for name, path in paths.items()}
+    found = {path: (name, _at(values, _today(path))) for name, path in paths.items()}
     if url := environment.get(STORE_VARIABLE):
         found.setdefault(("store", "url"), (STORE_VARIABLE, url))
     return found
@@ -472,7 +493,9 @@ def _decoded(named: Mapping[str, str]) -> Mapping[str, Any]:
     hints = get_type_hints(Settings, include_extras=True)
     sections: Any = {each.name: (hints[each.name], None) for each in fields(Settings)}
     source = EnvSettingsSource(create_model("Tree", __base__=Tree, **sections))
-    source.env_vars = {name.lower(): text for name, text in named.items()}
+    # By today's names, as the source knows no others and takes the values of what it does not know for text.
+    paths = {name: _today(tuple(name.removeprefix(PREFIX).lower().split("__"))) for name in named}
+    source.env_vars = {f"{PREFIX}{'__'.join(paths[name])}".lower(): text for name, text in named.items()}
     try:
         return source()
     except SettingsError as error:
@@ -481,6 +504,8 @@ def _decoded(named: Mapping[str, str]) -> Mapping[str, Any]:
 
 def _at(values: Mapping[str, Any], path: _Path) -> Any:
     for name in path:
+        if not isinstance(values, Mapping) or name not in values:
+            raise InputError(f"{PREFIX}{'__'.join(path).upper()}: another variable says something else of the same setting")
         values = values[name]
     return values
 

@@ -166,7 +166,16 @@ def complaint(cls: type, name: str, error: ErrorDetails) -> str:
     declared = Declared.of(cls, name)
     verb = "holds" if declared.many and len(error["loc"]) > 1 and not isinstance(error["input"], str) else "is"
     why = f": {declared.option.why}" if declared.option.why else ""
+    if _may_hold_a_secret(cls, declared, kind):
+        return f" must {_must(declared, error)}{why}"
     return f" {verb} {error['input']!r}, and must {_must(declared, error)}{why}"
+
+
+def _may_hold_a_secret(cls: type, declared: "Declared", kind: str) -> bool:
+    """Whether what was given is better not repeated: a store's address, or a key where the name of its variable belongs."""
+    if kind in ("dataclass_type", "dict_type") or declared.name.endswith("_env"):
+        return True
+    return not next(each for each in fields(cls) if each.name == declared.name).repr
 
 
 def _must(declared: "Declared", error: ErrorDetails) -> str:

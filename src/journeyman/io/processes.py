@@ -8,17 +8,20 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> str | None:
-    """When a process began; `None` when there is none of that number, or only what its parent has yet to bury."""
+    """When a process began; `None` when there is none of that number, or only what its parent has yet to bury; `unknown` where
+    it is there and more cannot be seen."""
     with suppress(OSError):
         # The name stands in brackets and may hold anything: what follows it is counted from the last one.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return None if fields[0] == "Z" else fields[19]
-    if Path("/proc/self/stat").exists():
-        return None
-    with suppress(ProcessLookupError, PermissionError):
+    try:
         os.kill(pid, 0)
-        return "unknown"
-    return None
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        # It is there, and somebody else's.
+        pass
+    return "unknown"
 
 
 def this_process() -> dict[str, object]:
@@ -34,7 +37,7 @@ def is_gone(process: Mapping[str, object]) -> bool:
         return False
     if process.get("boot") != here["boot"]:
         return True
-    return process.get("namespace") == here["namespace"] and start_time(pid) != process.get("began")
+    return process.get("namespace") == here["namespace"] and start_time(pid) not in (process.get("began"), "unknown")
 
 
 def _here() -> dict[str, object]:

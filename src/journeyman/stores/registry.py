@@ -135,7 +135,7 @@ class Registry:
 
     def diff_runs(self, before: str, after: str) -> list[RunChange]:
         """In what the settings and the results of two runs differ, by name."""
-        old, new = (_flat(self._one("runs", id, self._store.run)) for id in (before, after))
+        old, new = (_flat(_as_seen(self._one("runs", id, self._store.run))) for id in (before, after))
         names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
         return [RunChange(name=name, before=old.get(name), after=new.get(name)) for name in names]
 

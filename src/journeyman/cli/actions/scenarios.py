@@ -270,7 +270,7 @@ def run(
                 "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be "
                 "given"
             )
-        trainer = ScenarioTrainer(train_playbook.settled(ScenarioConfig, {**_kept(options), "batch_size": 1}))
+        trainer = ScenarioTrainer(train_playbook.settled(ScenarioConfig, {"max_cost": None, **_kept(options), "batch_size": 1}))
         return _trained(trainer, trainer.reopen(resume or None), out, quiet=quiet)
     settings, initial = _configured(options, initial_playbook)
     trainer = ScenarioTrainer(settings)

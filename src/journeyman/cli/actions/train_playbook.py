@@ -108,7 +108,9 @@ def run(
 ) -> dict[str, Any]:
     """Train, resume or only price; the object that `--json` prints."""
     walled = {name: value for name, value in options.items() if name not in ("ptc_url", "unsafe_local")}
-    settings = settled(TrainingConfig, {**walled, **walls(options)})
+    # A run goes on under its own limit on cost, unless another is typed.
+    limit = {} if resume is None else {"max_cost": None}
+    settings = settled(TrainingConfig, {**limit, **walled, **walls(options)})
     if resume is not None and (initial_playbook or set(options) - {"max_cost", *OUTPUTS}):
         raise InputError(
             "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be given"

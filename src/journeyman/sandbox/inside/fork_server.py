@@ -163,6 +163,8 @@ def warm() -> None:
 
 def warm_pytest() -> None:
     """A session of its own loads what pytest loads late."""
+    # What else is installed may be broken, and is no business of the programs.
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     import pytest
 
     here = os.getcwd()
