@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each client of HTTP reads the certificates of all authorities, which takes longer than most tests, and none speaks TLS.
-ssl.create_default_context = cache(ssl.create_default_context)
+ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]  # it takes the same
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -104,7 +104,7 @@ def test_a_section_that_is_none_is_answered_with_those_that_there_are(capsys: py
 def test_what_init_wrote_is_read_by_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "init"]) == 0
     project = settings.load()
-    here = {"project": str(project.folder), "store": project.store_url}
+    here: dict[str, Any] = {"project": str(project.folder), "store": project.store_url}
     assert settings.configured(TrainingConfig, {}, project) == TrainingConfig(**here)
 
 
