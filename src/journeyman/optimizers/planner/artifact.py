@@ -144,7 +144,11 @@ def _restored(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], embedd
     cards = {"steps": steps_of(training), "types": training.task_types, "models": training.models}
     steps, types, models = (CardEmbeddings(cards=deck, vectors=tensors[name].numpy()) for name, deck in cards.items())
     memory = Memory(training.examples, tensors["memory"].numpy(), steps)
-    model = PlannerModel(InstructionEncoder(embedder, steps, memory), types, models, NetworkConfig(**metadata["network"]))
+    try:
+        config = NetworkConfig(**metadata["network"])
+    except InputError as error:
+        raise ValueError(error) from None
+    model = PlannerModel(InstructionEncoder(embedder, steps, memory), types, models, config)
     model.load_state_dict(under("model.", tensors))
     for name in PlannerModel.TUNED:
         setattr(model, name, metadata[name])
