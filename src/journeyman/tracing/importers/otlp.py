@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
-from journeyman.tracing.importers.source import LONGEST, FileHead, Format, JsonRecord, JsonSource, Problem, WholeFile
+from journeyman.tracing.importers.source import FileHead, Format, JsonRecord, JsonSource, Problem, WholeFile
 
 if TYPE_CHECKING:
     from journeyman.tracing.otel.wire import RawSpan, SpanBatch
 
 _NAMES = frozenset({"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"})
 _START = 4096
+LARGEST = 2**30
+"""Bytes of a file of protobuf, which can only be read whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def batches(path: Path) -> Iterator["SpanBatch | Problem"]:
                 for record in source.records():
                     yield record if isinstance(record, Problem) else _of_json(record)
             else:
-                yield from _of_protobuf(path, source.whole())
+                yield from _of_protobuf(path, source.whole(LARGEST))
         except InputError as error:
             yield Problem(str(path), str(error).removeprefix(f"{path} "))
 
@@ -165,7 +167,7 @@ def _read(paths: Sequence[Path]) -> Iterator[RecordedTrace | Problem]:
 
 def _knows(head: FileHead) -> bool:
     if head.is_binary and not head.like_json:
-        return head.path.stat().st_size <= LONGEST and _holds_protobuf(head.path)
+        return head.path.stat().st_size <= LARGEST and _holds_protobuf(head.path)
     return head.first is not None and is_otlp(head.first.value)
 
 

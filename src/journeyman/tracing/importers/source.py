@@ -221,18 +221,20 @@ class JsonSource:
             self._ahead = (self._ahead + self._more()).removeprefix(_BOM).lstrip(b" \t\r\n")
         return self._ahead[:size]
 
-    def whole(self) -> bytes:
-        """All that is left, at most `LONGEST`.
+    def whole(self, longest: int = LONGEST) -> bytes:
+        """All that is left, at most `longest` bytes.
 
         Raises:
             InputError: It is longer, or a broken archive.
         """
         parts, size = [self._ahead], len(self._ahead)
-        while not self._over and size <= LONGEST:
+        while not self._over and size <= longest:
             parts.append(self._more())
             size += len(parts[-1])
-        if size > LONGEST:
-            raise InputError(f"{self.path} is longer than {LONGEST >> 20} MB, and is no file of lines or list")
+        if size > longest:
+            raise InputError(
+                f"{self.path} is longer than {longest >> 20} MB, and is no file of lines or list; bring it in parts"
+            )
         self._ahead = b"".join(parts)
         return self._ahead
 
