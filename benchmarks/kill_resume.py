@@ -171,7 +171,7 @@ TRAININGS: Mapping[str, Training] = {
         "--no-guards --tracker none --held-out 10",
         resume="train weights --resume",
         begun=_file(".journeyman/runs/*/metrics.jsonl"),
-        learned=".journeyman/runs/*/adapter/adapter_model.safetensors",
+        learned=".journeyman/runs/*/checkpoints/step-00006/adapter_model.safetensors",
     ),
 }
 
