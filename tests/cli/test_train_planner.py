@@ -140,7 +140,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def cold(*arguments: str) -> subprocess.CompletedProcess[str]:
     """As a user starts it, and with hashes of its own."""
-    return subprocess.run([sys.executable, "-m", "journeyman", *arguments], capture_output=True, text=True, check=False)
+    made = subprocess.run([sys.executable, "-m", "journeyman", *arguments], capture_output=True, text=True, check=False)
+    assert made.returncode in (0, 1), made.stderr
+    assert "Traceback" not in made.stderr, made.stderr
+    return made
 
 
 def killed(arguments: list[str], there: Path, *, after: float) -> None:
