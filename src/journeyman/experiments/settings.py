@@ -99,14 +99,17 @@ class UpstreamSettings(Config):
     """For so long; then one request tries."""
 
 
+def _sent_abroad(key_env: str, base_url: str) -> str | None:
+    """What is wrong where a key goes to a server that is not its owner's; the file may have come with somebody's data."""
+    host, owner = urlsplit(base_url).hostname or "", _OWNERS.get(key_env)
+    if not owner or host == owner or is_loopback(host):
+        return None
+    return f"sends {key_env}, the key of {owner}, to {host}: put that server's key into a variable of its own"
+
+
 def _keeps_keys_home(upstream: UpstreamSettings) -> UpstreamSettings:
-    host = urlsplit(upstream.base_url).hostname or ""
-    owner = _OWNERS.get(upstream.key_env)
-    if owner and host != owner and not is_loopback(host):
-        # The file may have come with somebody's data.
-        raise ValueError(
-            f"sends {upstream.key_env}, the key of {owner}, to {host}: put that server's key into a variable of its own"
-        )
+    if wrong := _sent_abroad(upstream.key_env, upstream.base_url):
+        raise ValueError(wrong)
     return upstream
 
 
@@ -356,17 +359,13 @@ def load(start: Path | None = None, environment: Mapping[str, str] | None = None
 def _leaks(models: ModelSettings, origins: Mapping[_Path, str], file: Path | None) -> Iterator[str]:
     """A key of the user's that a file would send to a server which it names itself: it may have come with somebody's data."""
     where = origins.get(("models", "base_url"), "")
-    host = urlsplit(models.base_url).hostname or ""
-    if not where.startswith(f"{file}:") or not models.key_env or is_loopback(host):
+    if not where.startswith(f"{file}:") or not models.key_env or is_loopback(urlsplit(models.base_url).hostname or ""):
         return
     key = origins[("models", "key_env")]
     if not key.startswith(f"{file}:"):
         yield f"{where}: models.base_url is said by a file, and its key by {key}: say both in the file, or both outside of it"
-    elif (owner := _OWNERS.get(models.key_env)) not in (None, host):
-        yield (
-            f"{where}: models.base_url: sends {models.key_env}, the key of {owner}, to {host}: put that server's key into a "
-            "variable of its own"
-        )
+    elif wrong := _sent_abroad(models.key_env, models.base_url):
+        yield f"{where}: models.base_url: {wrong}"
 
 
 def configured(made: type[_Made], given: Mapping[str, Any], project: Project | None = None) -> _Made:

@@ -20,7 +20,7 @@ from journeyman.experiments import settings as config
 from journeyman.experiments import wiring
 from journeyman.experiments.playbook.config import SCENARIOS, SKILLBOOK, ScenarioConfig
 from journeyman.experiments.playbook.scenarios import Results, Row, ScenarioTrainer
-from journeyman.experiments.playbook.training import OUTPUTS, TrainingResult
+from journeyman.experiments.playbook.training import TrainingResult
 from journeyman.experiments.wiring import PROGRAMMING
 from journeyman.io.atomic import write_json, write_text
 from journeyman.io.files import check_writable
@@ -265,12 +265,8 @@ def run(
     """Train on scenarios, resume, or only price it; the object that `--json` prints."""
     out = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
     if resume is not None:
-        if initial_playbook or dry_run or set(options) - {"max_cost", *OUTPUTS}:
-            raise InputError(
-                "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be "
-                "given"
-            )
-        trainer = ScenarioTrainer(train_playbook.settled(ScenarioConfig, {"max_cost": None, **_kept(options), "batch_size": 1}))
+        limit = train_playbook.limit_of_its_own(options, initial_playbook, dry_run)
+        trainer = ScenarioTrainer(train_playbook.settled(ScenarioConfig, {**limit, **_kept(options), "batch_size": 1}))
         return _trained(trainer, trainer.reopen(resume or None), out, quiet=quiet)
     settings, initial = _configured(options, initial_playbook)
     trainer = ScenarioTrainer(settings)

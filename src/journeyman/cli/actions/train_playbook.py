@@ -108,13 +108,8 @@ def run(
 ) -> dict[str, Any]:
     """Train, resume or only price; the object that `--json` prints."""
     walled = {name: value for name, value in options.items() if name not in ("ptc_url", "unsafe_local")}
-    # A run goes on under its own limit on cost, unless another is typed.
-    limit = {} if resume is None else {"max_cost": None}
+    limit = {} if resume is None else limit_of_its_own(options, initial_playbook)
     settings = settled(TrainingConfig, {**limit, **walled, **walls(options)})
-    if resume is not None and (initial_playbook or set(options) - {"max_cost", *OUTPUTS}):
-        raise InputError(
-            "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be given"
-        )
     if resume is not None and dry_run:
         raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
     trainer = OfflineTrainer(settings)
@@ -144,6 +139,19 @@ def walls(options: Mapping[str, Any]) -> dict[str, str]:
     if "unsafe_local" in options:
         return {"sandbox": "unsafe-local"}
     return {"sandbox": options["ptc_url"]} if "ptc_url" in options else {}
+
+
+def limit_of_its_own(options: Mapping[str, Any], *more: object) -> dict[str, Any]:
+    """A run that is gone on with has its own limit on cost, whatever the project's is; options may give another.
+
+    Raises:
+        InputError: More than the limit and the outputs was given with --resume.
+    """
+    if any(more) or set(options) - {"max_cost", *OUTPUTS}:
+        raise InputError(
+            "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be given"
+        )
+    return {"max_cost": None}
 
 
 def settled(kind: type[_Settings], options: Mapping[str, Any]) -> _Settings:
