@@ -224,3 +224,16 @@ def test_a_server_that_is_not_there_is_said_before_a_run_begins(tmp_path: Path, 
     with pytest.raises(ModelError, match=rf"nobody listens at http://127\.0\.0\.1:{port}/v1 \(Connection refused\)"):
         OfflineTrainer(config(generator_model=model)).train()
     assert not Path(".journeyman", "runs").exists()
+
+
+def test_a_run_that_is_gone_on_with_keeps_its_own_limit_on_cost_whatever_the_projects_is(
+    pupil: Pupil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = train(max_cost=0.015)
+    assert not stopped.finished
+    monkeypatch.setenv("JOURNEYMAN_BUDGET__MAX_COST", "50")
+    arguments = ["train", "playbook", "--resume", stopped.run_id, "--json"]
+    again = CliRunner().invoke(root, arguments)
+    assert again.exit_code == 0, again.output
+    assert told(again)["finished"] is False, "nobody typed another limit"
+    assert told(CliRunner().invoke(root, [*arguments, "--max-cost", "5"]))["finished"] is True
