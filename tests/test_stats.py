@@ -1,5 +1,6 @@
 """Intervals: that they cover what they say they cover, and stay put."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman import stats
 from journeyman.stats import anytime_interval, bootstrap_interval, cohens_kappa, e_value, spent, without_choice
 
 differences = st.lists(st.sampled_from([-1.0, -0.5, -1 / 3, 0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=40)
@@ -61,6 +63,31 @@ def test_the_95_percent_interval_covers_the_truth_in_94_percent_at_least(tasks: 
         covered += low - 1e-9 <= wins - losses <= high + 1e-9
     # Two standard errors of 400 simulations below 94 %.
     assert covered >= 400 * (0.94 - 2 * 0.0119)
+
+
+def test_what_is_counted_out_is_what_every_resample_gives() -> None:
+    """Three tasks, so an urn of eight: all 512 ways to draw three of them with replacement."""
+    found = [1.0, 0.5, -0.5]
+    means = sorted(sum(drawn) / 3 for drawn in itertools.product([*found, *found, 1.0, -1.0], repeat=3))
+    for tail in (0.01, 0.05, 0.2):
+        beyond = math.ceil(tail * len(means) - 1e-9) - 1
+        assert bootstrap_interval(found, 2 * tail) == pytest.approx((means[beyond], means[-1 - beyond]))
+
+
+@pytest.mark.parametrize("values", [[-1.0, 0.0, 1.0], [-0.75, 0.25, 1.0], [0.1, 0.3, -0.2]])
+@pytest.mark.parametrize("alpha", [0.05, 0.05 / 9])
+def test_the_counted_interval_is_the_drawn_one(values: list[float], alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = np.random.default_rng(4).choice(values, 60).tolist()
+    counted = bootstrap_interval(found, alpha)
+    monkeypatch.setattr(stats, "_LARGEST_DENOMINATOR", 0)
+    assert counted == pytest.approx(bootstrap_interval(found, alpha), abs=0.025)
+
+
+@given(st.integers(1, 24), st.lists(st.floats(-1, 1), min_size=1, max_size=60), st.sampled_from([0.05, 0.05 / 100]))
+def test_to_swap_the_sides_swaps_the_counted_interval(denominator: int, drawn: list[float], alpha: float) -> None:
+    found = [round(value * denominator) / denominator for value in drawn]
+    low, high = bootstrap_interval(found, alpha)
+    assert bootstrap_interval([-value for value in found], alpha) == pytest.approx((-high, -low))
 
 
 def test_the_e_value_grows_with_the_gain_and_shrinks_without_one() -> None:

@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 _BLOCK = 4_000_000
 """Numbers drawn at once: bounds the memory, not the result's precision."""
 _MOST_RESAMPLES = 200_000
+_LARGEST_DENOMINATOR = 24
+"""Of scores that are counted out exactly: right or wrong, the share of up to ten attempts, tenths of a point."""
 
 _FRACTIONS = np.geomspace(0.03, 0.9, 12)
 """Bets, as fractions of the largest one that cannot ruin the bettor. Small ones find small gains, large ones find large gains
@@ -29,16 +31,44 @@ def bootstrap_interval(differences: Sequence[float], alpha: float = 0.05, *, see
     (Statistics in Medicine 24, 2005): without them the plain bootstrap and BCa take a handful of lucky tasks for proof, since a
     task that was not drawn cannot be resampled. Simulated coverage of the 95 % interval is at least 94 % from 10 tasks on
     (`benchmarks/sim_gate.py`). The order of tasks does not matter. Nothing known, (-1, 1), when there are no tasks.
+
+    Where all differences are multiples of one fraction, as of tasks that are right or wrong, the distribution of resampled
+    means is counted out and no chance is left in the interval; else it is drawn with `seed`.
     """
     if not differences:
         return -1.0, 1.0
     found = np.sort(np.asarray(differences, dtype=np.float64))
     # Every task twice and the two extremes once: drawing one of these is drawing with the halves' weights.
     urn = np.concatenate([found, found, [1.0, -1.0]])
-    resamples = int(min(_MOST_RESAMPLES, max(10_000, 40 / alpha)))
-    low, high = np.quantile(_resampled_means(urn, len(found), resamples, seed), [alpha / 2, 1 - alpha / 2])
+    if denominator := _common_denominator(urn):
+        low, high = _counted_quantiles(np.rint(urn * denominator).astype(np.int64), len(found), alpha / 2) / denominator
+    else:
+        resamples = int(min(_MOST_RESAMPLES, max(10_000, 40 / alpha)))
+        low, high = np.quantile(_resampled_means(urn, len(found), resamples, seed), [alpha / 2, 1 - alpha / 2])
     # Sums of thirds may end a hair above zero, and a gate asks whether it is above zero.
     return round(float(low), 12), round(float(high), 12)
+
+
+def _common_denominator(values: Floats) -> int | None:
+    """The smallest whole number that makes all values whole, if a small one does."""
+    candidates = np.arange(1, _LARGEST_DENOMINATOR + 1)
+    scaled = np.unique(values)[:, None] * candidates
+    whole = np.abs(scaled - np.rint(scaled)).max(axis=0) < 1e-9
+    return int(candidates[whole.argmax()]) if whole.any() else None
+
+
+def _counted_quantiles(urn: NDArray[np.int64], size: int, tail: float) -> Floats:
+    """The mean of `size` draws from the urn at both ends, each the innermost beyond which lies less than `tail`.
+
+    The distribution of a sum of independent draws is the convolution of theirs: a power of its Fourier transform.
+    """
+    lowest, span = int(urn.min()), int(urn.max() - urn.min())
+    chances = np.bincount(urn - lowest, minlength=span + 1) / len(urn)
+    length = span * size + 1
+    sums = np.fft.irfft(np.fft.rfft(chances, length) ** size, length).clip(min=0.0)
+    low = int(np.searchsorted(np.cumsum(sums), tail))
+    high = length - 1 - int(np.searchsorted(np.cumsum(sums[::-1]), tail))
+    return np.array([low, high]) / size + lowest
 
 
 def _resampled_means(urn: Floats, size: int, resamples: int, seed: int) -> Floats:
