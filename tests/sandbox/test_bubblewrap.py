@@ -231,3 +231,10 @@ async def test_what_will_import_pytest_starts_where_that_is_loaded_and_nothing_e
     loaded = "import sys\nprint('pytest' in sys.modules)"
     assert (await sandbox.run(Program(code=loaded))).stdout == "False\n"
     assert (await sandbox.run(Program(code=loaded, warm="pytest"))).stdout == "True\n"
+
+
+async def test_a_run_that_begins_where_pytest_is_loaded_sees_nothing_else_that_differs(sandbox: Bubblewrap) -> None:
+    code = (
+        "import os, sys, tempfile; print(tempfile.tempdir, sys.path, sorted(os.environ), sys.argv, 'test_warm' in sys.modules)"
+    )
+    assert (await sandbox.run(Program(code=code, warm="pytest"))).stdout == (await sandbox.run(Program(code=code))).stdout

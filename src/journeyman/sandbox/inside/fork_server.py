@@ -185,6 +185,8 @@ def _as_it_was() -> Iterator[None]:
     finally:
         sys.path[:], sys.meta_path[:] = path, hooks
         sys.modules.pop("test_warm", None)
+        # Looked up once and remembered: that of a run is its own.
+        tempfile.tempdir = None
         os.environ.clear()
         os.environ.update(environment)
         signal.signal(signal.SIGINT, handlers)
