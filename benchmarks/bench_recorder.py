@@ -19,7 +19,7 @@ from journeyman.models.pricing import cost
 from journeyman.serving.ingest.in_process import hook_into_agent, traced_by
 from journeyman.tracing.collector import Collector
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 ROUNDS = 7
 STEPS = 2000
