@@ -56,7 +56,7 @@ from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted
 from journeyman.rewards.utility import Runs, Utility
 from journeyman.stats import bootstrap_interval
-from journeyman.tasks.desk.notes import Note, notes
+from journeyman.tasks.desk import Note, notes
 
 SMALL, LARGE = desk.MODELS
 KEPT, SPENT = 0.98, 0.60

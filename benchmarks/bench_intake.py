@@ -26,7 +26,7 @@ from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.otel import wire
 from journeyman.tracing.redaction import Redactor
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 Row = dict[str, float | None]
 

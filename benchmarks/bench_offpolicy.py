@@ -20,8 +20,7 @@ import numpy as np
 
 from journeyman.models import embedders
 from journeyman.models.embedders import Cached
-from journeyman.stats import Floats
-from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
+from journeyman.stats import Floats, LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 
 SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 NAMES = ("IPS", "SNIPS", "DM", "DR")

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from journeyman.models.pricing import cost
-from journeyman.tracing.collector import Collector, hook_into_agent, traced
+from journeyman.serving.ingest.in_process import hook_into_agent, traced_by
+from journeyman.tracing.collector import Collector
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 ROUNDS = 7
 STEPS = 2000
@@ -58,7 +59,7 @@ def tool_spans() -> None:
 
 
 def traced_calls() -> None:
-    @traced(kind="tool")
+    @traced_by(kind="tool")
     def find(order: int, city: str = "Oslo") -> str:
         return city
 

@@ -4,8 +4,7 @@ import pytest
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.rewards.utility import Runs, Utility, total
-from journeyman.stats import Floats
-from journeyman.stats.off_policy import LoggedDecisions, evaluate_policy, request_features
+from journeyman.stats import Floats, LoggedDecisions, evaluate_policy, request_features
 
 WORKERS = ("a", "b", "c")
 RATES = np.asarray([[0.9, 0.5, 0.3], [0.2, 0.5, 0.8]])

@@ -9,8 +9,9 @@ import pytest
 import journeyman
 from journeyman.core import registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.wiring import load_dataset
 from journeyman.models import embedders, load, parse
-from journeyman.tasks import load as load_tasks
 
 OWN = """
 class Echo:
@@ -94,7 +95,7 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(mine: str) -> None:
 
 def test_a_function_that_gives_no_data_set_is_told_so(mine: str) -> None:
     with pytest.raises(InputError, match="is none: it gave a str, and no Dataset"):
-        load_tasks(f"{mine}:shop")
+        load_dataset(TrainingConfig(dataset_name=f"{mine}:shop"))
 
 
 def test_an_installed_package_adds_names(tmp_path: Path) -> None:

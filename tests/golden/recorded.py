@@ -15,7 +15,7 @@ from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import finetuning, jsonl
 from journeyman.tracing.importers.reading import read
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 _DIALECTS = {
     "/chat/completions": Dialect.CHAT,

@@ -17,7 +17,7 @@ from journeyman.serving.gateway.app import App, Gateway, GatewayConfig, GatewayS
 from journeyman.serving.gateway.upstreams import resolve
 from journeyman.serving.ingest.base import Health
 from journeyman.stores.traces.base import SpanRow
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 
 
 @dataclass(slots=True)

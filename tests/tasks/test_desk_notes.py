@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import PlanError, TaskError
 from journeyman.core.task import Split
-from journeyman.tasks.desk import notes as papers
-from journeyman.tasks.desk.notes import TOOLS, carry_out, decompose, notes
+from journeyman.tasks import desk as papers
+from journeyman.tasks.desk import TOOLS, carry_out, decompose, notes
 from journeyman.tasks.desk.world import CITIES, COLORS, ITEMS, SHOPS, Order, call
 
 ORDERS = st.builds(

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman import tasks
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.task import Split
+from journeyman.experiments.playbook.config import TrainingConfig
+from journeyman.experiments.wiring import load_dataset
+from journeyman.tasks.base import Dataset
 from journeyman.tasks.questions import DatasetLoader, custom, gsm8k, split_named
 
 SAMPLE = Path(__file__).parents[1] / "data" / "gsm8k" / "test.jsonl"
@@ -211,13 +213,18 @@ def test_the_loader_gives_the_first_of_a_split(tmp_path: Path) -> None:
 
 def test_data_sets_are_loaded_by_name(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", *questions("a"), *questions("b", domain="maps"))
-    assert [task.question for task in tasks.load("custom", input=path, domain="maps").tasks] == ["b"]
+
+    def loaded(name: str, **settings: Any) -> Dataset:
+        return load_dataset(TrainingConfig(dataset_name=name, **settings))
+
+    assert [task.question for task in loaded("custom", input_path=str(path), domain="maps").tasks] == ["b"]
     with pytest.raises(InputError, match="there are general, maps"):
-        tasks.load("custom", input=path, domain="cooking")
+        loaded("custom", input_path=str(path), domain="cooking")
     with pytest.raises(InputError, match="no data set 'mmlu'; there are custom, desk, gsm8k"):
-        tasks.load("mmlu")
+        loaded("mmlu")
     with pytest.raises(InputError, match="--input FILE"):
-        tasks.load("custom")
-    with pytest.raises(InputError, match="reads no file"):
-        tasks.load("desk", input=path, domain="oslo")
-    assert {task.domain for task in tasks.load("desk", domain="oslo").tasks} == {"oslo"}
+        loaded("custom")
+    for file in ("input_path", "held_out_path"):
+        with pytest.raises(InputError, match="reads no file"):
+            loaded("desk", domain="oslo", **{file: str(path)})
+    assert {task.domain for task in loaded("desk", domain="oslo").tasks} == {"oslo"}

@@ -9,7 +9,8 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.core.trace import AgentCall
-from journeyman.tracing.collector import Collector, hook_into_agent, traced
+from journeyman.serving.ingest.in_process import hook_into_agent, traced_by
+from journeyman.tracing.collector import Collector
 from tests.tracing.trees import drawn, only
 
 
@@ -159,7 +160,7 @@ def test_an_agent_inside_another_is_its_step(collector: Collector) -> None:
 
 
 async def test_tasks_at_the_same_time_each_have_their_place(collector: Collector) -> None:
-    @traced(kind="tool")
+    @traced_by(kind="tool")
     async def look(what: str) -> str:
         await asyncio.sleep(0.001)
         return what
@@ -176,13 +177,13 @@ async def test_tasks_at_the_same_time_each_have_their_place(collector: Collector
 
 
 def test_what_a_generators_reader_does_is_not_the_generators_work(collector: Collector) -> None:
-    @traced
+    @traced_by
     def pieces() -> Iterator[int]:
         for number in range(2):
             tool("inside")
             yield number
 
-    @traced(kind="tool")
+    @traced_by(kind="tool")
     def tool(where: str) -> str:
         return where
 
@@ -195,7 +196,7 @@ def test_what_a_generators_reader_does_is_not_the_generators_work(collector: Col
 
 
 def test_a_generator_can_be_sent_to_thrown_at_and_left(collector: Collector) -> None:
-    @traced(collector=collector)
+    @traced_by(collector=collector)
     def echo() -> Generator[Any, Any, str]:
         got: Any = None
         while got != "stop":
@@ -220,7 +221,7 @@ def test_a_generator_can_be_sent_to_thrown_at_and_left(collector: Collector) -> 
 async def test_an_asynchronous_generator_can_be_sent_to_thrown_at_and_left(collector: Collector) -> None:
     closed = []
 
-    @traced(collector=collector)
+    @traced_by(collector=collector)
     async def echo() -> AsyncIterator[Any]:
         got: Any = None
         try:
@@ -246,7 +247,7 @@ async def test_an_asynchronous_generator_can_be_sent_to_thrown_at_and_left(colle
 
 
 async def test_a_task_that_is_cancelled_stays_cancelled(collector: Collector) -> None:
-    @traced(collector=collector)
+    @traced_by(collector=collector)
     async def wait() -> None:
         await asyncio.sleep(60)
 
@@ -260,11 +261,11 @@ async def test_a_task_that_is_cancelled_stays_cancelled(collector: Collector) ->
 
 def test_methods_static_ones_and_functions_are_traced_with_their_arguments(collector: Collector) -> None:
     class Desk:
-        @traced(collector=collector, name="desk")
+        @traced_by(collector=collector, name="desk")
         def find(self, order: int, *, city: str = "Oslo") -> dict[str, Any]:
             return {"order": order, "city": city}
 
-        @traced(collector=collector)
+        @traced_by(collector=collector)
         @staticmethod
         def say(text: str) -> str:
             return text
@@ -281,7 +282,7 @@ def test_methods_static_ones_and_functions_are_traced_with_their_arguments(colle
 
 
 def test_a_traced_function_without_a_collector_is_just_run() -> None:
-    @traced
+    @traced_by
     def double(number: int) -> int:
         return 2 * number
 

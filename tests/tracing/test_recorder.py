@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from journeyman.core.trace import Message, ToolCall, Trace
-from journeyman.tracing.collector import Collector, traced
-from journeyman.tracing.recorder import carried
+from journeyman.serving.ingest.in_process import traced_by
+from journeyman.tracing.collector import Collector, carried
 from tests.tracing.trees import drawn, only
 
 
@@ -104,7 +104,7 @@ def test_nothing_that_is_recorded_can_break_the_agent() -> None:
     ring: list[Any] = []
     ring.append(ring)
 
-    @traced(collector=collector)
+    @traced_by(collector=collector)
     def odd(*values: Any) -> Any:
         return values[0]
 

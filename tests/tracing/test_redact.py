@@ -17,7 +17,7 @@ from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace
 from journeyman.tracing.redaction import Redactor
 from journeyman.tracing.secrets import is_secret_name
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 from tests.support.examples import examples
 from tests.support.secrets import planted
 

@@ -38,10 +38,10 @@ from journeyman.models import embedders
 from journeyman.models.base import Model
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit
-from journeyman.optimizers.playbook.background import Learner, LearningStats, Lessons
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.optimizers.playbook.retrieval import Chooser
 from journeyman.optimizers.playbook.run import Spent
+from journeyman.optimizers.playbook.trainer import Learner, LearningStats, Lessons
 from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.base import Verifier
 from journeyman.tasks.scenarios import Acceptance, Scenario, TaskType

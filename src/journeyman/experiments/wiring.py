@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from journeyman import models, tasks
+from journeyman import models
+from journeyman.core import registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
 from journeyman.core.task import Split
 from journeyman.experiments.playbook.config import TrainingConfig
@@ -111,7 +113,13 @@ def stamp(*used: Model) -> str:
 def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
     """The data set that a run's settings name, with as many tasks as they ask for where they are made to order.
 
+    The desk is the small world that ships with the package; its domains are its shops. humaneval and mbpp are programming
+    tasks, whose tests need a sandbox.
+
     A `bare` one is only its verifier where no file of it is named.
+
+    Raises:
+        InputError: There is no such data set or domain, or its file cannot be used.
     """
     if bare and config.dataset_name in ("custom", "gsm8k") and not config.input_path and not config.held_out_path:
         return Dataset(
@@ -119,19 +127,31 @@ def load_dataset(config: TrainingConfig, *, bare: bool = False) -> Dataset:
         )
     if config.dataset_name in PROGRAMMING:
         return _programming(config)
-    if config.dataset_name == "desk" and not config.input_path and not config.held_out_path:
-        from journeyman.tasks import desk
+    return _desk(config) if config.dataset_name == "desk" else _from_files(config)
 
-        wanted = Split(config.dataset_split)
-        return desk.load(config.domain, sizes={wanted: config.num_examples, Split.HELD_OUT: config.held_out}, seed=config.seed)
-    return tasks.load(
-        config.dataset_name,
-        input=config.input_path,
-        held_out=config.held_out_path,
-        domain=config.domain,
-        seed=config.seed,
-        least=config.min_tasks,
-    )
+
+def _desk(config: TrainingConfig) -> Dataset:
+    from journeyman.tasks import desk
+
+    if file := config.input_path or config.held_out_path:
+        raise InputError(f"the desk makes its own tasks and reads no file; leave out {file}")
+    wanted = Split(config.dataset_split)
+    return desk.load(config.domain, sizes={wanted: config.num_examples, Split.HELD_OUT: config.held_out}, seed=config.seed)
+
+
+def _from_files(config: TrainingConfig) -> Dataset:
+    """Questions with answers: gsm8k, custom, those of installed packages, or what a function of one's own (`MODULE:NAME`)
+    gives, which takes what `questions.custom` takes."""
+    name, domain = config.dataset_name, config.domain
+    load = registry.load("tasks", name)
+    dataset = load(config.input_path, config.held_out_path, domain=domain, least=config.min_tasks)
+    if not isinstance(dataset, Dataset):
+        raise InputError(f"the data set {name!r} is none: it gave a {type(dataset).__name__}, and no Dataset")
+    found = tuple(task for task in dataset.tasks if domain in ("", task.domain))
+    if not found:
+        known = ", ".join(sorted({task.domain for task in dataset.tasks}))
+        raise InputError(f"the data set {name!r} has no tasks of domain {domain!r}; there are {known}")
+    return replace(dataset, name=name, tasks=found)
 
 
 def _programming(config: TrainingConfig) -> Dataset:

@@ -24,7 +24,7 @@ from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.bubblewrap import Bubblewrap, installed
 from journeyman.sandbox.fork_server_host import ETC, PROGRAMS, SYSTEM, UIDS
-from journeyman.sandbox.inside import landlock
+from journeyman.sandbox.inside import linux
 from journeyman.sandbox.run_channel import LocalSession, RunChannel, request
 from journeyman.sandbox.self_test import Tested
 
@@ -186,7 +186,7 @@ def missing() -> str | None:
     """Why Landlock cannot be used here and what to do, if it cannot."""
     if sys.platform != "linux":
         return "the sandbox needs Linux; use the service of a Linux machine, or --unsafe-local for your own code"
-    if not landlock.version():
+    if not linux.landlock_version():
         return (
             "this kernel has no Landlock, or it is switched off: a kernel of 5.13 or newer started with lsm=landlock,… has it, "
             "and a container must not filter its system calls"

@@ -1,18 +1,393 @@
-"""Where traces that are recorded in the process come together."""
+"""Recording in the process where an agent works, and where the traces of it come together.
 
-import inspect
+    with collector.trace("Where is order 7?", agent="desk") as trace:
+        trace.model_call(model="small", prompt="Where is order 7?", reply="I look it up.")
+        with trace.tool("find", {"order": 7}) as call:
+            call.result = find(order=7)
+        with trace.agent("writer") as writer:
+            writer.model_call(model="small", prompt="Write it.", reply="It is in Oslo.")
+        trace.output = "It is in Oslo."
+
+What is begun inside something else is a step below it, also in tasks and in `asyncio.to_thread`, which carry the context; for
+threads of your own, `carried(function)` does. An exception is recorded, and goes on unchanged. Nothing here waits for a store.
+"""
+
+import itertools
+import json
 import logging
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar, Token, copy_context
+from dataclasses import asdict, is_dataclass, replace
 from datetime import UTC, datetime
-from functools import partial, update_wrapper
-from typing import Any, Literal, Protocol, TypeVar, overload
+from types import TracebackType
+from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from uuid import uuid4
 
-from journeyman.core.errors import InputError
-from journeyman.core.trace import Trace
-from journeyman.tracing.recorder import CURRENT, LONGEST_TEXT, OpenTrace, Recording, as_text, open_recording
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+
+# Values of somebody's program, as text. Nothing here raises, whatever their own code does.
+
+LONGEST_TEXT = 200_000
+"""Characters of one text."""
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, and anything else as JSON; what JSON does not know is written as its `repr`."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else _cut(value)
+    if value is None:
+        return ""
+    try:
+        return _cut(json.dumps(value, ensure_ascii=False, default=_plain))
+    except Exception:  # noqa: BLE001 - the host's own code runs here, and recording must not stop it
+        return _cut(_repr(value))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset | tuple):
+        return list(value)
+    return _repr(value)
+
+
+def _repr(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the host's own code runs here
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… [{len(text) - LONGEST_TEXT} characters more]"
+
+
+def failure(error: BaseException) -> str:
+    """An exception as `ErrorName: message`."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the host's own code runs here
+        message = "a message that cannot be shown"
+    return _cut(f"{type(error).__name__}: {message}")
+
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class Position(NamedTuple):
+    """Where in which trace something happens."""
+
+    tree: "OpenTrace"
+    step: str | None
+    owner: Hashable = None
+    """Whose work it is, where a hook says so."""
+
+
+CURRENT: ContextVar[Position | None] = ContextVar("journeyman recording", default=None)
+
+
+def carried(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """The function, for another thread: what it records belongs where this was called. Each thread needs one of its own."""
+    context = copy_context()
+
+    def run(*args: _Given.args, **given: _Given.kwargs) -> _Result:
+        return context.run(function, *args, **given)
+
+    return run
+
+
+def restore(token: Token[Position | None] | None) -> None:
+    """Go back to where something began. A generator may be closed in another context than it was begun in: then it is left."""
+    if token is not None:
+        with suppress(ValueError):
+            CURRENT.reset(token)
+
+
+class OpenTrace:
+    """The steps of one trace, as they come. Threads may add at once: all of it is one append."""
+
+    def __init__(self, id: str, keep: Callable[["OpenTrace"], None], about: Mapping[str, Any]) -> None:
+        self.id = id
+        self.about = about
+        self.begun = datetime.now(UTC)
+        self.ended: datetime | None = None
+        self.input: str | None = None
+        self.output: str | None = None
+        self.error: str | None = None
+        self.keeper = keep
+        self._steps: list[Step | Span] = []
+        self._numbers = itertools.count(1)
+
+    def id_of_next(self) -> str:
+        return f"{self.id}/{next(self._numbers)}"
+
+    def add(self, step: "Step | Span") -> str:
+        """Add a step, and give its id."""
+        self._steps.append(step)
+        self.changed()
+        return step.id
+
+    def close(self, output: str | None, error: str | None) -> None:
+        self.output = output if self.output is None else self.output
+        self.error = error
+        self.ended = datetime.now(UTC)
+        self.keeper(self)
+
+    def changed(self) -> None:
+        """What a task adds after its agent has answered belongs to the trace as well."""
+        if self.ended is not None:
+            self.keeper(self)
+
+    def trace(self) -> Trace:
+        """What there is by now."""
+        return Trace(
+            id=self.id,
+            started_at=self.begun,
+            ended_at=self.ended,
+            steps=tuple(step.step if isinstance(step, Span) else step for step in self._steps),
+            error=self.error,
+            input=self.input,
+            output=self.output,
+            source="hook",
+            **self.about,
+        )
+
+
+class _Open(ABC):
+    """Something in which other things happen. Use it in a `with`, also in asynchronous code."""
+
+    _token: Token[Position | None] | None = None
+
+    @property
+    @abstractmethod
+    def _position(self) -> Position:
+        """Where what happens inside belongs."""
+
+    def begin(self) -> None:
+        """What happens from here on in this context belongs here. `with` does it."""
+        self._token = CURRENT.set(self._position)
+
+    def pause(self) -> None:
+        """What happens from here on belongs where it did before."""
+        restore(self._token)
+        self._token = None
+
+    @abstractmethod
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        """It is over. `with` does it."""
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.pause()
+        self.end(error=error)
+
+
+class Span(_Open):
+    """Something that takes a while: the use of a tool, or the work of an agent."""
+
+    def __init__(self, tree: OpenTrace, parent: str | None, name: str, input: Any) -> None:
+        self._tree = tree
+        self._parent = parent
+        self._name = name
+        self._input = as_text(input)
+        self._output: str | None = None
+        self._at = datetime.now(UTC)
+        self._clock = time.perf_counter()
+        self._seconds: float | None = None
+        self._error: str | None = None
+        self.id = tree.id_of_next()
+
+    @property
+    def output(self) -> str | None:
+        """What came of it; what is no text is written as JSON."""
+        return self._output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        self._output = as_text(value)
+
+    @property
+    @abstractmethod
+    def step(self) -> Step:
+        """What is known of it by now."""
+
+    @property
+    def _known(self) -> dict[str, Any]:
+        """What steps of every kind have."""
+        at, took = self._at, self._seconds
+        return {"error": self._error, "started_at": at, "seconds": took, "id": self.id, "parent": self._parent}
+
+    @property
+    def _position(self) -> Position:
+        return Position(self._tree, self.id)
+
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        self._seconds = time.perf_counter() - self._clock
+        self._error = failure(error) if error is not None else None
+        if self._output is None and output is not None:
+            self.output = output
+        self._tree.changed()
+
+
+class ToolSpan(Span):
+    """The use of a tool: set its `result`."""
+
+    result = Span.output
+
+    @property
+    def step(self) -> ToolCall:
+        done = self._error is None
+        return ToolCall(tool=self._name, arguments=self._input, result=self._output or "", ok=done, **self._known)
+
+
+class AgentSpan(Span):
+    """The work of an agent."""
+
+    @property
+    def step(self) -> AgentCall:
+        return AgentCall(agent=self._name, input=self._input, output=self._output or "", **self._known)
+
+
+class Recording(_Open):
+    """A trace, or the work of an agent in it, that is being recorded. `collector.trace` and `agent` make them."""
+
+    def __init__(self, tree: OpenTrace, span: AgentSpan | None = None) -> None:
+        self._tree = tree
+        self._span = span
+        self.owner: Hashable = None
+
+    @property
+    def id(self) -> str:
+        """The id of the trace."""
+        return self._tree.id
+
+    @property
+    def step_id(self) -> str | None:
+        """The id of the agent's step; `None` for the trace itself."""
+        return self._span.id if self._span else None
+
+    @property
+    def output(self) -> str | None:
+        return self._span.output if self._span else self._tree.output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        """What the agent answered; what is no text is written as JSON."""
+        (self._span or self._tree).output = as_text(value)
+
+    def model_call(
+        self,
+        *,
+        model: str = "",
+        prompt: str = "",
+        messages: Sequence[Message | Mapping[str, Any]] = (),
+        reply: Any = "",
+        **known: Any,
+    ) -> str:
+        """Add a call of a model that has ended, and give its id.
+
+        Args:
+            prompt: What was new to the model; made of the messages where there are some.
+            messages: The same, message by message; of mappings, `role` and `content` are read.
+            known: Other fields of `ModelCall`: tokens, cost, seconds, error, shown, …
+        """
+        said = tuple(message if isinstance(message, Message) else _message(message) for message in messages)
+        fields = self._fields(known)
+        return self._tree.add(
+            ModelCall(model=model, prompt=prompt or spoken(said), messages=said, reply=as_text(reply), **fields)
+        )
+
+    def tool_call(self, tool: str, arguments: Any = None, result: Any = "", **known: Any) -> str:
+        """Add the use of a tool that has ended, and give its id. `known` are other fields of `ToolCall`."""
+        fields = self._fields(known)
+        return self._tree.add(
+            ToolCall(tool=tool, arguments=as_text({} if arguments is None else arguments), result=as_text(result), **fields)
+        )
+
+    def reasoning(self, text: str, **known: Any) -> str:
+        """Add what the agent said to itself, and give the step's id."""
+        fields = self._fields(known)
+        return self._tree.add(Reasoning(text=as_text(text), **fields))
+
+    def tool(self, tool: str, arguments: Any = None) -> ToolSpan:
+        """The use of a tool that begins now, for a `with`."""
+        span = ToolSpan(self._tree, self._above(), tool, {} if arguments is None else arguments)
+        self._tree.add(span)
+        return span
+
+    def agent(self, name: str, input: Any = "") -> "Recording":
+        """Work that is handed to an agent now, for a `with`. What is recorded with it, or inside it, is below it."""
+        span = AgentSpan(self._tree, self._above(), name, input)
+        self._tree.add(span)
+        return Recording(self._tree, span)
+
+    @property
+    def _position(self) -> Position:
+        return Position(self._tree, self.step_id, self.owner)
+
+    def end(self, output: Any = None, error: BaseException | None = None) -> None:
+        if self._span is not None:
+            self._span.end(output, error)
+        else:
+            self._tree.close(None if output is None else as_text(output), failure(error) if error is not None else None)
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.__exit__(kind, error, tb)
+
+    def _fields(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """What a step has of itself, unless it is told."""
+        return {"started_at": datetime.now(UTC), "parent": self._above(), "id": self._tree.id_of_next(), **known}
+
+    def _above(self) -> str | None:
+        """The innermost thing that is open in this trace, here."""
+        here = CURRENT.get()
+        return here.step if here is not None and here.tree is self._tree else self.step_id
+
+
+def _message(given: Mapping[str, Any]) -> Message:
+    return Message(role=as_text(given.get("role", "user")), text=as_text(given.get("content") or ""))
+
+
+_ABOUT = frozenset(
+    {
+        "id", "task_id", "candidate_id", "other_candidates", "domain", "session", "tasks_created", "tasks_completed",
+        "tasks_failed", "label", "rewards", "raw",
+    }
+)  # fmt: skip
+"""What whoever begins a trace can say of it."""
+
+
+def open_recording(keep: Callable[[OpenTrace], None], input: Any, *, agent: str | None, about: Mapping[str, Any]) -> Recording:
+    """A trace that begins now; inside one that is open for the same keeper, work of an agent in that one."""
+    here = CURRENT.get()
+    if here is not None and here.tree.ended is None and here.tree.keeper == keep:
+        return Recording(here.tree).agent(agent or "agent", input)
+    if wrong := set(about) - _ABOUT:
+        raise TypeError(f"a trace that is recorded has no {sorted(wrong)[0]!r}; it can be told {', '.join(sorted(_ABOUT))}")
+    id = uuid4().hex
+    fields = {"task_id": id, "candidate_id": "base", "agent": agent, **about}
+    tree = OpenTrace(str(fields.pop("id", id)), keep, fields)
+    tree.input = None if input is None else as_text(input)
+    return Recording(tree)
+
+
+# Where they come together.
 
 log = logging.getLogger(__name__)
 
@@ -128,384 +503,3 @@ class Collector:
         except Exception as error:  # noqa: BLE001 - the boundary to the agent that is recorded
             self._lost += 1
             log.warning("a trace could not be kept: %s", type(error).__name__)
-
-
-# Running somebody's function, and recording from its beginning to its end, whatever kind of function it is.
-
-
-class RecordedWork(Protocol):
-    """Something that is being recorded."""
-
-    def begin(self) -> None: ...
-
-    def pause(self) -> None: ...
-
-    def end(self, output: Any = None, error: BaseException | None = None) -> None: ...
-
-
-Start = Callable[[tuple[Any, ...], Mapping[str, Any]], RecordedWork | None]
-"""Begins to record a call with these arguments; `None` where it is not to be recorded."""
-
-
-class _Nothing:
-    """Is not recorded."""
-
-    def begin(self) -> None:
-        pass
-
-    def pause(self) -> None:
-        pass
-
-    def end(self, output: Any = None, error: BaseException | None = None) -> None:
-        pass
-
-
-_NOTHING = _Nothing()
-
-
-def _started(start: Start, args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork:
-    """The boundary to the program that is recorded: what fails in recording is not its business."""
-    try:
-        return start(args, given) or _NOTHING
-    except Exception as error:  # noqa: BLE001 - the agent runs, whether or not it can be recorded
-        log.warning("a call could not be recorded: %s", type(error).__name__)
-        return _NOTHING
-
-
-def wrapped(function: Any, start: Start) -> Any:
-    """A function of the same kind that is recorded.
-
-    Of a stream the pieces are its output. One that its reader does not read to the end has ended well. What a generator does
-    belongs to its own work, and what its reader does between two pieces does not.
-    """
-    kind = _plain
-    if inspect.iscoroutinefunction(function):
-        kind = _coroutine
-    elif inspect.isasyncgenfunction(function):
-        kind = _async_generator
-    elif inspect.isgeneratorfunction(function):
-        kind = _generator
-    return update_wrapper(kind(function, start), function)
-
-
-def _plain(function: Any, start: Start) -> Any:
-    def run(*args: Any, **given: Any) -> Any:
-        work = _started(start, args, given)
-        work.begin()
-        try:
-            result = function(*args, **given)
-        except BaseException as error:
-            work.pause()
-            work.end(error=error)
-            raise
-        work.pause()
-        # A function may give what it takes to get the answer, such as a method that only hands on to an asynchronous one.
-        if inspect.iscoroutine(result):
-            return _await(result, work)
-        if inspect.isgenerator(result):
-            return _drive(result, work)
-        if inspect.isasyncgen(result):
-            return _asynchronous(lambda: (result, work))()
-        work.end(result)
-        return result
-
-    return run
-
-
-def _coroutine(function: Any, start: Start) -> Any:
-    async def run(*args: Any, **given: Any) -> Any:
-        return await _await(function(*args, **given), _started(start, args, given))
-
-    return run
-
-
-def _generator(function: Any, start: Start) -> Any:
-    def run(*args: Any, **given: Any) -> Generator[Any, Any, Any]:
-        return (yield from _drive(function(*args, **given), _started(start, args, given)))
-
-    return run
-
-
-def _async_generator(function: Any, start: Start) -> Any:
-    return _asynchronous(lambda *args, **given: (function(*args, **given), _started(start, args, given)))
-
-
-async def _await(answer: Awaitable[Any], work: RecordedWork) -> Any:
-    work.begin()
-    try:
-        result = await answer
-    except BaseException as error:
-        work.pause()
-        work.end(error=error)
-        raise
-    work.pause()
-    work.end(result)
-    return result
-
-
-def _drive(inner: Generator[Any, Any, Any], work: RecordedWork) -> Generator[Any, Any, Any]:
-    pieces = _Pieces()
-    go_on: Callable[[], Any] = partial(next, inner)
-    while True:
-        work.begin()
-        try:
-            piece = go_on()
-        except StopIteration as end:
-            work.pause()
-            work.end(pieces.text or end.value)
-            return end.value
-        except BaseException as error:
-            work.pause()
-            work.end(pieces.text, error)
-            raise
-        work.pause()
-        pieces.add(piece)
-        try:
-            go_on = partial(inner.send, (yield piece))
-        except GeneratorExit:
-            inner.close()
-            work.end(pieces.text)
-            raise
-        except BaseException as error:  # noqa: BLE001 - it is thrown into the generator that it is meant for
-            go_on = partial(inner.throw, error)
-
-
-def _asynchronous(
-    begun: Callable[..., tuple[AsyncGenerator[Any, Any], RecordedWork]],
-) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """An asynchronous generator that does what another one does, and records it. `begun` makes that one, and the work."""
-
-    async def run(*args: Any, **given: Any) -> AsyncGenerator[Any, Any]:
-        inner, work = begun(*args, **given)
-        pieces = _Pieces()
-        go_on: Callable[[], Awaitable[Any]] = partial(inner.asend, None)
-        while True:
-            work.begin()
-            try:
-                piece = await go_on()
-            except StopAsyncIteration:
-                work.pause()
-                work.end(pieces.text)
-                return
-            except BaseException as error:
-                work.pause()
-                work.end(pieces.text, error)
-                raise
-            work.pause()
-            pieces.add(piece)
-            try:
-                go_on = partial(inner.asend, (yield piece))
-            except GeneratorExit:
-                await inner.aclose()
-                work.end(pieces.text)
-                raise
-            except BaseException as error:  # noqa: BLE001 - it is thrown into the generator that it is meant for
-                go_on = partial(inner.athrow, error)
-
-    return run
-
-
-class _Pieces:
-    """What a stream gave, as one text: what is no text stands in a line of its own."""
-
-    def __init__(self) -> None:
-        self._found: list[str] = []
-        self._length = 0
-
-    def add(self, piece: Any) -> None:
-        if self._length < LONGEST_TEXT:
-            text = piece if isinstance(piece, str) else as_text(piece) + "\n"
-            self._found.append(text)
-            self._length += len(text)
-
-    @property
-    def text(self) -> str | None:
-        return as_text("".join(self._found)) if self._found else None
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-METHODS = (
-    "run", "arun", "a_run", "run_async", "run_sync", "run_stream", "invoke", "ainvoke", "stream", "astream",
-    "execute", "aexecute", "forward", "aforward", "chat", "achat", "kickoff", "kickoff_async", "solve", "act",
-)  # fmt: skip
-"""Names under which agents are run, in the order in which they are looked for; `__call__` where there is none of them."""
-
-Kind = Literal["agent", "tool"]
-_MARK = "_journeyman_collector"
-
-
-def hook_into_agent(
-    agent: Any, collector: Collector, method: str | None = None, *, name: str | None = None
-) -> Callable[[], None]:
-    """Record what an agent does from now on; the function that is returned ends it.
-
-    Args:
-        agent: Any object with a method that runs it. Hooked again with the same collector, it is recorded once.
-        method: The method's name. Without it all of `METHODS` that the agent has are recorded, or else its `__call__`; one that
-            calls another is recorded once.
-        name: The agent's; else what stands in its attribute `name`, or its class.
-
-    Raises:
-        InputError: It has no such method, or is a class or a function.
-    """
-    if isinstance(agent, type) or inspect.isroutine(agent):
-        raise InputError(f"{agent!r} is no agent object; decorate a function with @traced, and hook an object, not its class")
-    found = _methods(agent, method)
-    called = name or _name(agent)
-    new = [each for each in found if getattr(getattr(agent, each), _MARK, None) is not collector]
-    undo = [_replaced(agent, each, _recorded(agent, each, collector, called)) for each in new]
-
-    def unhook() -> None:
-        while undo:
-            undo.pop()()
-
-    return unhook
-
-
-def _methods(agent: Any, method: str | None) -> list[str]:
-    if method and callable(getattr(agent, method, None)):
-        return [method]
-    wanted = [method] if method else [each for each in METHODS if callable(_static_attribute(agent, each))] or ["__call__"]
-    missing = [each for each in wanted if not callable(_static_attribute(agent, each))]
-    if missing:
-        tried = f"no method {method!r}" if method else f"none of the methods {', '.join((*METHODS, '__call__'))}"
-        raise InputError(
-            f"{type(agent).__name__} has {tried}; name the one that runs it, as in hook_into_agent(…, method='go')"
-        )
-    return wanted
-
-
-def _static_attribute(agent: Any, name: str) -> Any:
-    """The attribute, unless the object makes up attributes as they are asked for."""
-    known = inspect.getattr_static(agent, name, None)
-    return None if known is None else getattr(agent, name, None)
-
-
-def _name(agent: Any) -> str:
-    named = inspect.getattr_static(agent, "name", None)
-    return named if isinstance(named, str) and named else type(agent).__name__
-
-
-def _recorded(agent: Any, method: str, collector: Collector, name: str) -> Callable[..., Any]:
-    function = getattr(agent, method)
-    names = _parameters(function)
-    owner = (id(agent), method)
-
-    def start(args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork | None:
-        if _delegated(owner):
-            return None
-        work = collector.trace(_input_of(names, args, given), agent=name)
-        work.owner = owner
-        return work
-
-    recorded: Callable[..., Any] = wrapped(function, start)
-    setattr(recorded, _MARK, collector)
-    return recorded
-
-
-def _delegated(owner: tuple[int, str]) -> bool:
-    """Whether another method of the same agent calls this one: it is one piece of work."""
-    here = CURRENT.get()
-    running: Hashable = here.owner if here else None
-    return isinstance(running, tuple) and running[0] == owner[0] and running[1] != owner[1]
-
-
-def _replaced(agent: Any, method: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
-    """Put the wrapper in the method's place; the function that undoes it."""
-    own = getattr(agent, "__dict__", None)
-    if method == "__call__" or own is None:
-        return _replaced_in_class(agent, method, wrapper)
-    before = own.get(method)
-    # Some classes guard their attributes; the object's own dictionary is theirs to guard, and ours to put back.
-    own[method] = wrapper
-
-    def undo() -> None:
-        if before is None:
-            own.pop(method, None)
-        else:
-            own[method] = before
-
-    return undo
-
-
-def _replaced_in_class(agent: Any, method: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
-    """Python looks for `__call__` in the class, and slots leave no room in the object: it gets a class of its own."""
-    before = type(agent)
-    own = type(before.__name__, (before,), {"__slots__": (), method: staticmethod(wrapper), "__module__": before.__module__})
-    try:
-        agent.__class__ = own
-    except TypeError as error:
-        raise InputError(f"{before.__name__}.{method} cannot be replaced: {error}; decorate the method with @traced") from None
-
-    def undo() -> None:
-        agent.__class__ = before
-
-    return undo
-
-
-@overload
-def traced(function: _Function, /) -> _Function: ...
-
-
-@overload
-def traced(
-    *, collector: "Collector | Callable[[], Collector | None] | None" = None, name: str | None = None, kind: Kind = "agent"
-) -> Callable[[_Function], _Function]: ...
-
-
-def traced(
-    function: Any = None,
-    /,
-    *,
-    collector: "Collector | Callable[[], Collector | None] | None" = None,
-    name: str | None = None,
-    kind: Kind = "agent",
-) -> Any:
-    """Record each call of a function or method. Inside an open trace it is a step of it, else a trace of the collector.
-
-    Args:
-        collector: Gets the trace of an outermost call, or a function that gives one when it is first needed. Without one only
-            what happens inside an open trace is recorded.
-        name: The agent's or the tool's; the function's where none is given.
-        kind: What it is inside another trace: the work of an "agent", or a "tool".
-    """
-    if function is None:
-        return partial(_traced, collector=collector, name=name, kind=kind)
-    return _traced(function, collector=collector, name=name, kind=kind)
-
-
-def _traced(function: Any, *, collector: Any, name: str | None, kind: Kind) -> Any:
-    if isinstance(function, staticmethod | classmethod):
-        return type(function)(_traced(function.__func__, collector=collector, name=name, kind=kind))
-    called = name or getattr(function, "__qualname__", type(function).__name__).rpartition(".<locals>.")[2]
-    names = _parameters(function)
-
-    def start(args: tuple[Any, ...], given: Mapping[str, Any]) -> RecordedWork | None:
-        asked = _input_of(names, args, given)
-        here = CURRENT.get()
-        if here is not None and here.tree.ended is None:
-            inside = Recording(here.tree)
-            return inside.tool(called, asked) if kind == "tool" else inside.agent(called, asked)
-        own = collector if isinstance(collector, Collector) or collector is None else collector()
-        return None if own is None else own.trace(asked, agent=called)
-
-    return wrapped(function, start)
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return ()
-
-
-def _input_of(names: tuple[str, ...], args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
-    """The arguments by name; a single text alone is what was asked. An object's own `self` is none."""
-    known = dict(zip(names, args, strict=False))
-    if names[:1] in (("self",), ("cls",)) and args:
-        known.pop(names[0])
-    known.update((f"argument {at}", each) for at, each in enumerate(args[len(names) :], start=len(names) + 1))
-    known.update(given)
-    values = list(known.values())
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else known

@@ -21,7 +21,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
 from journeyman.tracing import secrets
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 
 # Regular expressions of a user: checked when they are read, bounded while they work.
 #

@@ -15,8 +15,7 @@ from journeyman.core.plan import ExecutionResult, Plan, SubtaskState
 from journeyman.core.policy import Card, Ending
 from journeyman.core.task import Split
 from journeyman.experiments.planner import desk
-from journeyman.tasks.desk import notes as papers
-from journeyman.tasks.desk.notes import Note, notes
+from journeyman.tasks.desk import Note, notes, read
 
 NOTES = notes(Split.TRAIN, 60)
 CARD = Card(name=desk.MODELS[0], input_price=1.0, output_price=1.0)
@@ -139,4 +138,4 @@ def test_both_sizes_do_a_note_for_real_and_what_it_cost_is_what_they_counted(tmp
         result = desk.judged(note, asyncio.run(Orchestrator(crew=crew).run(desk.expert(note.text, model))))
         tokens = sum((call.input_tokens or 0) + (call.output_tokens or 0) for call in result.trace.calls)
         assert result.total_cost == pytest.approx(tokens * desk.PRICES[model] / 1e6)
-        assert all(isinstance(papers.read(result.outputs[step.id]).amount, int) for step in note.plan.subtasks if not step.tool)
+        assert all(isinstance(read(result.outputs[step.id]).amount, int) for step in note.plan.subtasks if not step.tool)

@@ -20,7 +20,7 @@ import hashlib, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from journeyman.models.embedders import load
-from journeyman.optimizers.playbook.background import Lessons
+from journeyman.optimizers.playbook.trainer import Lessons
 from journeyman.optimizers.playbook.curator import Curator
 from journeyman.models.scripted import Always
 from journeyman.core.playbook import Insight

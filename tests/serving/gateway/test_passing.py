@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.tracing.wire.base import Dialect
+from journeyman.tracing.wire.dialects import Dialect
 from tests.support.examples import examples
 from tests.support.gateways import Running, gateway, quick
 from tests.support.upstream import EVENTS, JSON, Asked, Reply, Upstream, events, failed, ok

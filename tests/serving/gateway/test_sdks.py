@@ -9,7 +9,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from journeyman.tracing.wire.base import Dialect
+from journeyman.tracing.wire.dialects import Dialect
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import EVENTS, Reply, Upstream, events, failed, ok
 

@@ -14,7 +14,7 @@ from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
 from journeyman.tracing.redaction import Redactor
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 from tests.serving.ingest.test_spill import made
 from tests.serving.ingest.test_writer import SOON, Start, exchange, until
 from tests.support.secrets import planted

@@ -20,7 +20,7 @@ from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.tracing.redaction import Redactor
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 from tests.serving.ingest.test_spill import made
 
 pytestmark = pytest.mark.service

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.tracing.importers.pickles import MOST_DEPTH, read
+from journeyman.tracing.importers.checkpoints import MOST_DEPTH, read_pickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -76,7 +76,7 @@ def test_every_protocol_gives_the_same_plain_data(protocol: int) -> None:
         7: "number",
         (1, "a"): "pair",
     }
-    found = read(pickle.dumps(whole, protocol), "f.pkl")
+    found = read_pickle(pickle.dumps(whole, protocol), "f.pkl")
     own = found.pop("own")
     assert own["z"] == 1
     assert own["__class__"].endswith(".Own")
@@ -98,15 +98,15 @@ def test_every_protocol_gives_the_same_plain_data(protocol: int) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_object_is_a_mapping_of_its_attributes_with_the_name_of_its_class(protocol: int) -> None:
-    point = read(pickle.dumps(Point(x=7), protocol), "f.pkl")
+    point = read_pickle(pickle.dumps(Point(x=7), protocol), "f.pkl")
     assert (point["x"], point["tags"]) == (7, ["a"])
     assert point["__class__"].endswith("test_pickles.Point")
     if protocol > 1:
-        assert read(pickle.dumps(Slotted(), protocol), "f.pkl")["x"] == 1
+        assert read_pickle(pickle.dumps(Slotted(), protocol), "f.pkl")["x"] == 1
 
 
 def test_a_time_with_a_zone_keeps_its_digits() -> None:
-    assert read(pickle.dumps(datetime(2025, 1, 2, tzinfo=UTC)), "f.pkl") == "2025-01-02T00:00:00"
+    assert read_pickle(pickle.dumps(datetime(2025, 1, 2, tzinfo=UTC)), "f.pkl") == "2025-01-02T00:00:00"
 
 
 plain = st.recursive(
@@ -118,13 +118,13 @@ plain = st.recursive(
 
 @given(plain, st.sampled_from(PROTOCOLS))
 def test_plain_data_comes_back_as_it_was(data: Any, protocol: int) -> None:
-    assert read(pickle.dumps(data, protocol), "f.pkl") == data
+    assert read_pickle(pickle.dumps(data, protocol), "f.pkl") == data
 
 
 def complaint(content: bytes) -> str:
     """What is said of a pickle that may be none; anything but an `InputError` fails the test."""
     try:
-        read(content, "f.pkl")
+        read_pickle(content, "f.pkl")
     except InputError as error:
         return str(error)
     return "f.pkl is fine"
@@ -285,8 +285,8 @@ def test_what_is_just_deep_enough_is_read() -> None:
     data: Any = "bottom"
     for _ in range(MOST_DEPTH - 1):
         data = [data]
-    assert read(pickle.dumps(data), "f.pkl") == data
+    assert read_pickle(pickle.dumps(data), "f.pkl") == data
     buffer = io.BytesIO()
     pickle.Pickler(buffer).dump([data, data])
     with pytest.raises(InputError, match="nested more than"):
-        read(pickle.dumps([[data]]), "f.pkl")
+        read_pickle(pickle.dumps([[data]]), "f.pkl")

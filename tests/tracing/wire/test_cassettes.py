@@ -12,8 +12,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from journeyman.tracing.wire.base import Dialect, Exchange, ParsedExchange
-from journeyman.tracing.wire.dialects import read_exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange, ParsedExchange, read_exchange
 
 HERE = Path(__file__).parent.parent.parent / "data" / "llm-http-cassettes"
 PATHS = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journeyman.core.messages import Usage
 from journeyman.core.trace import AgentCall, Trace
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 from tests.tracing.wire.talk import assistant, chat, exchange, responses, tool, user
 
 SYSTEM = {"role": "system", "content": "Be brief."}

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.messages import Usage
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Dialect, Exchange, ParsedExchange
-from journeyman.tracing.wire.dialects import CUT, read_exchange
+from journeyman.tracing.wire.dialects import CUT, Dialect, Exchange, ParsedExchange, read_exchange
 from tests.support.examples import examples
 from tests.tracing.wire.talk import BEGIN
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.tracing.wire.base import Parser, ServerSentEvent, events, looks_like
+from journeyman.io.http_client import EventParser, ServerSentEvent, is_event_stream, sent_events
 
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 LINES = st.one_of(
@@ -46,32 +46,32 @@ def by_the_standard(body: bytes) -> list[ServerSentEvent]:
 
 @given(streams())
 def test_a_stream_is_read_as_the_standard_says(body: bytes) -> None:
-    assert list(events(body)) == by_the_standard(body)
+    assert list(sent_events(body)) == by_the_standard(body)
 
 
 @given(streams(), st.lists(st.integers(0, 200), max_size=30))
 def test_wherever_a_stream_is_cut_its_events_are_the_same(body: bytes, cuts: list[int]) -> None:
-    parser = Parser()
+    parser = EventParser()
     places = [0, *sorted(cut for cut in cuts if cut <= len(body)), len(body)]
     found = [event for begin, end in pairwise(places) for event in parser.feed(body[begin:end])]
-    assert [*found, *parser.end()] == list(events(body))
+    assert [*found, *parser.end()] == list(sent_events(body))
 
 
 def test_a_character_of_several_bytes_may_be_cut() -> None:
     body = "data: naïve 🦄\n\n".encode()
-    parser = Parser()
+    parser = EventParser()
     found = [event for byte in body for event in parser.feed(bytes([byte]))]
     assert found == [ServerSentEvent("message", "naïve 🦄")]
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_can_be_read(body: bytes) -> None:
-    for event in events(body):
+    for event in sent_events(body):
         assert isinstance(event.data, str)
 
 
 def test_an_answer_that_is_json_is_no_stream() -> None:
-    assert looks_like(b'\xef\xbb\xbfdata: {"a": 1}\n\n')
-    assert looks_like(b": OPENROUTER PROCESSING\n\n")
-    assert not looks_like(b'{"data": 1}')
-    assert not looks_like(b"")
+    assert is_event_stream(b'\xef\xbb\xbfdata: {"a": 1}\n\n')
+    assert is_event_stream(b": OPENROUTER PROCESSING\n\n")
+    assert not is_event_stream(b'{"data": 1}')
+    assert not is_event_stream(b"")

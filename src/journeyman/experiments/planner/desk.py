@@ -25,10 +25,9 @@ from journeyman.core.score import Reward
 from journeyman.core.task import Split, Task
 from journeyman.experiments.wiring import connect, now
 from journeyman.models.base import CachedModel, Model, ModelRequest
-from journeyman.tasks.desk import INSTRUCTIONS, notes
+from journeyman.tasks.desk import INSTRUCTIONS, TOOLS, Note, carry_out, decompose, parse, unsaid
 from journeyman.tasks.desk import load as load_desk
-from journeyman.tasks.desk.notes import TOOLS, Note, carry_out, decompose
-from journeyman.tasks.desk.notes import notes as instructions
+from journeyman.tasks.desk import notes as instructions
 from journeyman.tasks.desk.world import SHOPS, Desk, rules
 
 __all__ = [
@@ -98,7 +97,7 @@ class Clerk:
             cost = self.card.price(reply.input_tokens, reply.output_tokens)
         note(replace(call_of(request, reply, shown=self.bullets(shop)), cost=cost))
         try:
-            return notes.parse(reply.text, shop)
+            return parse(reply.text, shop)
         except TaskError as error:
             raise UnreadableAnswer(str(error)) from None
 
@@ -172,7 +171,7 @@ async def plausible(job: SubtaskJob, output: Any) -> Reward | None:
     if job.subtask.tool:
         return None
     try:
-        strange = notes.unsaid(sentence(job), output)
+        strange = unsaid(sentence(job), output)
     except TaskError as error:
         return Reward(name="plausible", value=0.0, evidence=str(error))
     return Reward(name="plausible", value=0.0 if strange else 1.0, evidence=", ".join(strange))

@@ -32,8 +32,7 @@ from journeyman.optimizers.router.decisions import LoggedDecision
 from journeyman.optimizers.router.objective import Objective
 from journeyman.optimizers.router.predict import Fitted, Forecasts
 from journeyman.rewards.utility import RewardReport, Runs, Utility, lint, total
-from journeyman.stats import Floats
-from journeyman.stats.off_policy import LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
+from journeyman.stats import Floats, LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.base import Store
 

@@ -27,9 +27,6 @@ from .supervisor import Supervisor, serve
 # Landlock: what a process takes from itself, and from all that it will start. No namespace is needed, nor root. The words are
 # those of the kernel's `include/uapi/linux/landlock.h`.
 
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""The same number on every kind of machine."""
-VERSION = 1
 PATH_BENEATH = 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -50,14 +47,6 @@ OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
 Grant = tuple[str, int]
 
 
-def version() -> int:
-    """Of the kernel's Landlock; 0 where there is none."""
-    try:
-        return _call(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION))
-    except OSError:
-        return 0
-
-
 def restrict(grants: Iterable[Grant]) -> None:
     """From here on nothing of the file system but this, no TCP, and no signal to others. Needs no_new_privs.
 
@@ -66,16 +55,16 @@ def restrict(grants: Iterable[Grant]) -> None:
     Raises:
         OSError: The kernel has no Landlock.
     """
-    known = version()
+    known = linux.landlock_version()
     held = _known(FILES_SINCE, known)
     attributes = struct.pack("=QQQ", held, _known(PORTS_SINCE, known), _known(SCOPES_SINCE, known))
     # An older kernel refuses what it does not know, unless it is not there at all.
     attributes = attributes[: 8 if known < 4 else 16 if known < 6 else 24]
-    rules = _call(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    rules = linux.landlock(linux.CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     try:
         for path, rights in grants:
             _grant(rules, path, rights & held)
-        _call(RESTRICT_SELF, ctypes.c_int(rules), ctypes.c_uint32(0))
+        linux.landlock(linux.RESTRICT_SELF, ctypes.c_int(rules), ctypes.c_uint32(0))
     finally:
         os.close(rules)
 
@@ -98,16 +87,9 @@ def _grant(rules: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= OF_FILES
         rule = struct.pack("=Qi", rights, place)
-        _call(ADD_RULE, ctypes.c_int(rules), ctypes.c_int(PATH_BENEATH), rule, ctypes.c_uint32(0))
+        linux.landlock(linux.ADD_RULE, ctypes.c_int(rules), ctypes.c_int(PATH_BENEATH), rule, ctypes.c_uint32(0))
     finally:
         os.close(place)
-
-
-def _call(number: int, *arguments: object) -> int:
-    result = int(linux.libc().syscall(ctypes.c_long(number), *arguments))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), f"landlock: {os.strerror(ctypes.get_errno())}")
-    return result
 
 
 # A second filter, for what Landlock does not hold: sockets, and what is done to files without opening them.
@@ -211,7 +193,7 @@ class LandlockIsolation(Isolation):
         return used
 
     def _grants(self) -> Iterator[Grant]:
-        own = everything(version())
+        own = everything(linux.landlock_version())
         yield from ((path, READ) for path in self.readable)
         yield from ((folder, own) for folder in (self.work, self.home, self.temporary))
         yield from DEVICES

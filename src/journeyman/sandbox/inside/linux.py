@@ -28,6 +28,10 @@ MAX_CAPABILITY = 63
 
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+"""Landlock's calls: the same number on every kind of machine."""
+RULESET_VERSION = 1
+
 
 @cache
 def libc() -> ctypes.CDLL:
@@ -92,3 +96,16 @@ def loopback_up() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         (flags,) = struct.unpack_from("16xH", fcntl.ioctl(any_socket, SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0)))
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
+
+
+def landlock_version() -> int:
+    """Of the kernel's Landlock; 0 where there is none."""
+    try:
+        return landlock(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(RULESET_VERSION))
+    except OSError:
+        return 0
+
+
+def landlock(number: int, *arguments: object) -> int:
+    """One of Landlock's calls. Raises `OSError` when it is refused."""
+    return _checked(int(libc().syscall(ctypes.c_long(number), *arguments)), "landlock")

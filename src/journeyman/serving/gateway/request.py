@@ -11,7 +11,7 @@ from typing import Any
 
 from journeyman.experiments.settings import Api
 from journeyman.io.http_server import BodyRejected, read_body
-from journeyman.tracing.wire.base import Dialect
+from journeyman.tracing.wire.dialects import Dialect
 
 Header = tuple[bytes, bytes]
 

@@ -39,7 +39,7 @@ from journeyman.serving.gateway.request import (
     with_model,
 )
 from journeyman.serving.ingest.base import Health, Intake
-from journeyman.tracing.wire.base import Dialect, Exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 # Leaves a server alone that keeps failing.
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from journeyman.core.trace import Step, Trace
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.redaction import Redactor, shapes_only
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, SpanRow, TraceStore
 from journeyman.tracing.redaction import Redactor
 from journeyman.tracing.wire.assembler import ConversationAssembler
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 
 # A way into the store in a process of its own.
 #

@@ -22,7 +22,7 @@ from journeyman.core.errors import StoreError, Unkeepable
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.serving.ingest.base import RecordCleaner
 from journeyman.stores.traces.base import SpanRow
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

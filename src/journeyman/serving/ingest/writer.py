@@ -22,7 +22,7 @@ from journeyman.core.trace import Trace
 from journeyman.serving.ingest.base import Health, RecordCleaner
 from journeyman.serving.ingest.queues import BoundedQueue, Pipe, QueueLimits, Waiting, weight
 from journeyman.stores.traces.base import SpanRow, TraceStore
-from journeyman.tracing.wire.base import Exchange
+from journeyman.tracing.wire.dialects import Exchange
 
 # Raw spans become traces: what came, by trace, is read again whole, and the trace replaced.
 

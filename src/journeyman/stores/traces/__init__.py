@@ -20,6 +20,6 @@ def open_traces(url: str | Path, *, make: bool = True) -> TraceStore:
         MissingExtra: The driver is not installed.
     """
     # SQLAlchemy takes a fifth of a second to load: only who opens a database pays for it.
-    from journeyman.stores.traces.sql import SqlTraces
+    from journeyman.stores.sql import SqlTraces
 
     return SqlTraces(as_url(url), make=make)

@@ -25,8 +25,7 @@ from journeyman.core.trace import AgentCall, ModelCall, Reasoning, Step, ToolCal
 from journeyman.tracing.base import failed
 from journeyman.tracing.builder import model_call
 from journeyman.tracing.importers.finetuning import as_message
-from journeyman.tracing.wire.base import Dialect, Exchange, ParsedExchange
-from journeyman.tracing.wire.dialects import read_exchange
+from journeyman.tracing.wire.dialects import Dialect, Exchange, ParsedExchange, read_exchange
 
 # Telling by its messages which conversation a request goes on with.
 #

@@ -1,13 +1,104 @@
-"""From the bytes of an exchange to what they say."""
+"""What passed between a client and a model server, and from its bytes to what they say."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from journeyman.core.messages import ROLES, ToolUse, Turn, Usage, arguments_text
+from journeyman.core.messages import ROLES, UNCOUNTED, ToolUse, Turn, Usage, arguments_text
 from journeyman.tracing import conversation
 from journeyman.tracing.fields import count, mapping, objects, parsed, string, text, word
-from journeyman.tracing.wire import base
-from journeyman.tracing.wire.base import NOTHING, Dialect, Exchange, ParsedExchange, ServerSentEvent, beside
+
+if TYPE_CHECKING:
+    from journeyman.io.http_client import ServerSentEvent
+
+
+class Dialect(StrEnum):
+    """Whose API it is."""
+
+    CHAT = "openai.chat"
+    RESPONSES = "openai.responses"
+    EMBEDDINGS = "openai.embeddings"
+    MESSAGES = "anthropic.messages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and its answer, as bytes. Credentials are never part of it."""
+
+    id: str
+    """Made by whoever recorded it; unique."""
+    dialect: Dialect
+    request: bytes
+    """The body, as the client sent it (content-encoding undone)."""
+    response: bytes
+    """The body as it came (content-encoding undone): also a stream of server-sent events, also only the beginning of one."""
+    status: int | None
+    """HTTP status; `None` when no upstream answered."""
+    streamed: bool = False
+    started_at: datetime
+    first_byte_seconds: float | None = None
+    """Until the first byte of the answer's body."""
+    seconds: float
+    upstream: str = ""
+    """The name, in the settings, of the server that answered."""
+    base_url: str = ""
+    """Its address, without credentials: what the call costs depends on it."""
+    error: str | None = None
+    """Why the answer is missing or cut: the upstream broke off, or the client hung up."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What the client's headers say: task, session, agent, domain, parent, candidate, trace."""
+
+
+# What one exchange says, in the same words for every dialect.
+
+NOTHING = Turn("assistant", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedExchange:
+    """What was asked and answered. Everything that could not be read is missing, and `error` says why."""
+
+    model: str = ""
+    """As answered, else as asked for."""
+    turns: tuple[Turn, ...] = ()
+    """All that was sent, oldest first."""
+    reply: Turn = NOTHING
+    others: tuple[Turn, ...] = ()
+    """Of several answers to one request, those behind the first."""
+    reasoning: tuple[str, ...] = ()
+    finish: str | None = None
+    usage: Usage = UNCOUNTED
+    response_id: str | None = None
+    behind: str | None = None
+    """The id of an earlier answer that the server was told to go on from."""
+    thread: str | None = None
+    """The id of a conversation that the server keeps."""
+    error: str | None = None
+    """`name: message` of what went wrong."""
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of the request, the provider's own count of tokens, and other answers."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is anything that a conversation could go on from."""
+        return bool(self.reply.text or self.reply.calls)
+
+
+def beside(request: Mapping[str, Any], usage: Mapping[str, Any], *but: str) -> dict[str, Any]:
+    """What is kept of an exchange beside its steps: the provider's own count of tokens, and the parameters of the request,
+    which are everything `but` what is kept elsewhere. Of tools the names stay."""
+    kept = {key: value for key, value in request.items() if key not in but and value is not None}
+    for key in ("tools", "functions"):
+        if key in kept:
+            kept[key] = [_tool_name(tool) for tool in objects(kept[key])]
+    return {"request": kept, "usage": usage} if usage else {"request": kept}
+
+
+def _tool_name(tool: Mapping[str, Any]) -> str:
+    return string(tool.get("name")) or string(mapping(tool.get("function")).get("name")) or string(tool.get("type"))
+
 
 # OpenAI's chat completions, and what the many servers that speak it make of it.
 
@@ -89,7 +180,7 @@ def _reasoning(message: dict[str, Any]) -> tuple[str, ...]:
     return conversation.part_thoughts(message.get("content"))
 
 
-def assembled(events: Iterable[ServerSentEvent]) -> tuple[dict[str, Any], bool]:
+def assembled(events: "Iterable[ServerSentEvent]") -> tuple[dict[str, Any], bool]:
     """A stream as the answer that would have come whole, and whether it came to its end."""
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
@@ -298,7 +389,7 @@ def _call(part: dict[str, Any], results: dict[str, dict[str, Any]]) -> ToolUse:
     return call._replace(result=arguments_text(result), error=code or None)
 
 
-def assembled_message(events: Iterable[ServerSentEvent]) -> tuple[dict[str, Any], bool]:
+def assembled_message(events: "Iterable[ServerSentEvent]") -> tuple[dict[str, Any], bool]:
     """A stream as the answer that would have come whole, and whether it came to its end."""
     answer: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
@@ -349,13 +440,13 @@ def _grow_messages(block: dict[str, Any], delta: dict[str, Any]) -> None:
 
 def _closed(block: dict[str, Any]) -> dict[str, Any]:
     whole: dict[str, Any] = block["block"]
-    for field, pieces in block["pieces"].items():
+    for name, pieces in block["pieces"].items():
         text = "".join(pieces)
-        if field == "input":
+        if name == "input":
             # Arguments that were cut stay as far as they came.
-            whole[field] = text or whole.get(field)
+            whole[name] = text or whole.get(name)
         else:
-            whole[field] = string(whole.get(field)) + text
+            whole[name] = string(whole.get(name)) + text
     return whole
 
 
@@ -462,7 +553,7 @@ def _server_call(item: dict[str, Any], tool: str, id: str) -> ToolUse:
     return ToolUse(string(item.get("name")) or tool, arguments_text(arguments), id, result=text(result), error=error)
 
 
-def assembled_response(events: Iterable[ServerSentEvent]) -> tuple[dict[str, Any], bool]:
+def assembled_response(events: "Iterable[ServerSentEvent]") -> tuple[dict[str, Any], bool]:
     """A stream as the answer that would have come whole, and whether it came to its end.
 
     The last event holds the whole answer. Of a stream that was cut before, what its deltas tell.
@@ -523,7 +614,7 @@ _READ: dict[Dialect, Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], 
     Dialect.EMBEDDINGS: read_embeddings,
     Dialect.MESSAGES: read_messages,
 }
-_ASSEMBLED: dict[Dialect, Callable[[Iterable[base.ServerSentEvent]], tuple[dict[str, Any], bool]]] = {
+_ASSEMBLED: "dict[Dialect, Callable[[Iterable[ServerSentEvent]], tuple[dict[str, Any], bool]]]" = {
     Dialect.CHAT: assembled,
     Dialect.RESPONSES: assembled_response,
     Dialect.MESSAGES: assembled_message,
@@ -550,10 +641,13 @@ def read_exchange(exchange: Exchange) -> ParsedExchange:
 
 def _answer(exchange: Exchange) -> tuple[dict[str, Any], str | None]:
     """The answer as if it had come whole, and what is wrong with it."""
+    # With it comes all that a network needs, which a file of traces does not.
+    from journeyman.io.http_client import is_event_stream, sent_events
+
     body = exchange.response
     ended = True
-    if exchange.dialect in _ASSEMBLED and base.looks_like(body):
-        answer, ended = _ASSEMBLED[exchange.dialect](base.events(body))
+    if exchange.dialect in _ASSEMBLED and is_event_stream(body):
+        answer, ended = _ASSEMBLED[exchange.dialect](sent_events(body))
         payload: Any = answer
     else:
         payload = parsed(body) if body else None
