@@ -11,7 +11,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from journeyman.io.http_server import listen, url_of
-from journeyman.serving.dashboard import Guard, routes
+from journeyman.serving.dashboard import routes
+from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces.base import TraceStore
 
 WHO = "ana"

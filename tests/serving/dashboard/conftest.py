@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.serving.dashboard import Guard
+from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from tests.support.pages import Serve, Visitor, servers, visitor

@@ -2,7 +2,7 @@
 
 import pytest
 
-from journeyman.serving.dashboard import COOKIE, Guard
+from journeyman.serving.dashboard.layout import COOKIE, Guard
 from journeyman.stores.traces.base import TraceStore
 from tests.support.pages import Visitor, visitor
 from tests.support.watched import booking

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
-from journeyman.serving.dashboard import Guard
-from journeyman.serving.dashboard.layout import name
+from journeyman.serving.dashboard.layout import Guard, name
 from journeyman.stores.traces.base import TraceStore
 from tests.support.examples import examples
 from tests.support.pages import Visitor

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from journeyman.serving.dashboard import Guard
+from journeyman.serving.dashboard.layout import Guard
 from journeyman.stores.traces.base import AUTO, TraceStore
 from tests.support.pages import WHO, Visitor
 from tests.support.watched import NOON, booking

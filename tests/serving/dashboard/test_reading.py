@@ -3,7 +3,7 @@ from datetime import timedelta
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
-from journeyman.serving.dashboard.app import by_day
+from journeyman.serving.dashboard import by_day
 from journeyman.serving.dashboard.trace_page import read, worth
 from journeyman.stores.traces.base import Given, StatisticsGroup
 from tests.support.watched import NOON, booking, delegated

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from journeyman.serving.dashboard.app import KEPT, LONGEST, SharedCache
+from journeyman.serving.dashboard import KEPT, LONGEST, SharedCache
 
 
 class Hands:

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -134,6 +134,44 @@ def _peft(folder: Path) -> dict[str, Any]:
 
 
 # Adapters as artifacts, and back.
+
+
+def save_adapter(model: Any, tokenizer: Any, folder: Path, adapter: Mapping[str, Any]) -> Adapter:
+    """Write the adapter of a `PeftModel` in PEFT's form, whole or not at all; what lay in the folder is replaced.
+
+    Args:
+        model: Or the folder of a checkpoint of one.
+        adapter: What the weights do not tell: `base_model`, `method` and `parent` of the `Adapter`, and whatever else is
+            worth a line in adapter.json.
+    """
+    with whole_folder(folder, replace=True) as part:
+        if isinstance(model, Path):
+            for name in CONTENT:
+                shutil.copyfile(model / name, part / name)
+        else:
+            model.save_pretrained(part, save_embedding_layers=False)
+        tokenizer.save_pretrained(part)
+        (part / "README.md").unlink(missing_ok=True)
+        _normalise_config(part / "adapter_config.json", str(adapter["base_model"]))
+        metadata = {"parent": None, **adapter, "digest": digest(part)}
+        _write(part / "adapter.json", metadata)
+        saved = read_adapter(part)
+        _write(part / "adapter.json", {**metadata, **asdict(saved)})
+    return saved
+
+
+def _normalise_config(path: Path, base_model: str) -> None:
+    # What PEFT writes depends on the order of a set, on its version and on where the base model lies.
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config.pop("peft_version", None)
+    config["base_model_name_or_path"] = base_model
+    if isinstance(config["target_modules"], list):
+        config["target_modules"] = sorted(config["target_modules"])
+    _write(path, config)
+
+
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def keep(folder: Path, artifacts: Artifacts) -> Candidate:

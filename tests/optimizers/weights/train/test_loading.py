@@ -26,9 +26,9 @@ from transformers import (
 from journeyman.core.errors import InputError, ModelRefused, SettingError
 from journeyman.models import WEIGHTS
 from journeyman.models.local import load as load_to_decode
-from journeyman.optimizers.weights.adapters import read_adapter
+from journeyman.optimizers.weights.adapters import read_adapter, save_adapter
 from journeyman.optimizers.weights.config import TrainingConfig
-from journeyman.optimizers.weights.train.run import LoadedModel, load, save_adapter
+from journeyman.optimizers.weights.train.run import LoadedModel, load
 
 pytestmark = pytest.mark.training
 

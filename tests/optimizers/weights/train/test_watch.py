@@ -23,7 +23,7 @@ from journeyman.optimizers.weights import metrics  # noqa: E402
 from journeyman.optimizers.weights.config import TrainingConfig  # noqa: E402
 from journeyman.optimizers.weights.job import Ended, TrainingJob, task_lines  # noqa: E402
 from journeyman.optimizers.weights.rows import LabelledCompletion  # noqa: E402
-from journeyman.optimizers.weights.train import CompletionJudge, TrainingSetup, callbacks, preference, run  # noqa: E402
+from journeyman.optimizers.weights.train import CompletionJudge, TrainingSetup, preference, run  # noqa: E402
 from journeyman.tasks import desk  # noqa: E402
 
 pytestmark = pytest.mark.training
@@ -67,7 +67,7 @@ def put(task: Task) -> Any:
 
 def trained(
     folder: Path, judge: CompletionJudge | None, *also: Any, **changes: Any
-) -> tuple[callbacks.TrainingOutcome | None, TrainingJob, dict[str, Any]]:
+) -> tuple[run.TrainingOutcome | None, TrainingJob, dict[str, Any]]:
     """The outcome, the job, and the adapter that the model has in the end."""
     folder.mkdir(exist_ok=True)
     job = TrainingJob(folder)
@@ -91,7 +91,7 @@ def trained(
         callbacks=also,
     )
     trainer = preference.rft(work)
-    outcome = callbacks.train(trainer, work)
+    outcome = run.train(trainer, work)
     return outcome, job, {name: value.clone() for name, value in loaded.model.state_dict().items() if "lora" in name}
 
 
@@ -122,7 +122,7 @@ def test_the_best_checkpoint_is_kept_and_a_run_without_a_better_one_stops_early(
     assert outcome.reason == "3 looks without a better validation reward than 0.600; the adapter is the one after update 2"
     assert outcome.updates[-1].step == 5
     # The best, the newest, and where it started.
-    assert callbacks.Checkpoints(job.checkpoints).steps == [0, 2, 4]
+    assert run.Checkpoints(job.checkpoints).steps == [0, 2, 4]
     kept = load_file(job.checkpoints / "step-00002" / "adapter_model.safetensors")
     assert all(torch.equal(kept[name.replace(".default", "")], value) for name, value in adapter.items())
 
@@ -172,9 +172,9 @@ def test_a_run_that_is_over_is_not_trained_on(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_half_written_is_no_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     (folder / "checkpoints" / ".unfinished" / "checkpoint-4").mkdir(parents=True)
-    assert callbacks.Checkpoints(TrainingJob(folder).checkpoints).newest_step is None
+    assert run.Checkpoints(TrainingJob(folder).checkpoints).newest_step is None
     outcome, job, _ = trained(folder, None, max_steps=2)
     assert outcome is not None
     assert not (job.checkpoints / ".unfinished").exists()
-    assert callbacks.Checkpoints(job.checkpoints).newest_step == 2
+    assert run.Checkpoints(job.checkpoints).newest_step == 2
     assert not list(job.checkpoints.rglob("training_args.bin"))
