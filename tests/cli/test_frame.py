@@ -48,6 +48,15 @@ def test_the_help_lists_every_command_without_loading_one(tmp_path: Path) -> Non
     assert not {f"journeyman.cli.{name}" for name in COMMANDS} & set(run.stdout.splitlines()[-1].split())
 
 
+def test_no_file_of_commands_imports_anything_heavy_before_its_command_is_called(tmp_path: Path) -> None:
+    names = sorted(path.stem for path in Path(cli.__file__).parent.glob("[a-z]*.py"))
+    imports = "; ".join(f"import journeyman.cli.{name}" for name in names)
+    run = python(f"import sys; {imports}; print(*{{m.split('.')[0] for m in sys.modules}})", tmp_path)
+    # What a router may be told is declared with its objective, which computes in arrays.
+    assert not (HEAVY - {"numpy", "pydantic"}) & set(run.stdout.split())
+    assert len(names) > 20
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_in_the_list_is_the_first_line_of_the_commands_own_help(name: str) -> None:
     command = root.get_command(click.Context(root), name)

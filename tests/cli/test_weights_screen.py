@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli.actions.train_weights import WeightsScreen
+from journeyman.cli.train_weights import WeightsScreen
 from journeyman.optimizers.weights.job import Ended
 from journeyman.optimizers.weights.job import TrainingReport as Report
 from journeyman.optimizers.weights.metrics import UpdateMetrics as Update
@@ -40,7 +40,7 @@ def test_without_a_terminal_a_few_lines_tell_how_it_goes(capsys: pytest.CaptureF
             screen.metrics(told(replace(UPDATE, step=step, loss=0.01, reward=step / 20, entropy=0.1)))
         screen.trained(REPORT)
         for done in range(1, 41):
-            screen.examined(done, 40)
+            screen.evaluated(done, 40)
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
@@ -68,7 +68,7 @@ def test_nothing_is_shown_to_those_who_asked_for_json(capsys: pytest.CaptureFixt
     with WeightsScreen(quiet=True) as screen:
         screen.metrics(told(replace(UPDATE, loss=0.5, validation=0.1)))
         screen.trained(REPORT)
-        screen.examined(4, 4)
+        screen.evaluated(4, 4)
         screen.say("done")
     assert capsys.readouterr() == ("", "")
 

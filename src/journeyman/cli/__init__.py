@@ -5,12 +5,12 @@ Exit codes: 0 it went well, 1 the answer is no (not passed, something is broken)
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from journeyman.cli.lazy import LazyGroup
 from journeyman.core.errors import JourneymanError
 
 COMMANDS = {
@@ -43,37 +43,11 @@ COMMANDS = {
     "doctor": "Say what is installed, what is missing, and how to mend it.",
 }
 """Each in the file of its name, as a click object called `command`; a test compares these lines with its own short help."""
-_TOGETHER = {name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")}
+_TOGETHER = {
+    **{name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")},
+    "pipeline": "train_weights:pipeline",
+}
 """Commands that share a file, each under its own name there."""
-
-
-class LazyGroup(click.Group):
-    """Knows its commands by name and line, and loads one when it is called."""
-
-    def __init__(self, name: str | None = None, *, lines: Mapping[str, str], homes: Mapping[str, str], **more: Any) -> None:
-        """
-        Args:
-            lines: The short help of each command.
-            homes: The file below this package that a command stands in, and after a colon its name there; without one, the
-                file of the command's name and `command`.
-        """
-        known = {name: click.Command(name, short_help=line) for name, line in lines.items()}
-        super().__init__(name, {**known, **more.pop("commands", {})}, **more)
-        self.homes = homes
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.commands:
-            return None
-        module, _, name = self.homes.get(cmd_name, cmd_name).partition(":")
-        command: click.Command = getattr(import_module(f"{__name__}.{module}"), name or "command")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.short_help or "") for name, command in self.commands.items()])
 
 
 _RENAMED = {

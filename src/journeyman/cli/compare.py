@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.console import write
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named
+from journeyman.cli.shared import emit, json_option, options_named, report_lines
 from journeyman.experiments.settings import GateSettings
 
 if TYPE_CHECKING:
@@ -52,14 +53,12 @@ def command(
     Example:
       journeyman compare baseline.jsonl candidate.jsonl
     """
-    from journeyman.cli.actions import evaluate
-
     with options_named():
         report = _compared(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
     if not as_json:
-        click.echo("\n".join(evaluate.lines(report)))
+        write(*report_lines(report))
     emit(report.json(), as_json=as_json)
-    context.exit(evaluate.PASSED if report.passed else evaluate.NOT_PASSED)
+    context.exit(0 if report.passed else 1)
 
 
 def _compared(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bounds: Mapping[str, Any]) -> "EvaluationReport":

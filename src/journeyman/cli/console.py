@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _TIMES = 10
 """How often progress is told where there is no terminal."""
+_QUARTERS = 4
+"""The same of an evaluation."""
 _PIPED = 200
 """Characters a line may have where it goes to a file or another program, which no terminal narrows."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -43,39 +46,90 @@ def say_some(lines: Sequence[str], most: int, what: str, *, colour: str | None =
         say(f"and {len(lines) - most} more {what}; --json names all", colour=colour)
 
 
+def write(*lines: str) -> None:
+    """What a command was asked for, on stdout: a line each."""
+    for line in lines:
+        click.echo(plain(line))
+
+
+class Screen:
+    """How far something is, on stderr: a bar on a terminal, a few lines elsewhere."""
+
+    def __init__(self, what: str, total: int | None = None, *, quiet: bool = False, pause: float = 0) -> None:
+        """
+        Args:
+            what: Is counted, up to `total`.
+            pause: Seconds that pass at least before a line and between two, where there is no terminal.
+        """
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=quiet or not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task(what, total=total, state="")
+        self._pause = pause
+        self.begin(what, total)
+
+    def begin(self, what: str, total: int | None, *, done: int = 0, times: int = _TIMES) -> None:
+        """Count something else from now on.
+
+        Args:
+            done: Of it before; the time that is left follows from what is done here.
+            times: How often it is told where there is no terminal.
+        """
+        self.what, self._total, self._times = what, total, times
+        self.done = self.before = done
+        self._since = self._told = time.monotonic()
+        self._bar.reset(self._task, total=total, completed=done, description=what, state="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def advance(self, more: int = 1) -> None:
+        self.show(self.done + more)
+
+    def show(self, done: int, *, state: str = "", line: bool | None = None) -> None:
+        """So many are done. Where there is no terminal, `line` says whether that is told; else it is as often as was said."""
+        last, self.done, total = self.done, done, self._total or 1
+        self._bar.update(self._task, completed=done, state=state)
+        if line is None:
+            line = done * self._times // total > last * self._times // total and time.monotonic() >= self._told + self._pause
+        if line and not self._console.is_terminal:
+            self._told = time.monotonic()
+            self.say("  ".join(part for part in (f"{done}/{total} {self.what}", state, self._left() if state else "") if part))
+
+    def evaluated(self, done: int, total: int, what: str = "attempts at held-out tasks") -> None:
+        """An attempt at a held-out task is done."""
+        if self.what != what:
+            self.begin(what, total, times=_QUARTERS)
+        self.show(done)
+
+    def say(self, text: str) -> None:
+        self._console.print(text)
+
+    def _left(self) -> str:
+        here, rest = self.done - self.before, (self._total or 0) - self.done
+        left = (time.monotonic() - self._since) / here * rest if here > 0 else 0
+        return f"{format.seconds(left)} left" if left >= 1 else ""
+
+
 @contextmanager
 def bar(what: str, total: int, *, quiet: bool = False, pause: float = 0) -> Iterator[Callable[[int], None]]:
-    """Something to call with how many more are done: a bar on a terminal, a few lines elsewhere, on stderr.
-
-    `pause` is the seconds that pass at least before a line and between two, where there is no terminal.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True, highlight=False, quiet=quiet)
-    shown = Progress(
-        TextColumn(what),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=screen,
-        disable=quiet or not screen.is_terminal,
-    )
-    row = shown.add_task(what, total=total)
-    count, last = 0, time.monotonic()
-
-    def done(more: int) -> None:
-        nonlocal count, last
-        before, count = count, count + more
-        shown.advance(row, more)
-        if screen.is_terminal or time.monotonic() < last + pause:
-            return
-        if count * _TIMES // total > before * _TIMES // total:
-            last = time.monotonic()
-            screen.print(f"{count}/{total} {what}")
-
-    with shown:
-        yield done
+    """Something to call with how many more are done, as `Screen` shows it."""
+    with Screen(what, total, quiet=quiet, pause=pause) as screen:
+        yield screen.advance
 
 
 # Tables, on stdout.
@@ -110,6 +164,11 @@ class Column:
     @property
     def empty(self) -> bool:
         return not any(map(_text_of, self.cells))
+
+
+def named_columns(first: str, *others: str) -> list[Column]:
+    """Columns of which the first holds words, and the others numbers."""
+    return [Column(name=first, words=True), *(Column(name=name) for name in others)]
 
 
 def _text_of(cell: "str | Text") -> str:

@@ -1,10 +1,20 @@
 """`journeyman curve`: did the tasks of a run get better and cheaper?"""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.console import say, write
 from journeyman.cli.shared import emit, json_option
+from journeyman.core.errors import InputError, MissingExtra, boundary
+from journeyman.io.files import check_writable
+from journeyman.stores import open_store
+
+if TYPE_CHECKING:
+    from journeyman.experiments.learning_curve import Point
 
 
 @click.command()
@@ -30,7 +40,89 @@ def command(source: str | None, png: Path | None, window: int | None, part: floa
     Example:
       journeyman curve results/training_results_20260101_120000.json --png curve.png
     """
-    from journeyman.cli.actions import curve
+    emit(_curve(source, png=png, window=window, part=part, alike=alike, quiet=as_json), as_json=as_json)
 
-    found = curve.run(source, png=png, window=window, part=part, alike=alike, quiet=as_json)
-    emit(found, as_json=as_json)
+
+def _curve(
+    source: str | None, *, png: Path | None, window: int | None, part: float, alike: bool, quiet: bool
+) -> dict[str, Any]:
+    """Read, measure, draw; the object that `--json` prints."""
+    from journeyman.experiments import learning_curve
+
+    draw = _drawing(png) if png is not None else None
+    name, points = _points(source)
+    window = window or max(2, min(10, len(points) // 5))
+    changes = learning_curve.changes(points, part=part, alike=alike)
+    if not quiet:
+        write(name, *learning_curve.lines(points, changes, window=window, part=part))
+    if draw is not None:
+        draw(points, changes, png, window=window, title=f"Learning curve of {name}")
+        say(f"drawn in {png}")
+    return {
+        "source": name,
+        "tasks": len(points),
+        "window": window,
+        "part": part,
+        "png": None if png is None else str(png),
+        "changes": {change.measure.name: change.json() for change in changes},
+    }
+
+
+def _drawing(png: Path) -> Callable[..., None]:
+    """What draws, once it is known that it can."""
+    check_writable(png)
+    try:
+        from journeyman.experiments.learning_curve_plot import draw
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        raise MissingExtra(f"{name} is missing: pip install 'journeyman[plot]'") from error
+    return draw
+
+
+def _points(source: str | None) -> "tuple[str, tuple[Point, ...]]":
+    """What was asked for, by name, and its tasks."""
+    from journeyman.experiments import settings
+    from journeyman.experiments.learning_curve import of_attempts, read, rows_of
+
+    if source is not None and Path(source).is_file():
+        return Path(source).name, read(Path(source))
+    project = settings.load()
+    runs = project.folder / "runs"
+    folder = _newest(runs) if source is None else Path(source) if Path(source).is_dir() else runs / source
+    if not (folder / "config.json").exists():
+        known = ", ".join(sorted(path.parent.name for path in runs.glob("*/config.json"))) or "none"
+        raise InputError(f"{source} is neither a file nor a run; there are: {known}")
+    results = _results(folder)
+    if results and rows_of(results) != []:
+        return f"run {folder.name}", read(results)
+    with open_store(project.store_url, make=False) as store:
+        points = of_attempts(store.attempts(run_id=folder.name))
+    # Whether a batch of attempts was merged.
+    begun = any((folder / "batches").glob("*.json"))
+    if not points and folder.parent == runs and not begun:
+        raise InputError(
+            f"run {folder.name} has no attempts yet; go on with it: journeyman train playbook --resume {folder.name}"
+        )
+    if not points:
+        raise InputError(
+            f"the store of this project holds no attempt of run {folder.name}; "
+            "name its store in JOURNEYMAN_STORE, or give a file of results"
+        )
+    return f"run {folder.name}", points
+
+
+def _results(folder: Path) -> Path | None:
+    """The file of results that a run on scenarios keeps, and names in its folder."""
+    note = folder / "results.json"
+    if not note.exists():
+        return None
+    with boundary(InputError, f"{note} is not what was written"):
+        path = Path(json.loads(note.read_text(encoding="utf-8"))["path"])
+    return path if path.is_file() else None
+
+
+def _newest(runs: Path) -> Path:
+    newest = max(runs.glob("*/config.json"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    if newest is None:
+        raise InputError(f"there is no run in {runs} yet; name a file of results, or begin one: journeyman train playbook")
+    return newest.parent

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.shared import emit, json_option, options_named
+from journeyman.cli.shared import emit, json_option, options_named, shares
 from journeyman.core.errors import JourneymanError
 from journeyman.core.release import Stage
 
@@ -85,7 +85,7 @@ def _out(*, quiet: bool) -> Callable[[str], None]:
 
 def _learn_playbook(domain: str, model: str, num_examples: int, held_out: int, *, quiet: bool) -> dict[str, Any]:
     """Train on one shop, evaluate, and tell the story; the object that `--json` prints."""
-    from journeyman.cli.actions.train_playbook import Screen
+    from journeyman.cli.train_playbook import PlaybookScreen
     from journeyman.experiments.playbook.config import TrainingConfig
     from journeyman.experiments.playbook.training import OfflineTrainer
 
@@ -106,7 +106,7 @@ def _learn_playbook(domain: str, model: str, num_examples: int, held_out: int, *
     )
     out(INTRODUCTION.format(domain=domain, model=model, examples=num_examples, held_out=held_out))
     opened = trainer.begin()
-    with Screen(trainer.examples, quiet=quiet) as screen:
+    with PlaybookScreen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen
         result = trainer.finish(opened)
     report = result.evaluation
@@ -120,8 +120,6 @@ def _learn_playbook(domain: str, model: str, num_examples: int, held_out: int, *
 
 
 def _tell_story(out: Callable[[str], None], result: "TrainingResult", report: "EvaluationReport", seconds: float) -> None:
-    from journeyman.cli.actions.train_playbook import shares
-
     out("\nWhat it learned:")
     for bullet in result.playbook.active:
         out(f"  - {bullet.content}   (shown {bullet.shown}, helpful {bullet.helpful}, harmful {bullet.harmful})")
@@ -152,22 +150,21 @@ def _turned(report: "EvaluationReport") -> "tuple[Attempt, Attempt] | None":
 
 def _learn_in_weights(domain: str, model: str, held_out: int, *, compare: bool, quiet: bool) -> dict[str, Any]:
     """Train, prove, export, serve, ask, and compare; the object that `--json` prints."""
-    from journeyman.cli.actions.train_weights import WeightsScreen, describe_pipeline
+    from journeyman.cli.train_weights import WeightsScreen, pipeline_lines
     from journeyman.experiments.weights.comparison import Comparison
     from journeyman.experiments.weights.pipeline import TrainingPipeline
-    from journeyman.experiments.weights.training import WeightsWatcher
     from journeyman.optimizers.weights.config import WeightsTrainingConfig
 
     started, out = time.monotonic(), _out(quiet=quiet)
     base = "embedded:base" if model == "embedded" else model
     out(WEIGHTS_INTRODUCTION.format(domain=domain, model=model, held_out=held_out))
     with WeightsScreen(quiet=quiet) as screen:
-        watcher = WeightsWatcher(metrics=screen.metrics, trained=screen.trained, examined=screen.examined)
+        watcher = screen.watcher()
         comparison = Comparison(folder=WEIGHTS_FOLDER, domain=domain, base_model=base, held_out=held_out, watcher=watcher)
         config = WeightsTrainingConfig(base_model=base, dataset_name="desk", domain=domain)
         pipeline = TrainingPipeline("", base, "grpo", config=config, settings=comparison.settings, watcher=watcher)
         result = pipeline.run_full_pipeline(deploy_llamacpp=True)
-    for line in describe_pipeline(result):
+    for line in pipeline_lines(result):
         out(line)
     found = {**result.json(), "seconds": round(time.monotonic() - started, 1)}
     if compare:

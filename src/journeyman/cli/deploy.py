@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import say
-from journeyman.cli.shared import console, emit, json_option, options_named
+from journeyman.cli.console import plain, say
+from journeyman.cli.shared import emit, json_option, options_named, project_folder
 from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -307,17 +307,17 @@ def _wait_until_stopped(started: "Launched") -> bool:
 
 def _progress_lines() -> "Callable[[DeploymentProgress], None]":
     """Something to tell of each step: a line that changes on a terminal, some lines elsewhere."""
-    screen, last = console(), ""
+    last, terminal = "", sys.stderr.isatty()
 
     def show(progress: "DeploymentProgress") -> None:
         nonlocal last
         line = progress.status
         if progress.total and progress.completed is not None:
-            steps = 1000 if screen.is_terminal else _LINES
+            steps = 1000 if terminal else _LINES
             share = progress.completed * steps // progress.total / steps
             line += f" {share:.0%} of {progress.total / 1e6:.1f} MB"
         if line != last:
-            screen.print(line, end="\r" if screen.is_terminal and "%" in line else "\n", markup=False, soft_wrap=True)
+            click.echo(plain(line) + ("\r" if terminal and "%" in line else "\n"), nl=False, err=True)
             last = line
 
     return show
@@ -375,12 +375,6 @@ def _show_deployed(made: "Deployed") -> None:
         f"the server's own settings are given where it is started: {environment} ollama serve",
         f"ollama run {name}",
     )
-
-
-def project_folder() -> Path:
-    from journeyman.experiments import settings
-
-    return Path(settings.load().folder)
 
 
 def _servers() -> Path:

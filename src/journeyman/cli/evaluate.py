@@ -1,86 +1,53 @@
 """`journeyman evaluate`: does a playbook help? And below it the same of what else is learned."""
 
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.console import Screen, bar, named_columns, say, table, write
+from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.options import options, provided
-from journeyman.cli.route import evaluate as router
-from journeyman.cli.shared import emit, json_option, options_named
+from journeyman.cli.shared import (
+    PLANS_AT_ONCE,
+    emit,
+    json_option,
+    options_named,
+    report_lines,
+    settled,
+    success_value_option,
+    warn_of_few,
+    worth_of,
+)
+from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.playbook import Playbook
+from journeyman.core.task import Split
+from journeyman.experiments import settings
 from journeyman.experiments.playbook.config import TrainingConfig
 from journeyman.experiments.settings import GateSettings
+from journeyman.io.atomic import write_text
+from journeyman.io.files import check_writable
+from journeyman.stores import open_store
 
-# The options of `journeyman evaluate planner`.
+if TYPE_CHECKING:
+    from journeyman.experiments.compare import EvaluationReport
+    from journeyman.experiments.router.training import OffPolicyReport
+    from journeyman.tasks.base import Dataset
 
 
-@click.command("planner")
-@click.option("--planner", default="checkpoints", show_default=True, metavar="POLICY", help="A file, a folder, or an id.")
-@click.option("--against", metavar="POLICY", help="Another planner.  [default: the nearest past plan, or the desk's expert]")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    metavar="FILE",
-    help="Compare with the plans of this file, as `journeyman dataset planner` writes them; carry out none.",
+@click.group(
+    cls=LazyGroup,
+    lines={
+        "decisions": "Ask a log of decisions what another policy would have brought.",
+        "planner": "Measure a planner: by plans that are known to be right, or by what its own plans bring.",
+        "router": "Measure a router on requests that it has not learned from.",
+    },
+    homes={"decisions": "evaluate:decisions", "planner": "evaluate:planner", "router": "route:evaluate"},
+    invoke_without_command=True,
 )
-@click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
-@click.option("--success-value", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time.")
-@options(GateSettings)
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
-@json_option
-def planner(as_json: bool, **given: Any) -> int:
-    """Measure a planner: by plans that are known to be right, or by what its own plans bring.
-
-    With --data node-F1, edge-F1 and exact matches, against a copy of the nearest plan that it learned from. Without, held-out
-    notes of the embedded desk are planned by both, carried out for real and judged; success, cost and time are one utility.
-    Exit code 0: it is better, 1: it is not. Every look is counted.
-
-    \b
-    Examples:
-      journeyman evaluate planner --planner checkpoints/phase2_best
-      journeyman evaluate planner --planner checkpoints/phase2_best --against checkpoints/phase1_best --held-out 200
-      journeyman evaluate planner --planner checkpoints/phase1_best --data other_plans.json
-    """
-    from journeyman.cli.actions import evaluate
-
-    with options_named():
-        result = evaluate.run_planner(given, quiet=as_json)
-    emit(result, as_json=as_json)
-    return 0 if result["passed"] else 1
-
-
-# The options of `journeyman evaluate decisions`.
-
-
-@click.command("decisions")
-@click.option(
-    "--log", type=click.Path(path_type=Path, dir_okay=False, exists=True), required=True, help="The log of decisions."
-)
-@click.option("--policy", metavar="DIR|ID", help="The router that would have chosen: its folder, or its id.")
-@click.option("--always", metavar="WORKER", help="Or one worker that would always have been chosen.")
-@click.option("--objective", metavar="WORDS", help='With --always: what is wanted.  [default: "quality"]')
-@click.option("--explain-reward", is_flag=True, help="Also show what cost, latency and success each weigh on this log.")
-@json_option
-def decisions(as_json: bool, **given: Any) -> int:
-    """Ask a log of decisions what another policy would have brought.
-
-    Inverse propensity scores, the same self-normalised, a model of outcomes, and both together (doubly robust), each with its
-    95 % interval, beside what was really brought. Refused where the log cannot tell: decisions must have been explored. Exit
-    code 0: better, even at the low end of the interval; 1: not, or refused.
-
-    \b
-    Examples:
-      journeyman evaluate decisions --log decisions.jsonl --policy routers/new
-      journeyman evaluate decisions --log decisions.jsonl --always openai:gpt-5-mini --explain-reward
-    """
-    from journeyman.cli.actions import evaluate
-
-    result = evaluate.run_decisions(given, quiet=as_json)
-    emit(result, as_json=as_json)
-    return 0 if result["better"] else 1
-
-
-@click.group(invoke_without_command=True)
 @click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
 @click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat.")
 @options(
@@ -130,11 +97,9 @@ def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
     """
     if context.invoked_subcommand is not None:
         return _refuse(context)
-    from journeyman.cli.actions import evaluate
-
     given.pop("split")
     with options_named():
-        report = evaluate.run(provided(given), quiet=as_json)
+        report = _evaluate(provided(given), quiet=as_json)
     emit(report.json(), as_json=as_json)
     return 0 if report.passed else 1
 
@@ -147,6 +112,322 @@ def _refuse(context: click.Context) -> int:
     return 0
 
 
-command.add_command(planner)
-command.add_command(router)
-command.add_command(decisions)
+@click.command("planner")
+@click.option("--planner", default="checkpoints", show_default=True, metavar="POLICY", help="A file, a folder, or an id.")
+@click.option("--against", metavar="POLICY", help="Another planner.  [default: the nearest past plan, or the desk's expert]")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Compare with the plans of this file, as `journeyman dataset planner` writes them; carry out none.",
+)
+@click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
+@success_value_option
+@options(GateSettings)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
+@json_option
+def planner(as_json: bool, **given: Any) -> int:
+    """Measure a planner: by plans that are known to be right, or by what its own plans bring.
+
+    With --data node-F1, edge-F1 and exact matches, against a copy of the nearest plan that it learned from. Without, held-out
+    notes of the embedded desk are planned by both, carried out for real and judged; success, cost and time are one utility.
+    Exit code 0: it is better, 1: it is not. Every look is counted.
+
+    \b
+    Examples:
+      journeyman evaluate planner --planner checkpoints/phase2_best
+      journeyman evaluate planner --planner checkpoints/phase2_best --against checkpoints/phase1_best --held-out 200
+      journeyman evaluate planner --planner checkpoints/phase1_best --data other_plans.json
+    """
+    with options_named():
+        result = _evaluate_planner(given, quiet=as_json)
+    emit(result, as_json=as_json)
+    return 0 if result["passed"] else 1
+
+
+@click.command("decisions")
+@click.option(
+    "--log", type=click.Path(path_type=Path, dir_okay=False, exists=True), required=True, help="The log of decisions."
+)
+@click.option("--policy", metavar="DIR|ID", help="The router that would have chosen: its folder, or its id.")
+@click.option("--always", metavar="WORKER", help="Or one worker that would always have been chosen.")
+@click.option("--objective", metavar="WORDS", help='With --always: what is wanted.  [default: "quality"]')
+@click.option("--explain-reward", is_flag=True, help="Also show what cost, latency and success each weigh on this log.")
+@json_option
+def decisions(as_json: bool, **given: Any) -> int:
+    """Ask a log of decisions what another policy would have brought.
+
+    Inverse propensity scores, the same self-normalised, a model of outcomes, and both together (doubly robust), each with its
+    95 % interval, beside what was really brought. Refused where the log cannot tell: decisions must have been explored. Exit
+    code 0: better, even at the low end of the interval; 1: not, or refused.
+
+    \b
+    Examples:
+      journeyman evaluate decisions --log decisions.jsonl --policy routers/new
+      journeyman evaluate decisions --log decisions.jsonl --always openai:gpt-5-mini --explain-reward
+    """
+    result = _evaluate_decisions(given, quiet=as_json)
+    emit(result, as_json=as_json)
+    return 0 if result["better"] else 1
+
+
+NONE = "none"
+_FILES = ("baseline.jsonl", "candidate.jsonl")
+"""Each side's results."""
+
+
+def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
+    """Examine a playbook; what is said on the way goes to stderr, the table to stdout."""
+    from journeyman.experiments import wiring
+
+    playbook, against = _load(options.pop("playbook")), _load(options.pop("against"))
+    output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
+    config = settled(TrainingConfig, options)
+    for name in _FILES if output else ():
+        check_writable(Path(output) / name)
+    if "sandbox" in options and config.dataset_name not in wiring.PROGRAMMING:
+        raise InputError(f"no program of {config.dataset_name} is run: leave out --sandbox, or name humaneval or mbpp")
+    dataset = wiring.load_dataset(config)
+    wiring.try_walls(dataset)
+    if anywhere:
+        playbook, against = _anywhere(dataset, playbook), _anywhere(dataset, against)
+    for name, side in (("--playbook", playbook), ("--against", against)):
+        _warn(name, side, dataset)
+    report = asyncio.run(_examine(config, dataset, playbook, against, rival or "", quiet=quiet))
+    if output:
+        _write_results(report, Path(output))
+    if not quiet:
+        write(*report_lines(report))
+    return report
+
+
+async def _examine(
+    config: TrainingConfig, dataset: "Dataset", playbook: Playbook, against: Playbook, rival: str, *, quiet: bool
+) -> "EvaluationReport":
+    from journeyman.experiments import wiring
+    from journeyman.experiments.agents import AgentEvaluation
+    from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
+    from journeyman.models import embedders
+
+    examined = replace(dataset, tasks=dataset.split(Split.HELD_OUT)[: config.held_out])
+    if not examined.tasks:
+        raise InputError(
+            f"the data set {config.dataset_name!r} has no held-out tasks to examine on; name some: --held-out-input"
+        )
+    name = config.models[0]
+    trained_on = frozenset[str]().union(*(_trained_on(each) for each in (name, rival)))
+    clean, _ = untrained(examined.tasks, playbook.trained_on | against.trained_on | trained_on)
+    warn_of_few(len(clean), config.min_tasks)
+    models = [
+        wiring.connect(n, concurrency=config.concurrency, base_url=config.base_url, key_env=config.key_env)
+        for n in ([name, rival] if rival else [name])
+    ]
+    try:
+        with open_store(config.store) as store, Screen("attempts", quiet=quiet) as screen:
+            evaluation = AgentEvaluation(
+                evaluator=HeldOutEvaluator(store=store),
+                model=models[0],
+                rival=models[1] if rival else None,
+                dataset=examined,
+                embedder=embedders.load(config.embedder),
+                gate=config.gate,
+                attempts_per_task=config.attempts_per_task,
+                token_budget=config.token_budget,
+                trained_on=trained_on,
+            )
+            return await evaluation.evaluate(playbook, against, id="evaluate", done=screen.evaluated)
+    finally:
+        for model in models:
+            await model.close()
+
+
+def _trained_on(model: str) -> frozenset[str]:
+    """What the adapter was trained on that a model's name holds behind a plus."""
+    from journeyman.optimizers.weights.adapters import read_trained_on
+
+    _, _, adapter = model.rpartition("+")
+    return read_trained_on(Path(adapter)) if adapter != model and adapter else frozenset()
+
+
+def _load(name: str) -> Playbook:
+    from journeyman.optimizers.playbook import files
+
+    return Playbook() if name == NONE else files.load(name)
+
+
+def _anywhere(dataset: "Dataset", playbook: Playbook) -> Playbook:
+    """The playbook with all bullets in the domain of the tasks, which must have one alone."""
+    domains = {task.domain for task in dataset.split(Split.HELD_OUT)}
+    if len(domains) != 1:
+        raise InputError(f"--any-domain needs tasks of one domain, and these have {len(domains)}; name one with --domain")
+    (domain,) = domains
+    return replace(playbook, bullets=tuple(replace(bullet, domain=domain) for bullet in playbook.bullets))
+
+
+def _warn(name: str, playbook: Playbook, dataset: "Dataset") -> None:
+    """Say so when none of a playbook's bullets can be shown: bullets are shown to tasks of their own domain."""
+    domains = {task.domain for task in dataset.split(Split.HELD_OUT)}
+    bullets = playbook.active
+    if bullets and not any(bullet.domain in domains for bullet in bullets):
+        here, there = (", ".join(sorted(each)) for each in (domains, {bullet.domain for bullet in bullets}))
+        say(
+            f"{name}: its {len(bullets)} bullets are of domain {there} and the tasks of {here}, so none is shown; "
+            "--any-domain shows them"
+        )
+
+
+def _write_results(report: "EvaluationReport", folder: Path) -> None:
+    """Each side's results, as `journeyman compare` reads them."""
+    from journeyman.experiments.compare import result_lines, results
+
+    for name, attempts in zip(_FILES, (report.baseline_attempts, report.candidate_attempts), strict=True):
+        write_text(folder / name, "".join(f"{line}\n" for line in result_lines(results(attempts))))
+
+
+# Two planners: by plans that are known to be right, or by what their own bring.
+
+
+def _evaluate_planner(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Compare two planners, and say which is better."""
+    try:
+        comparison = _on_plans(given) if given["data"] else _live(given, quiet=quiet)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[planner]'") from error
+    if not quiet:
+        for name in ("candidate", "baseline"):
+            numbers = ", ".join(f"{key} {_measure(key, value)}" for key, value in comparison[name].items())
+            say(f"{name:<10} {numbers}")
+        if comparison["refused"]:
+            say(f"no plan could be made for {comparison['refused']} instructions", colour="yellow")
+        say(f"{'passed' if comparison['passed'] else 'not passed'}: {comparison['reason']}")
+    return comparison
+
+
+def _on_plans(given: Mapping[str, Any]) -> dict[str, Any]:
+    from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
+    from journeyman.experiments.planner import workers
+    from journeyman.experiments.planner.training import Contender, PlanExamination
+    from journeyman.optimizers.planner import data
+
+    saved = workers.find_planner(given["planner"])
+    rival = workers.find_planner(given["against"]) if given["against"] else None
+    examination = PlanExamination(examples=data.read(given["data"]).examples, gate=_gate(given).gate)
+    baseline = (
+        Contender(id=rival.id, make=rival.planner.plan, trained_on=rival.trained_on)
+        if rival
+        else Contender(id="nearest plan", make=saved.learned.nearest)
+    )
+    candidate = Contender(id=saved.id, make=saved.planner.plan, trained_on=saved.trained_on)
+    clean, _ = untrained(examination.tasks, candidate.trained_on | baseline.trained_on)
+    warn_of_few(len(clean), examination.gate.min_tasks)
+    with open_store(settings.load().store_url) as store:
+        evaluated = examination.evaluate(candidate, baseline, HeldOutEvaluator(store=store), id=_command_id())
+    left_out = len(evaluated.report.evaluation.contaminated)
+    return {**evaluated.json(), "planner": saved.id, "against": baseline.id, "left_out": left_out}
+
+
+def _gate(given: Mapping[str, Any]) -> GateSettings:
+    return settings.configured(GateSettings, GateSettings.known(provided(given)))
+
+
+def _command_id() -> str:
+    from journeyman.experiments import wiring
+
+    return f"evaluate-planner-{wiring.now():%Y%m%d-%H%M%S-%f}"
+
+
+def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    from journeyman.agents.orchestrator import Orchestrator
+    from journeyman.agents.subtask import PlanLimits
+    from journeyman.experiments.evaluator import HeldOutEvaluator
+    from journeyman.experiments.planner import collect, workers
+    from journeyman.experiments.planner.environment import known_runs, scored
+    from journeyman.experiments.planner.training import Contender, LiveExamination
+    from journeyman.rewards.utility import Utility
+
+    warn_of_few(given["held_out"], _gate(given).min_tasks)
+    saved = workers.find_planner(given["planner"])
+    rival = workers.find_planner(given["against"]) if given["against"] else None
+    models = [card.name for card in saved.learned.model.models.cards]
+    if not models or not workers.at_the_desk(models):
+        raise InputError("nobody can tell whether what its models do is right; compare plans instead, with --data FILE")
+    crew = workers.crew_of(models, replies=settings.load().folder / "replies")
+    dollars, seconds = worth_of(given["success_value"])
+    utility = Utility.of(
+        known_runs(saved.learned, timed=seconds is not None), dollars_per_success=dollars, seconds_per_success=seconds
+    )
+    candidate = Contender(id=saved.id, make=workers.planner_for(crew, saved).make, trained_on=saved.trained_on)
+    baseline = Contender(
+        id=rival.id if rival else "expert",
+        make=workers.planner_for(crew, rival).make,
+        trained_on=rival.trained_on if rival else frozenset(),
+    )
+    with (
+        bar("executions", 2 * given["held_out"], quiet=quiet, pause=5) as done,
+        open_store(settings.load().store_url) as store,
+    ):
+        examination = LiveExamination(
+            asked=collect.at_the_desk(given["held_out"], given["seed"], Split.HELD_OUT),
+            orchestrator=Orchestrator(crew=crew, limits=PlanLimits(together=PLANS_AT_ONCE)),
+            utility=utility,
+            gate=scored(_gate(given).gate, utility),
+            heard=lambda _: done(1),
+        )
+        evaluated = examination.evaluate(candidate, baseline, HeldOutEvaluator(store=store), id=_command_id())
+    return {**evaluated.json(), "planner": saved.id, "against": baseline.id}
+
+
+def _measure(key: str, value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"${value:.6f}" if key == "cost" else f"{value:.2f} s" if key == "seconds" else f"{value:.3f}"
+
+
+# What another policy would have brought: the log is read, asked, and the answer shown.
+
+
+def _evaluate_decisions(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Answer for one router or one worker; words go to stderr."""
+    from journeyman.experiments.router.training import of_router, of_worker
+    from journeyman.models import embedders
+    from journeyman.optimizers.router.decisions import read
+    from journeyman.optimizers.router.objective import Objective, parse
+    from journeyman.serving.router import find
+
+    if (given["policy"] is None) == (given["always"] is None):
+        raise InputError("name who would have chosen: either --policy DIR, or --always WORKER")
+    logged = read(given["log"])
+    if given["always"] is not None:
+        report = of_worker(logged, given["always"], parse(given["objective"]) if given["objective"] else Objective())
+    elif given["objective"]:
+        raise InputError("a router is judged by its own objective; --objective goes with --always")
+    else:
+        policy, _ = find(given["policy"])
+        report = of_router(logged, policy, embedders.load(policy.fitted.embedder).embed)
+    if not quiet:
+        _show_estimates(report)
+        if given["explain_reward"]:
+            _explain(report)
+    return report.json()
+
+
+def _show_estimates(report: "OffPolicyReport") -> None:
+    result = report.result
+    say(
+        f"{result.decisions} decisions ({report.skipped} without a known worth left out), as good as {result.effective:.0f} "
+        f"of {report.who}'s own"
+    )
+    rows = {"as logged": result.logged, **result.estimates, **({"gain (DR)": result.gain} if result.gain else {})}
+    columns = named_columns("utility a request", "value", "95 % interval")
+    table(columns, [(name, f"{at.value:+.4f}", f"{at.low:+.4f} to {at.high:+.4f}") for name, at in rows.items()])
+    if result.refused:
+        say(f"no answer: {result.refused}")
+
+
+def _explain(report: "OffPolicyReport") -> None:
+    rows = [
+        (at.term, f"{at.mean:+.4f}", f"{at.share:.0%}", "" if at.r2 is None else f"{at.r2:.3f}") for at in report.reward.shares
+    ]
+    table(named_columns("term", "mean", "share", "r² with the whole"), rows)
+    for warning in report.reward.warnings:
+        say(f"beware: {warning}")

@@ -10,8 +10,7 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, say
-from journeyman.cli.deploy import project_folder
-from journeyman.cli.shared import emit, json_option
+from journeyman.cli.shared import emit, json_option, project_folder
 from journeyman.core.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,14 +1,34 @@
 """`journeyman route`, `train router` and `evaluate router`: which model should answer?"""
 
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.options import options, together
-from journeyman.cli.shared import CommandGroup, Own, emit, json_option, options_named
+from journeyman.cli.console import Column, named_columns, number, say, short, table, write
+from journeyman.cli.lazy import CommandGroup, Own
+from journeyman.cli.options import options, provided, together
+from journeyman.cli.shared import emit, json_option, options_named, store_url, warn_of_few
+from journeyman.core.errors import InputError
+from journeyman.core.policy import Choice, Forecast
+from journeyman.experiments import settings
 from journeyman.experiments.router.config import RouterConfig
 from journeyman.experiments.settings import GateSettings
+from journeyman.io.atomic import write_text
+from journeyman.io.files import check_writable, read_text
+from journeyman.stores import open_store, open_traces
+from journeyman.tasks.rows import Complaints, read
+
+if TYPE_CHECKING:
+    from journeyman.experiments.router.evaluation import RouterEvaluation, RoutingSide
+    from journeyman.experiments.router.training import TrainedRouter
+    from journeyman.models.embedders import Cached
+    from journeyman.optimizers.outcome_table import OutcomeRow, Parts, Table
+    from journeyman.optimizers.router.objective import Objective
 
 OUTPUT = Path("routers/trained")
 """Where a router is written and looked for, unless it is said."""
@@ -66,9 +86,7 @@ def command(as_json: bool, requests: tuple[str, ...], **given: Any) -> None:
       journeyman route "What is the capital of Norway?" --objective "quality - 50*cost" --json
       journeyman route --input requests.txt --log decisions.jsonl --explore 0.1
     """
-    from journeyman.cli.actions import routing
-
-    result = routing.run(requests, given, quiet=as_json)
+    result = _route(requests, given, quiet=as_json)
     emit(result, as_json=as_json)
 
 
@@ -95,9 +113,7 @@ def anchors(as_json: bool, **given: Any) -> None:
       journeyman route anchors --outcomes outcomes.jsonl --count 30 --output anchors.jsonl
       journeyman train router --outcomes outcomes.jsonl --outcomes answers.jsonl --newcomer openai:gpt-5-nano
     """
-    from journeyman.cli.actions import routing
-
-    emit(routing.run_anchors(given, quiet=as_json), as_json=as_json)
+    emit(_anchors(given, quiet=as_json), as_json=as_json)
 
 
 @click.command("router")
@@ -146,10 +162,8 @@ def train(as_json: bool, dry_run: bool, **given: Any) -> int:
       journeyman train router --store --objective "-cost where quality >= 0.9" --target-stage production
       journeyman train router --outcomes outcomes.jsonl --prices prices.json --assume-output-tokens 250 --dry-run
     """
-    from journeyman.cli.actions import routing
-
     with options_named():
-        result = routing.train(given, dry_run=dry_run, quiet=as_json)
+        result = _train(given, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)
     examined = given["evaluate"] is not False and not dry_run
     return 1 if examined and not (result["passed"] or result["forced"]) else 0
@@ -174,8 +188,314 @@ def evaluate(as_json: bool, **given: Any) -> int:
       journeyman evaluate router --outcomes outcomes.jsonl
       journeyman evaluate router --policy routers/trained --outcomes next_month.jsonl --all --json
     """
-    from journeyman.cli.actions import routing
-
-    result = routing.evaluate(given, quiet=as_json)
+    result = _evaluate(given, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["passed"] else 1
+
+
+def _train(given: Mapping[str, Any], *, dry_run: bool, quiet: bool) -> dict[str, Any]:
+    """Train, or only say what would be; words go to stderr, the table to stdout."""
+    from journeyman.experiments.router import training
+    from journeyman.optimizers.outcome_table import parts
+    from journeyman.optimizers.router import artifact
+    from journeyman.stores.artifacts import Artifacts
+
+    objective = _objective(given)
+    project = settings.load()
+    config = settings.configured(RouterConfig, {**RouterConfig.known(provided(given)), "objective": objective}, project)
+    check_writable(given["output"] / artifact.POLICY)
+    outcomes = _outcomes(_rows(given, quiet=quiet), given)
+    split = parts(outcomes, held_out=config.held_out_share, validation=config.validation, least=config.min_tasks)
+    training.learnable(outcomes, split, objective)
+    if not quiet:
+        _show_outcomes(outcomes, split)
+    if config.evaluate:
+        warn_of_few(len(split.held_out), config.min_tasks)
+    if dry_run:
+        workers = [_worker_json(outcomes, at) for at in range(len(outcomes.workers))]
+        return {"dry_run": True, "rows": len(outcomes), "workers": workers}
+    embedder = _cached(given["embedder"] or project.settings.models.embedder, project.folder)
+    with open_store(project.store_url) as store:
+        places = training.Places(folder=given["output"], store=store, artifacts=Artifacts(project.artifacts))
+        trained = training.train(outcomes, embedder, config, places, _progress(quiet=quiet))
+    embedder.save()
+    if not quiet:
+        _show_trained(trained, given["output"])
+    return {**trained.json(), "output": str(given["output"])}
+
+
+def _evaluate(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Measure a router on rows that it has not learned from; words go to stderr, the table to stdout."""
+    from journeyman.experiments import wiring
+    from journeyman.experiments.evaluator import HeldOutEvaluator, untrained
+    from journeyman.experiments.router import training
+    from journeyman.optimizers.outcome_table import parts
+    from journeyman.serving.router import find
+
+    policy, verdict = find(given["policy"])
+    project = settings.load()
+    outcomes = _outcomes(_rows(given, quiet=quiet), given, policy.fitted.workers)
+    held_out, validation, seed = policy.split
+    split = parts(outcomes, held_out=held_out, validation=validation, seed=seed, least=project.settings.gate.min_tasks)
+    rows = outcomes if given["everything"] else outcomes.take(split.held_out)
+    if not len(rows):
+        raise InputError("none of these requests is held out; if the router has learned from none of them, say --all")
+    clean, _ = untrained(training.tasks_of(rows), policy.trained_on)
+    warn_of_few(len(clean), project.settings.gate.min_tasks)
+    embedder = _cached(policy.fitted.embedder, project.folder)
+    vectors = training.embedded(embedder, rows.requests, _progress(quiet=quiet))
+    embedder.save()
+    gate = settings.configured(GateSettings, GateSettings.known(provided(given)), project).gate
+    with open_store(project.store_url) as store:
+        name = f"evaluate-{wiring.now():%Y%m%d-%H%M%S-%f}"
+        proof = training.examine(policy, (rows, vectors), gate, HeldOutEvaluator(store=store), name)
+    if not quiet:
+        _show_proof(proof, policy.objective)
+    return {"policy": policy.id, "objective": str(policy.objective), "serves": verdict.serves, **proof.json()}
+
+
+def _objective(given: Mapping[str, Any], trained: "Objective | None" = None) -> "Objective":
+    """The objective that the options say, together; what they do not say is as it was trained."""
+    from journeyman.optimizers.router.objective import Objective, parse
+
+    objective = parse(given["objective"]) if given["objective"] else trained or Objective()
+    if given["objective"] and trained is not None:
+        objective = replace(objective, allow=trained.allow, deny=trained.deny, safe=trained.safe, unpriced=trained.unpriced)
+    limits = {name: given[name] for name in ("max_cost", "min_quality", "deadline", "safe") if given.get(name) is not None}
+    lists = {name: given[name] for name in ("allow", "deny") if given.get(name)}
+    return replace(objective, **limits, **lists, unpriced=bool(given.get("unpriced")) or objective.unpriced)
+
+
+def _rows(given: Mapping[str, Any], *, quiet: bool) -> "tuple[OutcomeRow, ...]":
+    from journeyman.optimizers.router import outcomes
+
+    url = given.get("store")
+    if not given["outcomes"] and url is None:
+        raise InputError("nothing to learn from is named; give --outcomes FILE, or --store for what the project has recorded")
+    left_out: list[str] | None = [] if given["skip_unusable"] else None
+    rows = outcomes.rows_of_files(given["outcomes"], left_out) if given["outcomes"] else ()
+    if not quiet:
+        say(*(f"left out: {line}" for line in left_out or ()))
+    if url is not None:
+        with open_traces(store_url(url)) as store:
+            rows += outcomes.rows_of_store(store)
+    if not rows:
+        raise InputError("the store holds no request that one model alone answered and somebody judged; label or score some")
+    return rows
+
+
+def _outcomes(rows: "Sequence[OutcomeRow]", given: Mapping[str, Any], workers: Sequence[str] = ()) -> "Table":
+    """Of the rows, with prices. `workers` gives the columns and their order, where a router knows them already."""
+    from journeyman.optimizers.router import outcomes
+
+    names = workers or tuple(dict.fromkeys(name for row in rows for name in row.outcomes))
+    cards = outcomes.cards(names, given["prices"])
+    return outcomes.table(rows, cards, workers=names, output_tokens=given["assume_output_tokens"])
+
+
+def _cached(name: str, folder: Path) -> "Cached":
+    """Vectors by a model take their time, and are kept; those by hashing do not."""
+    from journeyman.models import embedders
+
+    embedder = embedders.load(name)
+    file = "".join(c if c.isalnum() else "-" for c in embedder.name)
+    return embedders.Cached(embedder, None if name.startswith("hashing") else folder / "embeddings" / f"{file}.npz")
+
+
+def _progress(*, quiet: bool) -> Callable[[str, int, int], None]:
+    started = set[str]()
+
+    def show(what: str, done: int, total: int) -> None:
+        if quiet or (what in started and done != total and done * 10 // total == (done - 256) * 10 // total):
+            return
+        started.add(what)
+        say(f"{what} {done}/{total}" if total > 1 else f"{what} …" if not done else f"{what}: done")
+
+    return show
+
+
+def _worker_json(outcomes: "Table", at: int) -> dict[str, Any]:
+    success, cost, seconds = (_mean(values, at) for values in (outcomes.success, outcomes.cost, outcomes.seconds))
+    return {
+        "model": outcomes.workers[at],
+        "asked": int((outcomes.errors | (outcomes.success == outcomes.success))[:, at].sum()),
+        "success": success,
+        "cost": cost,
+        "seconds": seconds,
+        "errors": int(outcomes.errors[:, at].sum()),
+    }
+
+
+def _mean(values: Any, at: int) -> float | None:
+    known = values[:, at][values[:, at] == values[:, at]]
+    return float(known.mean()) if len(known) else None
+
+
+def _show_outcomes(outcomes: "Table", split: "Parts") -> None:
+    left = f", {len(split.left_out)} left out, as other rows of theirs are set apart" if split.left_out else ""
+    say(
+        f"{len(outcomes)} requests: {len(split.train)} to learn from, {len(split.validation)} to choose by, "
+        f"{len(split.held_out)} held out{left}"
+    )
+    rows = []
+    for at in range(len(outcomes.workers)):
+        worker = _worker_json(outcomes, at)
+        numbers = _share(worker["success"]), _usd(worker["cost"]), number(worker["seconds"]), str(worker["errors"])
+        rows.append((worker["model"], str(worker["asked"]), *numbers))
+    table(named_columns("model", "asked", "right", "cost", "seconds", "errors"), rows)
+
+
+def _show_trained(trained: "TrainedRouter", folder: Path) -> None:
+    if trained.proof is not None:
+        _show_proof(trained.proof, trained.policy.objective)
+    else:
+        say(trained.reason)
+    say(
+        f"router {trained.policy.id} in {folder} ({trained.stage.value})",
+        f"Use it: journeyman route --policy {folder} --explain REQUEST"
+        if trained.passed or trained.forced
+        else f"It is not proven, so {trained.policy.best} answers; --unproven shows what it would choose.",
+    )
+
+
+def _show_proof(proof: "RouterEvaluation", objective: "Objective") -> None:
+    """The table of all ways of choosing, and the verdict."""
+    names = ("accuracy", "cost", "seconds", "utility", "95 % interval")
+    columns = [Column(name="", words=True), *(Column(name=name, spare=at) for at, name in enumerate(names))]
+    sides = ((f"{name} (best single)" if name == proof.best else name, side) for name, side in proof.sides.items())
+    table(columns, [(name, *_side_cells(side)) for name, side in sides])
+    low, high = proof.interval
+    write(
+        f"on {proof.requests} requests, utility is {objective} in successes a request",
+        f"gain over {proof.best}: {_signed(proof.gain)} ({_signed(low)} to {_signed(high)})",
+        f"probabilities: ECE {number(proof.ece)}, Brier {number(proof.brier)}; "
+        f"wrong of the most confident: {', '.join(f'{at}: {risk:.1%}' for at, risk in proof.risks.items())}",
+        f"{'passed' if proof.report.passed else 'not passed'}: {proof.report.reason} "
+        f"(in scores, of which 1 is {proof.span:.3g} successes)",
+    )
+
+
+def _side_cells(side: "RoutingSide") -> tuple[str, ...]:
+    interval = "" if side.utility_low is None else f"{side.utility_low:+.4f} to {side.utility_high:+.4f}"
+    return _share(side.accuracy), _usd(side.cost), number(side.seconds), _signed(side.utility), interval
+
+
+def _share(value: float | None) -> str:
+    return number(value, ".1%")
+
+
+def _usd(value: float | None) -> str:
+    return "unknown" if value is None else f"${value:.6f}"
+
+
+def _signed(value: float | None) -> str:
+    return number(value, "+.4f")
+
+
+def _anchors(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Requests go to the file or to stdout, words to stderr."""
+    from journeyman.optimizers.outcome_table import parts
+    from journeyman.optimizers.router import cold_start, outcomes
+
+    usual = RouterConfig()
+    known = outcomes.table(outcomes.rows_of_files(given["outcomes"]))
+    split = parts(known, held_out=given["held_out_share"], validation=usual.validation, least=usual.min_tasks)
+    rows = cold_start.questions(known, split.train, given["count"])
+    lines = [{"request": known.requests[row], "type": known.types[row]} for row in rows]
+    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    if given["output"]:
+        write_text(given["output"], text)
+    elif not quiet:
+        click.echo(text, nl=False)
+    if not quiet:
+        say(f"{len(lines)} of {len(split.train)} requests to ask a new model; add model and success to each line")
+    return {"anchors": lines, "output": str(given["output"]) if given["output"] else None}
+
+
+# Requests are routed.
+
+_REQUEST = ("request", "question", "prompt", "instruction", "query")
+
+
+def _route(requests: tuple[str, ...], given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Route the requests; names go to stdout, a line each, and reasons to stderr."""
+    from journeyman.optimizers.router.decisions import DecisionLog
+    from journeyman.serving.router import Router
+
+    typed = list(_typed(requests, given["source"], given["kind"]))
+    if not typed:
+        raise InputError('no request is given; say it, as in: journeyman route "Prove that …", or name a file: --input FILE')
+    log = DecisionLog(given["log"], texts=not given["no_text"]) if given["log"] else None
+    drawing = {name: given[name] for name in ("unproven", "explore", "seed", "online")}
+    router = Router.load(given["policy"], log=log, **drawing)
+    objective = _objective(given, router.policy.objective)
+    choices = []
+    for request, kind in typed:
+        choice = router.route(request, type=kind, objective=objective)
+        choices.append(_choice_json(request, choice))
+        if not quiet and given["explain"]:
+            _explain(request if len(typed) > 1 else "", choice, objective)
+        elif not quiet:
+            write(choice.worker)
+            say(choice.reason)
+    return {"policy": router.policy.id, "objective": str(objective), "proven": router.verdict.serves, "choices": choices}
+
+
+def _typed(requests: tuple[str, ...], source: str | None, kind: str) -> Iterator[tuple[str, str]]:
+    """Requests with their types."""
+    for request in requests:
+        if not request.strip():
+            raise InputError("a request is empty; say what is asked")
+        yield request, kind
+    if source is not None and source != "-" and {".json", ".jsonl"} & set(Path(source).suffixes):
+        yield from _of_json(Path(source), kind)
+    elif source is not None:
+        text = _of_stdin() if source == "-" else read_text(source)
+        yield from ((line, kind) for line in text.splitlines() if line.strip())
+
+
+def _of_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text (byte {error.start})") from None
+
+
+def _of_json(path: Path, kind: str) -> list[tuple[str, str]]:
+    bad = Complaints(f"{path} holds lines that are no requests")
+    requests = []
+    for row in read(path, bad):
+        request = next((row.value[name] for name in _REQUEST if isinstance(row.value.get(name), str)), "")
+        if not request.strip():
+            bad.add(row.where, 'no request; a line is {"request": …, "type": …}')
+        requests.append((request, str(row.value.get("type") or kind)))
+    bad.check()
+    return requests
+
+
+def _choice_json(request: str, choice: Choice) -> dict[str, Any]:
+    names = ("worker", "propensity", "candidates", "reason", "explored", "fallback")
+    decision = {"decision": choice.extra["decision"]} if "decision" in choice.extra else {}
+    forecasts = [asdict(each) for each in choice.forecasts]
+    return {"request": request, **{name: getattr(choice, name) for name in names}, **decision, "forecasts": forecasts}
+
+
+def _explain(title: str, choice: Choice, objective: "Objective") -> None:
+    columns = [*named_columns("", "right", "cost", "p50", "p95", "utility"), Column(name="", words=True, spare=1)]
+    ranked = sorted(choice.forecasts, key=lambda each: (each.worker != choice.worker, -each.success))
+    table(columns, [_forecast_cells(each, choice, objective) for each in ranked], title=short(title) if title else "")
+    write(choice.reason)
+
+
+def _forecast_cells(forecast: Forecast, choice: Choice, objective: "Objective") -> tuple[str, ...]:
+    from journeyman.optimizers.router.decide import decide_one
+
+    alone = decide_one((forecast,), objective)
+    return (
+        forecast.worker,
+        f"{forecast.success:.3f}",
+        _usd(forecast.cost),
+        *("unknown" if value is None else f"{value:.2f} s" for value in (forecast.p50, forecast.p95)),
+        f"{alone.utility:+.4f}" if alone.worker else "-",
+        "chosen" if forecast.worker == choice.worker else "" if alone.worker else alone.reason,
+    )

@@ -11,8 +11,7 @@ import click
 
 from journeyman import sandbox
 from journeyman.cli import console
-from journeyman.cli.console import Column, say
-from journeyman.cli.shared import console as words
+from journeyman.cli.console import Column, Screen, say
 from journeyman.cli.shared import emit, json_option, tokens_in
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.io.http_server import is_loopback, listen, url_of
@@ -73,17 +72,15 @@ def check(ctx: click.Context, name: str, only: tuple[str, ...], as_json: bool) -
       journeyman sandbox check --sandbox landlock --json
     """
     chosen = chosen_by(only)
-    tried: list[AttackVerdict] = []
 
     def progress(verdict: AttackVerdict) -> None:
-        tried.append(verdict)
-        waiting.update(f"{len(tried)} of {len(chosen)} tried; {verdict.attack.name}: {verdict.state}")
+        screen.show(screen.done + 1, state=f"{verdict.attack.name}: {verdict.state}")
 
     async def attacked() -> AuditReport:
         async with sandbox.started(name) as box:
             return await audit.check(box, chosen, progress=progress)
 
-    with words().status("starting the sandbox") as waiting:
+    with Screen("attacks", len(chosen), quiet=as_json) as screen:
         report = asyncio.run(attacked())
     if not as_json:
         _show(report)

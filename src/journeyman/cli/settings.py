@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from journeyman.cli.console import Column, plain, say, table
-from journeyman.cli.shared import CommandGroup, Own, emit, json_option
+from journeyman.cli.lazy import CommandGroup, Own
+from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
 
 

@@ -4,38 +4,21 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from journeyman.cli.console import say
 from journeyman.core.errors import InputError, SettingError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from journeyman.core.evaluation import Totals
+    from journeyman.experiments.compare import EvaluationReport
+    from journeyman.experiments.playbook.config import TrainingConfig
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
-
-
-class CommandGroup(click.Group):
-    """Takes arguments of its own, unless the first word is a sub-command."""
-
-    allow_interspersed_args = True
-    """As any command does: options may come after the arguments."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if args and args[0] in self.commands:
-            above = click.Context(self, info_name=info_name, parent=parent)
-            return self.commands[args[0]].make_context(args[0], args[1:], parent=above, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-
-class Own(click.Argument):
-    """Is told by the group itself, so that its sub-commands do not seem to take it too."""
-
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return []
+_Training = TypeVar("_Training", bound="TrainingConfig")
 
 
 def json_option(made: _Made) -> _Made:
@@ -59,11 +42,96 @@ def emit(result: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo(json.dumps(result, default=str))
 
 
-def console() -> "Console":
-    """For people, on stderr: colour on a terminal, plain text elsewhere."""
-    from rich.console import Console
+def warn_of_few(held_out: int, least: int) -> None:
+    """Say before anything is spent that the gate will not be able to decide."""
+    if held_out < least:
+        say(
+            f"{held_out} held-out tasks, and the gate needs {least}: nothing can pass. "
+            "Give a file with --held-out-input, or more questions."
+        )
 
-    return Console(stderr=True, highlight=False)
+
+# Options that several commands have, and what they mean.
+
+resume_option = click.option(
+    "--resume", is_flag=False, flag_value="", metavar="[RUN]", help="Go on with a run: the newest unfinished, or RUN."
+)
+success_value_option = click.option(
+    "--success-value", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
+)
+
+
+def worth_of(success_value: str | None) -> tuple[float | None, float | None]:
+    """`0.002,30` is two tenths of a cent and half a minute for one more success; either may be left out.
+
+    Raises:
+        InputError: It is no such pair.
+    """
+    money, _, time = (success_value or "").partition(",")
+    try:
+        dollars, seconds = (float(part) if part.strip() else None for part in (money, time))
+    except ValueError:
+        raise InputError(
+            f"--success-value {success_value!r} is not USD,SECONDS, such as 0.002,30; leave one out as in ,30"
+        ) from None
+    return dollars, seconds
+
+
+PLANS_AT_ONCE = 4
+"""While planners learn and are examined live."""
+
+
+def settled(kind: type[_Training], options: Mapping[str, Any]) -> _Training:
+    """The options as settings of a training; those not given are the project's, or their defaults."""
+    from journeyman.experiments import settings
+    from journeyman.models import KEY
+
+    project = settings.load()
+    # A server that the user types is sent the usual key, one that a file names only what the file names.
+    key = KEY if "base_url" in options else project.settings.models.key_env
+    return settings.configured(kind, {"key_env": key, **options}, project)
+
+
+def listed(names: str | None) -> list[str]:
+    """What stands between commas."""
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+# A comparison on held-out tasks, in words.
+
+
+def report_lines(report: "EvaluationReport") -> Iterator[str]:
+    """A small table and the gate's sentence."""
+    evaluation = report.evaluation
+    if report.baseline is not None and report.candidate is not None and report.gain is not None:
+        alike = report.tasks - evaluation.wins - evaluation.losses
+        yield f"baseline   {report.baseline:.4f}"
+        yield f"candidate  {report.candidate:.4f}"
+        yield f"gain      {report.gain:+.4f}   95 % interval {report.low:+.4f} to {report.high:+.4f}"
+        yield f"tasks      {report.tasks}   {evaluation.wins} better, {evaluation.losses} worse, {alike} alike"
+    if report.unknown:
+        sides = (("baseline", evaluation.only_baseline), ("candidate", evaluation.only_candidate))
+        only = ", ".join(f"{len(tasks)} only in the {side}" for side, tasks in sides if tasks)
+        yield f"unknown    {report.unknown}{f'   {only}' if only else ''}"
+    if evaluation.spent_baseline.attempts:
+        before, after = _spent(evaluation.spent_baseline), _spent(evaluation.spent_candidate)
+        yield f"spent      {before} by the baseline, {after} by the candidate"
+    yield f"{'passed' if report.passed else 'not passed'}: {report.reason}"
+
+
+def shares(report: "EvaluationReport") -> str:
+    """How many held-out tasks went well on both sides, in words."""
+    if report.baseline is None or report.candidate is None:
+        return "none could be compared"
+    return f"{report.baseline:.1%} without the playbook, {report.candidate:.1%} with it"
+
+
+def _spent(totals: "Totals") -> str:
+    if totals.input_tokens is None or totals.output_tokens is None:
+        tokens = "unknown tokens"
+    else:
+        tokens = f"{totals.input_tokens:,} + {totals.output_tokens:,} tokens"
+    return f"{tokens} ({'cost unknown' if totals.cost is None else f'${totals.cost:.4f}'})"
 
 
 # Where the tokens of our servers come from.
@@ -90,3 +158,10 @@ def store_url(store: str | None) -> str:
     from journeyman.stores.urls import as_url
 
     return as_url(store) if store else settings.load().store_url
+
+
+def project_folder() -> Path:
+    """Where the project of the working folder keeps its runs."""
+    from journeyman.experiments import settings
+
+    return settings.load().folder

@@ -2,7 +2,7 @@
 
 import click
 
-from journeyman.cli import LazyGroup
+from journeyman.cli.lazy import LazyGroup
 
 COMMANDS = {
     "planner": "Learn to plan: from examples, then from what executions brought.",

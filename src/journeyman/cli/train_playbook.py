@@ -1,22 +1,35 @@
 """`journeyman train playbook`: learn a playbook from a data set, or from scenarios."""
 
+import json
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.console import Column, Screen, number, say, table, write
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named
-from journeyman.core.errors import SettingError
-from journeyman.experiments.playbook.config import ScenarioConfig, TrainingConfig
+from journeyman.cli.shared import emit, json_option, options_named, resume_option, settled, shares, warn_of_few
+from journeyman.core.errors import InputError, SettingError
+from journeyman.core.release import Stage
+from journeyman.core.task import Split
+from journeyman.experiments import settings
+from journeyman.experiments.playbook.config import SCENARIOS, SKILLBOOK, ScenarioConfig, TrainingConfig
+
+if TYPE_CHECKING:
+    from journeyman.agents.attempt import Attempt
+    from journeyman.core.playbook import Playbook
+    from journeyman.experiments.playbook.scenarios import Row, ScenarioTrainer
+    from journeyman.experiments.playbook.training import OfflineTrainer, TrainingResult
+    from journeyman.optimizers.playbook.run import PlaybookRun, Progress
+    from journeyman.tasks.scenarios import Scenario
 
 
 @click.command("playbook")
 @options(TrainingConfig, leave_out=("sandbox",))
 @click.option("--initial-playbook", type=click.Path(path_type=Path), metavar="FILE", help="Go on from this playbook.")
-@click.option(
-    "--resume", is_flag=False, flag_value="", metavar="[RUN]", help="Go on with a run: the newest unfinished, or RUN."
-)
+@resume_option
 @click.option("--dry-run", is_flag=True, help="Check the data and price the run; ask no model.")
 @click.option("--scenarios", metavar="FILE", help="Train on scenarios instead: things to build, in YAML or JSON.")
 @click.option("--examples", is_flag=True, default=None, help="Train on the five scenarios that ship with Journeyman.")
@@ -40,14 +53,374 @@ def command(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: 
       journeyman train playbook --scenarios my_scenarios.yaml --model openai:gpt-5-mini
       journeyman train playbook --resume
     """
-    from journeyman.cli.actions import scenarios, train_playbook
-
     typed = provided(given)
-    run = scenarios.run if scenarios.asked(typed, resume) else train_playbook.run
+    train = _train_on_scenarios if _is_on_scenarios(typed, resume) else _train
     with options_named():
         if (rounds := typed.pop("rounds", None)) is not None:
             if not 1 <= rounds <= 20:
                 raise SettingError("rounds", f"{{}} is {rounds}, and must be from 1 to 20")
             typed["max_repairs"] = rounds - 1
-        result = run(typed, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
+        result = train(typed, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)
+
+
+class PlaybookScreen(Screen):
+    """Shows a training of a playbook. Implements `trainer.Watcher`."""
+
+    def __init__(self, total: int, *, quiet: bool = False) -> None:
+        super().__init__("examples", total, quiet=quiet)
+        self._attempted = set[str]()
+        """Tasks of the first batch."""
+        self._batches = 0
+
+    def attempted(self, attempt: "Attempt") -> None:
+        if not self._batches:
+            self._attempted.add(attempt.task.id)
+        self.show(self.done + 1, line=False)
+
+    def merged(self, playbook: "Playbook", progress: "Progress", tasks: int) -> None:
+        if not self._batches:
+            # What an interrupted run had done before says nothing of how long the rest takes.
+            self.before = max(0, tasks - len(self._attempted))
+        self._batches += 1
+        self.show(tasks, state=_state(playbook, progress), line=True)
+
+
+def _state(playbook: "Playbook", progress: "Progress") -> str:
+    accuracy = progress.attempts.accuracy
+    right = "accuracy unknown" if accuracy is None else f"{accuracy:.0%} right so far"
+    unpriced = progress.generator.unpriced or progress.reflector.unpriced
+    cost = f"${progress.cost:.4f}"
+    if unpriced:
+        cost = f"at least {cost}" if progress.cost else "cost unknown"
+    unusable = f"  {progress.unusable} unusable reflections" if progress.unusable else ""
+    broken = f"  {progress.attempts.unknown} attempts broke off" if progress.attempts.unknown else ""
+    return f"{right}  {len(playbook.active)} bullets  {cost}{unusable}{broken}"
+
+
+def _train(
+    given: Mapping[str, Any], initial_playbook: Path | None, *, resume: str | None, dry_run: bool, quiet: bool
+) -> dict[str, Any]:
+    """Train, resume or only price; the object that `--json` prints."""
+    from journeyman.experiments.playbook.training import OfflineTrainer
+
+    walled = {name: value for name, value in given.items() if name not in _WALLS}
+    limit = {} if resume is None else _limit_of_its_own(given, initial_playbook)
+    config = settled(TrainingConfig, {**limit, **walled, **_walls(given)})
+    if resume is not None and dry_run:
+        raise InputError("--dry-run prices a new run and --resume goes on with an old one; leave one of them out")
+    trainer = OfflineTrainer(config)
+    run = None if dry_run else trainer.begin(initial_playbook) if resume is None else trainer.reopen(resume or None)
+    if trainer.config.evaluate:
+        held_out = trainer.examined if run else len(trainer.dataset.split(Split.HELD_OUT))
+        warn_of_few(held_out, trainer.config.min_tasks)
+    if run is None:
+        return _priced(trainer, quiet=quiet)
+    with PlaybookScreen(trainer.examples, quiet=quiet) as screen:
+        trainer.watcher = screen
+        head = f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}"
+        try:
+            result = trainer.finish(run, begun=lambda: screen.say(head))
+        except KeyboardInterrupt:
+            screen.say(f"interrupted; go on with: journeyman train playbook --resume {run.folder.name}")
+            raise
+    if not quiet:
+        write(*_result_lines(result), *_next_lines(result, run.journal))
+    return result.json()
+
+
+def _walls(given: Mapping[str, Any]) -> dict[str, str]:
+    """Where code is run, as a setting, if an option says so."""
+    if "ptc_url" in given and "unsafe_local" in given:
+        raise InputError("--ptc-url runs code at a service, --unsafe-local here without walls; leave one of them out")
+    if "unsafe_local" in given:
+        return {"sandbox": "unsafe-local"}
+    return {"sandbox": given["ptc_url"]} if "ptc_url" in given else {}
+
+
+def _limit_of_its_own(given: Mapping[str, Any], *more: object) -> dict[str, Any]:
+    """A run that is gone on with has its own limit on cost, whatever the project's is; options may give another.
+
+    Raises:
+        InputError: More than the limit and the outputs was given with --resume.
+    """
+    from journeyman.experiments.playbook.training import OUTPUTS
+
+    if any(more) or set(given) - {"max_cost", *OUTPUTS}:
+        raise InputError(
+            "--resume goes on under the settings of its run; of the other options only --max-cost and the outputs may be given"
+        )
+    return {"max_cost": None}
+
+
+def _priced(trainer: "OfflineTrainer", *, quiet: bool) -> dict[str, Any]:
+    """About what the run will take, shown and as an object."""
+    from journeyman.experiments.playbook import cost_estimate
+
+    estimate = cost_estimate.report(trainer.work())
+    if quiet:
+        return estimate
+    columns = [
+        Column(name="role", words=True),
+        Column(name="model", words=True, wraps=True),
+        *(Column(name=name) for name in ("calls", "input tokens", "output tokens", "cost")),
+    ]
+    counts = ("calls", "input_tokens", "output_tokens")
+    rows = [
+        (part["role"], part["model"], *(f"{part[name]:,}" for name in counts), _money(part["cost"]))
+        for part in estimate["parts"]
+    ]
+    table(columns, rows, title="About what this run will take")
+    total = "unknown: a model has no known price" if estimate["cost"] is None else f"about ${estimate['cost']:.4f}"
+    write(f"In all {total}. Nothing was sent.")
+    return estimate
+
+
+def _result_lines(result: "TrainingResult") -> Iterator[str]:
+    """The end of a run, in words."""
+    yield f"{result.playbook_size} bullets in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
+    yield from _unused(result.metrics.progress.unusable)
+    if result.evaluation is None:
+        yield result.reason
+        return
+    yield f"held-out tasks: {shares(result.evaluation)}"
+    yield f"{'passed' if result.evaluation.passed else 'not passed'}: {result.reason}"
+    if result.evaluation.passed and result.stage is Stage.SHADOW:
+        yield "It stays in shadow; --target-stage production lets what passes go there."
+
+
+def _next_lines(result: "TrainingResult", journal: Path) -> Iterator[str]:
+    """What can be done after any run."""
+    yield f"Every change is in its journal: journeyman playbook log {shlex.quote(str(journal))}"
+    if not result.finished:
+        yield f"Go on with: journeyman train playbook --resume {result.run_id} --max-cost <more, or inf>"
+
+
+def _unused(reflections: int) -> list[str]:
+    """Why there is less learned than was attempted, where replies of the reflector were of no use."""
+    if not reflections:
+        return []
+    counted = "1 reflection" if reflections == 1 else f"{reflections} reflections"
+    return [f"{counted} could not be used: no reply of the reflector came, or none that could be read"]
+
+
+# The same on scenarios: each attempt as it goes on stderr, the summary at the end on stdout.
+
+_SOURCES = ("scenarios", "examples", "interactive")
+_WALLS = ("ptc_url", "unsafe_local")
+_OWN = (*_SOURCES, *_WALLS, "skillbook", "max_repairs", "rounds")
+_EVERY = 10
+"""Scenarios between two counts of what was learned."""
+
+
+class ScenarioScreen(Screen):
+    """Shows a training on scenarios. Implements `scenarios.ScenarioWatcher`."""
+
+    def __init__(self, trainer: "ScenarioTrainer", *, quiet: bool) -> None:
+        super().__init__("scenarios", quiet=quiet)
+        self._trainer = trainer
+        self._together = trainer.config.batch_size * trainer.config.attempts > 1
+        """Then attempts end in any order, and each is told of as a whole when it ends."""
+        self._counted = 0
+
+    def start(self, run: "PlaybookRun") -> None:
+        models = ", ".join(dict.fromkeys(self._trainer.config.models))
+        self.say(f"Starting training with {self._trainer.planned} scenarios ({models})")
+        self.say(f"Initial skills: {len(run.playbook.active)}\n")
+        self._counted = run.progress.attempts.attempts // _EVERY
+
+    def started(self, scenario: "Scenario") -> None:
+        if not self._together:
+            done = len(self._trainer.results.rows) if self._trainer.results else 0
+            self._head(min(done + 1, self._trainer.planned), scenario.name, scenario.goal, scenario.category)
+
+    def attempted(self, attempt: "Attempt") -> None:
+        pass
+
+    def scored(self, row: "Row", done: int) -> None:
+        if self._together:
+            self._head(done, row["scenario"]["name"], row["scenario"]["goal"], row["scenario"]["category"])
+        score, cost = row["metadata"]["performance_score"], row["metadata"]["cost_usd"]
+        self.say(f"   {_ended(row)}")
+        self.say(f"   Score: {number(score, '.2f')}")
+        self.say(f"   Cost: {_money(cost)}\n")
+
+    def merged(self, playbook: "Playbook", progress: "Progress", tasks: int) -> None:
+        if tasks // _EVERY > self._counted:
+            self._counted = tasks // _EVERY
+            self.say(f"Skills learned: {len(playbook.active)}\n")
+
+    def evaluated(self, done: int, total: int, what: str = "attempts at held-out scenarios") -> None:
+        super().evaluated(done, total, what)
+
+    def _head(self, number: int, name: str, goal: str, category: str) -> None:
+        self.say(f"[{number}/{self._trainer.planned}]")
+        self.say(f"Running: {name}")
+        self.say(f"   Goal: {_shortened(goal)}")
+        self.say(f"   Category: {category}")
+
+
+def _is_on_scenarios(given: Mapping[str, Any], resume: str | None) -> bool:
+    """Whether the options are of a run on scenarios, or the run to go on with is one."""
+    if resume is None:
+        from journeyman.experiments.wiring import PROGRAMMING
+
+        # Programs of a data set are run as well.
+        shared = _WALLS if given.get("dataset_name") in PROGRAMMING else ()
+        return bool(set(given) & (set(_OWN) - set(shared)))
+    from journeyman.optimizers.playbook.run import newest_unfinished
+
+    runs = settings.load().folder / "runs"
+    folder = runs / resume if resume else newest_unfinished(runs)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
+    except (OSError, ValueError):
+        # What is wrong with the run is said by whoever opens it.
+        return False
+    return isinstance(config, dict) and config.get("dataset_name") == SCENARIOS
+
+
+def _train_on_scenarios(
+    given: Mapping[str, Any], initial_playbook: Path | None, *, resume: str | None, dry_run: bool, quiet: bool
+) -> dict[str, Any]:
+    """Train on scenarios, resume, or only price it; the object that `--json` prints."""
+    from journeyman.experiments.playbook.scenarios import ScenarioTrainer
+
+    if resume is not None:
+        limit = _limit_of_its_own(given, initial_playbook, dry_run)
+        trainer = ScenarioTrainer(settled(ScenarioConfig, {**limit, **_of_any_run(given), "batch_size": 1}))
+        return _trained(trainer, trainer.reopen(resume or None), quiet=quiet)
+    config, initial = _configured(given, initial_playbook)
+    trainer = ScenarioTrainer(config)
+    if not quiet:
+        say(*(f"warning: {warning}" for warning in _warnings(trainer)))
+    if trainer.config.evaluate:
+        warn_of_few(sum(task.split == "held_out" for task in trainer.dataset.tasks), trainer.config.min_tasks)
+    if dry_run:
+        return _priced(trainer, quiet=quiet)
+    return _trained(trainer, trainer.begin(initial), quiet=quiet)
+
+
+def _trained(trainer: "ScenarioTrainer", run: "PlaybookRun", *, quiet: bool) -> dict[str, Any]:
+    """The run, from where it is to its end."""
+    with ScenarioScreen(trainer, quiet=quiet) as screen:
+        trainer.seen = screen
+        try:
+            result = trainer.finish(run, begun=lambda: screen.start(run))
+        except KeyboardInterrupt:
+            written = trainer.results.path if trainer.results and trainer.results.rows else None
+            screen.say(
+                f"interrupted; {f'results up to now are in {written}; ' if written else ''}"
+                f"go on with: journeyman train playbook --resume {run.folder.name}"
+            )
+            raise
+    assert trainer.results is not None
+    summary = trainer.results.json()
+    if not quiet:
+        write(
+            *_summary(summary, result.metrics.progress.unusable),
+            f"Results saved to: {trainer.results.path}",
+            f"Skillbook: {result.playbook_path} ({result.stage.value}); {result.reason}",
+            *_next_lines(result, run.journal),
+        )
+    del summary["results"]
+    return {**result.json(), "results_path": str(trainer.results.path), "summary": summary}
+
+
+def _configured(given: Mapping[str, Any], initial: Path | None) -> tuple[ScenarioConfig, Path | None]:
+    """The settings of a new run, and the playbook that it goes on from."""
+    sources = [name for name in _SOURCES if given.get(name)]
+    if len(sources) != 1:
+        named = ", ".join(f"--{name}" for name in sources) or "none"
+        raise InputError(
+            f"a run on scenarios needs one of --scenarios FILE, --examples and --interactive, and there is {named}"
+        )
+    if "dataset_name" in given or "input_path" in given:
+        raise InputError("scenarios are a data set of their own: leave out --dataset and --input")
+    walls = _walls(given)
+    if "skillbook" in given and (initial or "output_playbook_path" in given):
+        raise InputError("--skillbook is where a run goes on from and writes to; leave out --initial-playbook and --output")
+    skillbook = Path(given.get("skillbook", given.get("output_playbook_path", SKILLBOOK)))
+    config = {
+        "batch_size": 1,
+        "evaluate": "held_out_path" in given,
+        **_of_any_run(given),
+        "input_path": str(given.get("scenarios", "")),
+        "output_playbook_path": str(skillbook),
+    }
+    if given.get("interactive"):
+        from journeyman.cli.scenarios import enter
+
+        config["input_path"] = str(enter(settings.load().folder))
+    return settled(ScenarioConfig, {**config, **walls}), initial or (skillbook if skillbook.exists() else None)
+
+
+def _of_any_run(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that any training run has, and how often it repairs."""
+    return {name: value for name, value in given.items() if name not in {*_OWN, "dataset_name"} or name == "max_repairs"}
+
+
+def _warnings(trainer: "ScenarioTrainer") -> Iterator[str]:
+    """What will come to nothing, before money is spent on it."""
+    from journeyman import models
+    from journeyman.tasks.scenarios import read
+
+    for path in filter(None, (trainer.config.input_path, trainer.config.held_out_path)):
+        yield from map(str, read(path).warnings)
+    if models.parse(trainer.config.models[0]).kind == "embedded":
+        yield (
+            "the embedded model knows the order desk alone and cannot write code, so that no scenario will succeed; "
+            "name a real one, as in --model openai:gpt-5-mini"
+        )
+
+
+def _summary(summary: Mapping[str, Any], unusable: int) -> list[str]:
+    total, skills, tokens = summary["total_scenarios"], summary["skills"], summary["total_tokens"]
+    optional = {
+        "unverified": "Not verified: {} (no checks: read, not run)",
+        "unknown": "Unknown: {} (broke off, or could not be checked)",
+    }
+    return [
+        f"Final skills: {skills['final']}",
+        f"Skills gained: {skills['final'] - skills['initial']}",
+        *_unused(unusable),
+        "",
+        "=" * 60,
+        "TRAINING SUMMARY",
+        "=" * 60,
+        f"Total scenarios: {total}",
+        f"Successful: {summary['successful']} ({_share(summary['successful'], total)})",
+        f"Failed: {summary['failed']} ({_share(summary['failed'], total)})",
+        *(text.format(summary[name]) for name, text in optional.items() if summary[name]),
+        "",
+        "By Category:",
+        *(
+            f"  {name}: {of['successful']}/{of['total']} ({_share(of['successful'], of['total'])})"
+            for name, of in summary["by_category"].items()
+        ),
+        "",
+        f"Total Cost: {_money(summary['total_cost_usd'])}",
+        f"Total Tokens: {number(tokens, ',')}",
+        f"Avg Cost/Scenario: {_money(summary['avg_cost_usd'])}",
+        "",
+    ]
+
+
+def _ended(row: "Row") -> str:
+    why = _shortened(str(row["evidence"]).partition("\n")[0])
+    if row["success"] is None:
+        return f"{'Unknown' if row['scored_by'] == 'checks' else 'Not verified'}: {why}"
+    return "Success" if row["success"] else f"Failed: {why}"
+
+
+def _money(cost: float | None) -> str:
+    """US dollars, or that nobody knows."""
+    return "unknown" if cost is None else f"${cost:.4f}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "none"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.cli.actions.train_planner import merged, read, reinforced_settings, supervised, worth_of
+from journeyman.cli.shared import worth_of
+from journeyman.cli.train_planner import merged, read, reinforced_settings, supervised
 from journeyman.core.errors import InputError
 
 DOCUMENTED = """

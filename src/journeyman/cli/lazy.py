@@ -1,0 +1,69 @@
+"""Groups of commands whose files are loaded when one of them is called, so that help costs next to nothing."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Knows commands by name and line, and loads one when it is called. Others may be added to it as to any group."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        lines: Mapping[str, str] | None = None,
+        homes: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        """
+        Args:
+            lines: The short help of each command that is loaded late.
+            homes: The file below this package that a command stands in, and after a colon its name there; without one, the
+                file of the command's name and `command`.
+        """
+        self.lines, self.homes = dict(lines or {}), dict(homes or {})
+        known = {name: click.Command(name, short_help=line) for name, line in self.lines.items()}
+        super().__init__(name, {**known, **(more.pop("commands", None) or {})}, **more)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        # In the order of the table, where there is one.
+        return list(self.commands) if self.lines else super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lines:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self.homes.get(cmd_name, cmd_name).partition(":")
+        command: click.Command = getattr(import_module(f"{__package__}.{module}"), name or "command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.lines:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in self.commands.items()])
+
+
+class CommandGroup(LazyGroup):
+    """Takes arguments of its own, unless the first word is a sub-command."""
+
+    allow_interspersed_args = True
+    """As any command does: options may come after the arguments."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        above = click.Context(self, info_name=info_name, parent=parent)
+        if args and (command := self.get_command(above, args[0])):
+            return command.make_context(args[0], args[1:], parent=above, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+class Own(click.Argument):
+    """Is told by the group itself, so that its sub-commands do not seem to take it too."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
