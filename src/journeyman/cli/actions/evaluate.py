@@ -11,7 +11,6 @@ from rich.table import Table
 
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.agents.subtask import PlanLimits
-from journeyman.cli.actions import train_planner
 from journeyman.cli.actions.train_playbook import Screen, settled, warn_of_few
 from journeyman.cli.console import bar
 from journeyman.cli.options import provided
@@ -215,6 +214,8 @@ def _command() -> str:
 
 
 def _live(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    # It needs torch, which whoever compares files of results need not have.
+    from journeyman.cli.actions import train_planner
     from journeyman.experiments.planner import collect, workers
     from journeyman.experiments.planner.environment import known_runs, scored
     from journeyman.experiments.planner.training import Contender, LiveExamination
