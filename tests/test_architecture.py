@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "journeyman"
 
 
+@pytest.mark.service
 def test_imports_only_look_down_and_heavy_libraries_have_one_home() -> None:
     program = Path(sys.executable).with_name("lint-imports")
     run = subprocess.run([program, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -36,6 +36,15 @@ def test_help_imports_nothing_heavy_and_leaves_nothing_behind(tmp_path: Path, ar
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.service
+@pytest.mark.parametrize("arguments", [["compare", "a", "a"], ["evaluate", "decisions", "--always", "x", "--log", "a"]])
+def test_results_in_files_are_compared_without_torch(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "a").write_text("no row\n")
+    code = f"import sys, journeyman.cli as c; print(c.main({arguments!r}), 'torch' in sys.modules)"
+    run = python(code, tmp_path)
+    assert run.stdout.split() == ["2", "False"], run.stderr
+
+
 def test_importing_the_package_imports_nothing_heavy(tmp_path: Path) -> None:
     run = python("import sys, journeyman; print(*{m.split('.')[0] for m in sys.modules})", tmp_path)
     assert run.stderr == ""

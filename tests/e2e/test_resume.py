@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import journeyman
+from tests.support import warm
 from tests.support.llm_server import Answer, LLMServer, serving
 from tests.support.pupil import REFLECTOR, over_http, write_sums
 
@@ -32,29 +33,34 @@ def server() -> Iterator[LLMServer]:
         yield state
 
 
-def command(folder: Path, *arguments: str) -> list[str]:
+TRAIN = ("-m", "journeyman", "train", "playbook")
+
+
+def cold(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """As a user starts it, and with hashes of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [sys.executable, "-m", "journeyman", "train", "playbook", *arguments]
+    command = [sys.executable, *TRAIN, *arguments]
+    return subprocess.Popen(command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def ran(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(command(folder, *arguments), cwd=folder, env=ENV, capture_output=True, text=True, check=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    done = warm.run(*TRAIN, *arguments, cwd=folder, env=ENV)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def killed(folder: Path, when: Callable[[], bool], *arguments: str) -> None:
     """Start a training run, and kill it as soon as something is so."""
-    with subprocess.Popen(
-        command(folder, *arguments), cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "stderr").open("w") as err:
+        process = warm.start(*TRAIN, *arguments, cwd=folder, env=ENV, stderr=err.fileno())
         deadline = time.monotonic() + 60
         while not when():
-            assert process.poll() is None, f"it ended before it was to be killed: {process.stderr.read()}"
+            assert process.poll() is None, f"it ended before it was to be killed: {(folder / 'stderr').read_text()}"
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
 
 
@@ -86,7 +92,9 @@ def whole(server: LLMServer, data: Path, tmp_path_factory: pytest.TempPathFactor
     """The folder of a run that nobody interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     server.default = over_http
-    ran(folder, *settings(server, data))
+    with cold(folder, *settings(server, data)) as process:
+        _, said = process.communicate()
+        assert process.returncode == 0, said
     return folder
 
 
@@ -187,9 +195,7 @@ def test_interrupted_from_the_keyboard_it_says_so_and_goes_on(
 ) -> None:
     server.reset()
     server.default = slowly
-    with subprocess.Popen(
-        command(tmp_path, *settings(server, data)), cwd=tmp_path, env=ENV, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with cold(tmp_path, *settings(server, data)) as process:
         while lines(tmp_path) < 2 and process.poll() is None:
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)

@@ -16,6 +16,8 @@ from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, rules
 
 tokenizer = pytest.importorskip("journeyman.experiments.pretrain", reason="needs the extra: pip install 'journeyman[embedded]'")
 
+pytestmark = pytest.mark.training
+
 
 @pytest.fixture(scope="module")
 def small_tokenizer() -> Any:
@@ -42,7 +44,6 @@ def test_a_reflectors_lessons_are_the_rules_of_the_house_that_the_message_shows(
         assert len({lesson.partition(":")[0] for lesson in lessons}) == len(lessons)
 
 
-@pytest.mark.training
 def test_no_corpus_sentence_is_a_held_out_sentence_of_a_shop() -> None:
     chance = random.Random(3)
     learned = {clerk(chance).user for _ in range(2000)}
@@ -50,7 +51,6 @@ def test_no_corpus_sentence_is_a_held_out_sentence_of_a_shop() -> None:
     assert not learned & examined
 
 
-@pytest.mark.training
 @given(st.text())
 def test_any_text_survives_the_tokenizer(small_tokenizer: Any, text: str) -> None:
     ids = small_tokenizer(text)["input_ids"]
@@ -70,7 +70,6 @@ def test_the_template_renders_what_the_model_was_trained_on(small_tokenizer: Any
     assert small_tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True) == sample.prompt
 
 
-@pytest.mark.training
 async def test_a_smaller_model_learns_the_form_of_a_call_in_a_minute(tmp_path: Path) -> None:
     from journeyman.experiments.pretrain import PretrainConfig, train
     from journeyman.models.embedded import Embedded

@@ -4,6 +4,8 @@ import json
 from contextlib import closing
 from datetime import UTC, datetime
 
+import pytest
+
 from journeyman.core.errors import TaskError
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split, Task
@@ -15,6 +17,8 @@ from journeyman.tasks import desk
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Verifier
 from journeyman.tasks.desk.world import Desk
+
+pytestmark = pytest.mark.training
 
 TASK = desk.load("oslo", sizes={Split.TRAIN: 1}).tasks[0]
 
