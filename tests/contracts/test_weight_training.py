@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 from journeyman.agents import answer
 from journeyman.core.task import Split, Task
 from journeyman.experiments.weights.__main__ import TaskJudge
+from journeyman.optimizers.weights.adapters import save_adapter
 from journeyman.optimizers.weights.config import METHODS, TrainingConfig
 from journeyman.optimizers.weights.job import TrainingJob as Job
 from journeyman.optimizers.weights.rows import CompletionGroup as Group
@@ -137,7 +138,7 @@ def test_the_same_seed_gives_the_same_adapter_to_the_last_bit(trained: Trained, 
 
 def test_a_training_goes_on_from_an_adapter(trained: Trained, tmp_path: Path) -> None:
     noted = {"base_model": "embedded:small", "method": trained.work.config.method}
-    run.save_adapter(trained.work.model, trained.work.tokenizer, tmp_path / "adapter", noted)
+    save_adapter(trained.work.model, trained.work.tokenizer, tmp_path / "adapter", noted)
     further = Trained(trained.work.config.method, tmp_path, start=str(tmp_path / "adapter"))
     assert all(torch.equal(weight, trained.after[name]) for name, weight in further.before.items())
     assert any(not torch.equal(weight, further.before[name]) for name, weight in further.after.items())
