@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
-from journeyman.experiments.weights.comparison import Comparison, MethodResult
+from journeyman.experiments.weights.pipeline import Comparison, MethodResult
 
 PROMISED = {"GRPO": 0.30, "KTO": 0.20}
 

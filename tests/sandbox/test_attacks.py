@@ -10,8 +10,8 @@ import pytest
 
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
-from journeyman.sandbox.audit import ATTACKS, NONE, Attack, check, judge, run_bare
-from journeyman.sandbox.audit.traps import AttackEvidence, Trap, own_word
+from journeyman.sandbox.audit import ATTACKS, NONE, check, judge, run_bare
+from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, own_word
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
 pytestmark = pytest.mark.attacks

@@ -1,7 +1,6 @@
 """`journeyman curve`: did the tasks of a run get better and cheaper?"""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ import click
 
 from journeyman.cli.console import say, write
 from journeyman.cli.shared import emit, json_option
-from journeyman.core.errors import InputError, MissingExtra, boundary
+from journeyman.core.errors import InputError, boundary
 from journeyman.io.files import check_writable
 from journeyman.stores import open_store
 
@@ -49,14 +48,16 @@ def _curve(
     """Read, measure, draw; the object that `--json` prints."""
     from journeyman.experiments import learning_curve
 
-    draw = _drawing(png) if png is not None else None
+    if png is not None:
+        check_writable(png)
+        learning_curve.check_drawable()
     name, points = _points(source)
     window = window or max(2, min(10, len(points) // 5))
     changes = learning_curve.changes(points, part=part, alike=alike)
     if not quiet:
         write(name, *learning_curve.lines(points, changes, window=window, part=part))
-    if draw is not None:
-        draw(points, changes, png, window=window, title=f"Learning curve of {name}")
+    if png is not None:
+        learning_curve.draw(points, changes, png, window=window, title=f"Learning curve of {name}")
         say(f"drawn in {png}")
     return {
         "source": name,
@@ -66,17 +67,6 @@ def _curve(
         "png": None if png is None else str(png),
         "changes": {change.measure.name: change.json() for change in changes},
     }
-
-
-def _drawing(png: Path) -> Callable[..., None]:
-    """What draws, once it is known that it can."""
-    check_writable(png)
-    try:
-        from journeyman.experiments.learning_curve_plot import draw
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        raise MissingExtra(f"{name} is missing: pip install 'journeyman[plot]'") from error
-    return draw
 
 
 def _points(source: str | None) -> "tuple[str, tuple[Point, ...]]":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from journeyman.agents.attempt import Attempt
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.playbook.training import TrainingResult
-    from journeyman.experiments.weights.comparison import Comparison, MethodResult
+    from journeyman.experiments.weights.pipeline import Comparison, MethodResult
     from journeyman.experiments.weights.training import WeightsResult
 
 FOLDER = Path(".journeyman/demo")
@@ -151,8 +151,7 @@ def _turned(report: "EvaluationReport") -> "tuple[Attempt, Attempt] | None":
 def _learn_in_weights(domain: str, model: str, held_out: int, *, compare: bool, quiet: bool) -> dict[str, Any]:
     """Train, prove, export, serve, ask, and compare; the object that `--json` prints."""
     from journeyman.cli.train_weights import WeightsScreen, pipeline_lines
-    from journeyman.experiments.weights.comparison import Comparison
-    from journeyman.experiments.weights.pipeline import TrainingPipeline
+    from journeyman.experiments.weights.pipeline import Comparison, TrainingPipeline
     from journeyman.optimizers.weights.config import WeightsTrainingConfig
 
     started, out = time.monotonic(), _out(quiet=quiet)
@@ -174,7 +173,7 @@ def _learn_in_weights(domain: str, model: str, held_out: int, *, compare: bool, 
 
 
 def _compared(comparison: "Comparison", grpo: "WeightsResult | None", out: Callable[[str], None]) -> dict[str, Any]:
-    from journeyman.experiments.weights.comparison import TRACES, of_result
+    from journeyman.experiments.weights.pipeline import TRACES, of_result
 
     out(COMPARED.format(traces=TRACES))
     methods = _shown(comparison.lines(of_result("GRPO", grpo) if grpo else None), out)

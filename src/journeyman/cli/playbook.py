@@ -163,10 +163,8 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     if domain:
         playbook = replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.domain == domain))
     if name == "skill" and output:
-        from journeyman.optimizers.playbook.formats import skill
-
-        exported = skill.write(playbook, output.resolve().name)
-        output = output / skill.FILE
+        exported = formats.write_skill(playbook, output.resolve().name)
+        output = output / formats.SKILL_FILE
     else:
         exported = formats.write(playbook, name)
     if output:

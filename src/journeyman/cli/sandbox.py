@@ -16,7 +16,8 @@ from journeyman.cli.shared import emit, json_option, tokens_in
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.io.http_server import is_loopback, listen, url_of
 from journeyman.sandbox import audit
-from journeyman.sandbox.audit import Attack, AttackVerdict, AuditReport
+from journeyman.sandbox.audit import AttackVerdict, AuditReport
+from journeyman.sandbox.audit.traps import Attack
 from journeyman.sandbox.base import LANGUAGES, Level, Limits, Program, RunOutcome
 from journeyman.sandbox.service.config import MOST, ServiceConfig
 

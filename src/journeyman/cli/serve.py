@@ -123,7 +123,8 @@ def _pages(given: Mapping[str, Any], store_url: str, tokens: tuple[str, ...]) ->
     with ExitStack() as opened:
 
         def pages() -> "App":
-            from journeyman.serving.dashboard import Guard, routes
+            from journeyman.serving.dashboard import routes
+            from journeyman.serving.dashboard.layout import Guard
 
             store = opened.enter_context(open_traces(store_url))
             return application(routes(store, who=given["who"] or settings.person() or "me", guard=Guard(tokens)))

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.models import WEIGHTS
-from journeyman.optimizers.weights import chat_template
-from journeyman.optimizers.weights.chat_template import GoTemplate, translate
+from journeyman.optimizers.weights.gguf import tokenizer
+from journeyman.optimizers.weights.gguf.tokenizer import GoTemplate, translate
 from tests.support.ggufs import CHATML
 from tests.support.go_templates import render
 
@@ -58,7 +58,7 @@ def test_go_sets_a_conversation_as_the_models_own_template_does(name: str, messa
     found = real(name)
     if messages[0] is SYSTEM and any("system" in note for note in found.notes):
         pytest.skip("the model's own template takes no system message")
-    ask = chat_template._Renderer(REAL[name].read_text(), bos="", eos=EOS)
+    ask = tokenizer._Renderer(REAL[name].read_text(), bos="", eos=EOS)
     assert render(found.text, messages) == ask(messages, generation=True) == found.render(messages)
 
 
@@ -75,7 +75,7 @@ def test_tools_and_their_calls_and_results_come_out_as_the_model_knows_them(name
     call = {"type": "function", "function": {"name": "order", "arguments": {"item": "mug"}}}
     called = {"role": "assistant", "content": "", "tool_calls": [call, call]}
     messages: list[Any] = [SYSTEM, TALK[0], called, TALK[1] | {"role": "tool"}]
-    ask = chat_template._Renderer(REAL[name].read_text(), bos="", eos=EOS)
+    ask = tokenizer._Renderer(REAL[name].read_text(), bos="", eos=EOS)
     expected = ask(messages, generation=True, tools=[TOOL, TOOL])
     # Go writes JSON without blanks.
     assert without_blanks(render(found.text, messages, [TOOL, TOOL])) == without_blanks(expected)
@@ -128,7 +128,7 @@ def test_what_stands_around_messages_is_found_whatever_it_is(around: tuple[str, 
     found = translate(jinja)
     assert found is not None
     messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(said)]
-    assert found.render(messages) == chat_template._Renderer(jinja, bos="", eos="")(messages, generation=True)
+    assert found.render(messages) == tokenizer._Renderer(jinja, bos="", eos="")(messages, generation=True)
 
 
 @pytest.mark.parametrize("text", ["{{", "a{", '{{"\\', "}}", "{{/* */}}", "`{{`"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from journeyman.core import plan as plan_json
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
-from journeyman.serving.dashboard.trace_page import HEIGHT, MOST, WIDTH, graph
+from journeyman.serving.dashboard.layout import HEIGHT, MOST, WIDTH, graph
 from journeyman.stores.traces.base import TraceStore
 from tests.support.pages import Visitor
 

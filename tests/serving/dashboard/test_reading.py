@@ -3,8 +3,8 @@ from datetime import timedelta
 
 from journeyman.core.reward import Reward
 from journeyman.core.trace import ModelCall, ToolCall
-from journeyman.serving.dashboard import by_day
-from journeyman.serving.dashboard.trace_page import read, worth
+from journeyman.serving.dashboard import read, worth
+from journeyman.serving.dashboard.layout import by_day
 from journeyman.stores.traces.base import Given, StatisticsGroup
 from tests.support.watched import NOON, booking, delegated
 

@@ -434,7 +434,7 @@ def _template(header: Header) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     if not header.chat_template:
         return "", (), (f"{header.path.name} has no chat template: Ollama will send the model the bare words",)
     try:
-        from journeyman.optimizers.weights.chat_template import translate
+        from journeyman.optimizers.weights.gguf.tokenizer import translate
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[gguf]'") from error
     translated = translate(header.chat_template, bos="" if header.adds_bos else header.token("bos"), eos=header.token("eos"))

@@ -19,7 +19,7 @@ from journeyman.sandbox.audit import traps
 from journeyman.sandbox.audit.traps import SMALL, Attack, AttackEvidence, Category, Trapping, Untried, token
 from journeyman.sandbox.base import KIB, MIB, Level, Limits, Program, RunOutcome, Sandbox
 
-__all__ = ["ATTACKS", "Attack", "AttackVerdict", "AuditReport", "check", "judge", "program_of", "run_bare"]
+__all__ = ["ATTACKS", "AttackVerdict", "AuditReport", "check", "judge", "program_of", "run_bare"]
 
 # Every attack of the suite.
 

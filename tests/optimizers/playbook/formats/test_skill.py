@@ -4,7 +4,6 @@ from hypothesis import given
 from journeyman.core.errors import InputError
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.optimizers.playbook import formats
-from journeyman.optimizers.playbook.formats import skill
 from tests.support.playbooks import PLAYBOOKS
 
 LEARNED = Playbook(
@@ -17,7 +16,7 @@ LEARNED = Playbook(
 
 
 def test_a_skill_says_its_name_and_use_and_then_what_was_learned() -> None:
-    assert skill.write(LEARNED, "oslo-orders").text == (
+    assert formats.write_skill(LEARNED, "oslo-orders").text == (
         "---\n"
         "name: oslo-orders\n"
         'description: "Strategies learned from experience on oslo, 2 in all. Use when working on such tasks."\n'
@@ -31,13 +30,13 @@ def test_a_skill_says_its_name_and_use_and_then_what_was_learned() -> None:
 
 def test_several_domains_have_a_heading_each() -> None:
     both = Playbook(bullets=(*LEARNED.bullets, Bullet(id="b-4", content="C")))
-    assert "## general\n\n### Do\n\n- C\n" in skill.write(both).text
+    assert "## general\n\n### Do\n\n- C\n" in formats.write_skill(both).text
 
 
 @pytest.mark.parametrize("name", ["Oslo", "oslo--orders", "-oslo", "", "x" * 65, "oslo orders"])
 def test_a_name_that_no_skill_can_have_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="skill cannot be called"):
-        skill.write(LEARNED, name)
+        formats.write_skill(LEARNED, name)
 
 
 @given(PLAYBOOKS)

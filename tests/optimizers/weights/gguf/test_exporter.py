@@ -20,7 +20,7 @@ from journeyman.core.task import Task
 from journeyman.models import embedded_weights
 from journeyman.models.local import load
 from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
-from journeyman.optimizers.weights.gguf.engine import running
+from journeyman.optimizers.weights.llamacpp import loaded
 from tests.optimizers.weights.gguf.test_families import differs_only_by_a_tie
 from tests.optimizers.weights.test_merge import adapter
 from tests.support import tiny_models
@@ -58,7 +58,7 @@ def test_the_embedded_model_says_the_same_in_llama_cpp_on_fifty_prompts(kind: st
 
     path = GGUFExporter(embedded_weights("base"), threads=1).convert(kind, tmp_path / "model.gguf")
 
-    with running(path, threads=1) as served:
+    with loaded(path, threads=1) as served:
         ties = sum(differs_only_by_a_tie(served, model.float(), ids, 32, tie) for ids in prompts(tokenizer))
     assert ties == 0
 
@@ -99,7 +99,7 @@ def test_an_adapter_is_merged_and_its_file_says_what_the_merged_model_says(tmp_p
     assert file.fields["journeyman.dialect"].contents() == "terse"
     assert "<|im_start|>" in file.fields["tokenizer.chat_template"].contents()
     tokenizer, model = load(str(embedded_weights("small")), str(folder))
-    with running(export.files[0].path, threads=1) as served:
+    with loaded(export.files[0].path, threads=1) as served:
         assert not any(differs_only_by_a_tie(served, model, ids, 24, 1e-4) for ids in prompts(tokenizer)[:10])
 
 
@@ -225,8 +225,6 @@ def test_a_file_is_readable_by_others(tmp_path: Path) -> None:
 
 
 def test_a_type_that_is_written_here_needs_no_llama_cpp(small: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    for name in ("conversion", "engine"):
-        monkeypatch.delitem(sys.modules, f"{GGUFExporter.__module__}.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
 
     made = GGUFExporter(small).export(["F16"], out=tmp_path)

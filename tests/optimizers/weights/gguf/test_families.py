@@ -12,7 +12,7 @@ import torch
 
 from journeyman.optimizers.weights.gguf import GGUFExporter
 from journeyman.optimizers.weights.gguf.conversion import TEXTS
-from journeyman.optimizers.weights.gguf.engine import running
+from journeyman.optimizers.weights.llamacpp import loaded
 from tests.support import tiny_models
 from tests.support.tiny_models import byte_level, corpus, pieces
 
@@ -82,7 +82,7 @@ def test_a_random_model_of_each_family_says_the_same_in_llama_cpp(family: str, t
 
     assert len(export.notes) == (family == "phi-3-long")
     assert export.agreeing == export.probed
-    with running(export.files[0].path, threads=1, context=256) as served:
+    with loaded(export.files[0].path, threads=1, context=256) as served:
         for text in (*TEXTS, *PROMPTS):
             assert served.tokenize(text.encode(), special=True) == tokenizer(text)["input_ids"], text
         prompts = [tokenizer(prompt)["input_ids"][:35] for prompt in PROMPTS]

@@ -3,10 +3,9 @@
 The exporter stands here, and loads the rest when it is needed.
 
 contents    what a file says of itself, and what an export tells of files; needs no library
-conversion  a model's folder, or an adapter's, to files of the types asked for: merged, written, compared, quantised
-source      a model's folder: which architectures are known, what of their weights llama.cpp wants otherwise, the weights,
-            one at a time, and the tokenizer, whose pretokenizers are known by their expressions
-engine      llama.cpp in this process: quantisation, tokens, perplexity and divergence from the original
+conversion  a model's folder, or an adapter's, to files of the types asked for: merged, written, compared, quantised; which
+            architectures are known, and what of their weights llama.cpp wants otherwise
+tokenizer   the vocabulary, whose pretokenizers are known by their expressions, and the chat template
 """
 
 import shutil
