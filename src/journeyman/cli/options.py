@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
+from journeyman.cli.shared import together
 from journeyman.io.config import Declared
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -73,17 +74,6 @@ def options(
     return together(
         *(_option(declared[name], (helps or {}).get(name), (names or {}).get(name)) for name in wanted if name not in leave_out)
     )
-
-
-def together(*several: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Some options that commands share, as one."""
-
-    def give(command: _Command) -> _Command:
-        for each in reversed(several):
-            command = each(command)
-        return command
-
-    return give
 
 
 def provided(given: Mapping[str, Any]) -> dict[str, Any]:
