@@ -93,7 +93,9 @@ def _option(declared: Declared, words: str | None, names: tuple[str, ...] | None
     flag: dict[str, Any] = {}
     if declared.kind is bool:
         flag = {"is_flag": True}
-        if declared.optional or declared.default:
+        if declared.option.names and all(each.startswith("--no-") for each in declared.option.names):
+            flag["flag_value"] = False
+        elif declared.optional or declared.default:
             plain = f"{plain}/--no-{plain[2:]}"
     kind = _kind(declared)
     kinds = flag or {"type": kind, "metavar": declared.option.metavar or getattr(kind, "plain", None)}
@@ -124,7 +126,7 @@ def _default(declared: Declared, spelled: tuple[str, ...]) -> str:
     if declared.option.default:
         return declared.option.default
     if isinstance(default, bool):
-        return spelled[0].partition("/")[0][2:] if default else ""
+        return spelled[0].partition("/")[0][2:] if default and "/" in spelled[0] else ""
     if default in (None, "", ()):
         return ""
     return f"{default:g}" if isinstance(default, float) else str(default)
