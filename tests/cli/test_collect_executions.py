@@ -59,8 +59,17 @@ def test_a_dry_run_shows_plans_and_writes_nothing(capsys: pytest.CaptureFixture[
     assert files() == before
 
 
-def test_a_limit_on_cost_stops_cleanly_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert collect("--max-cost", "0.1", "--explore", "0", "--concurrency", "1") == 0
+@pytest.mark.parametrize("place", ["options", "file", "environment"])
+def test_a_limit_on_cost_stops_cleanly_and_says_so(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--max-cost", "0.1", "--explore", "0", "--concurrency", "1"] if place == "options" else []
+    if place == "file":
+        Path("journeyman.toml").write_text("[budget]\nmax_cost = 0.1\n[collect]\nexplore = 0.0\n[plan]\nconcurrency = 1\n")
+    if place == "environment":
+        for name, value in (("BUDGET__MAX_COST", "0.1"), ("COLLECT__EXPLORE", "0"), ("PLAN__CONCURRENCY", "1")):
+            monkeypatch.setenv(f"JOURNEYMAN_{name}", value)
+    assert collect(*options) == 0
     err = capsys.readouterr().err
     assert "2 executions" in err
     assert "stopped: the next plan could exceed the limit of $0.1; the same command goes on from here" in err

@@ -174,7 +174,7 @@ def test_a_published_run_with_a_growing_cheat_sheet_shows_no_gain_and_more_token
     [
         (["curve"], "there is no run in"),
         (["curve", "nowhere.json"], "nowhere.json is neither a file nor a run; there are: none"),
-        (["curve", "rows.jsonl", "--part", "0.7"], "0.7 is not in the range"),
+        (["curve", "rows.jsonl", "--part", "0.7"], "--part is 0.7, and must lie above 0 and at most at 0.5"),
         (["curve", "rows.jsonl", "--png", "."], "is a directory"),
     ],
 )

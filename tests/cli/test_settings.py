@@ -163,3 +163,27 @@ def test_variables_that_contradict_each_other_are_named(monkeypatch: pytest.Monk
     monkeypatch.setenv("JOURNEYMAN_GATE__ALPHA__X", "3")
     with pytest.raises(InputError, match="JOURNEYMAN_GATE__ALPHA"):
         settings.load()
+
+
+def test_options_of_the_commands_that_train_nothing_are_settings_too(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("journeyman.toml").write_text(
+        "[curve]\nwindow = 4\n[plan]\ndeadline = 9.5\n[serve]\nport = 4100\npages = false\n[collect]\nexecutions = 7\n"
+    )
+    found = shown(capsys)
+    expected = {"curve.window": 4, "plan.deadline": 9.5, "serve.port": 4100, "serve.pages": False, "collect.executions": 7}
+    assert {name: found[name]["value"] for name in expected} == expected
+    rows = [{"task_id": n, "score": n % 2} for n in range(20)]
+    Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for options, window in (((), 4), (("--window", "3"), 3)):
+        assert main(["curve", "rows.jsonl", "--json", *options]) == 0
+        assert json.loads(capsys.readouterr().out)["window"] == window
+    assert main(["curve", "rows.jsonl", "--part", "0.7"]) == 2
+    assert "--part is 0.7, and must lie above 0 and at most at 0.5" in capsys.readouterr().err
+
+
+def test_no_file_names_who_works_or_which_model_is_sent_a_key() -> None:
+    """It may have come with somebody's data."""
+    for name in ("workers_from", "models", "planner"):
+        Path("journeyman.toml").write_text(f'[plan]\n{name} = "evil:CREW"\n')
+        with pytest.raises(InputError, match=f"there is no setting plan.{name}"):
+            settings.load()

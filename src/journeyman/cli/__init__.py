@@ -65,8 +65,13 @@ def _spelled(option: str) -> str:
     return _RENAMED.get(named, named)
 
 
+class _Root(LazyGroup):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=_Root,
     lines=COMMANDS,
     homes=_TOGETHER,
     # Inherited by every command: `--num_examples` is `--num-examples`.

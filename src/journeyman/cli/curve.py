@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import say, write
-from journeyman.cli.shared import emit, json_option
+from journeyman.cli.options import options, provided
+from journeyman.cli.shared import emit, json_option, options_named
 from journeyman.core.errors import InputError, boundary
+from journeyman.experiments import settings
+from journeyman.experiments.settings import CurveSettings
 from journeyman.io.files import check_writable
 from journeyman.stores import open_store
 
@@ -19,16 +22,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", required=False, metavar="[RUN|RESULTS.json|ROWS.jsonl]")
 @click.option("--png", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it in a picture, too.")
-@click.option("--window", type=click.IntRange(min=1), help="Tasks in the rolling mean.  [default: a fifth, 2 to 10]")
-@click.option(
-    "--part",
-    type=click.FloatRange(0, 0.5, min_open=True),
-    default=1 / 3,
-    help="The share that is the first part, and the last.  [default: a third]",
-)
-@click.option("--alike", is_flag=True, help="All tasks are of one kind, whatever their category or domain.")
+@options(CurveSettings)
 @json_option
-def command(source: str | None, png: Path | None, window: int | None, part: float, alike: bool, as_json: bool) -> None:
+def command(source: str | None, png: Path | None, as_json: bool, **given: Any) -> None:
     """Show how success, score, tokens and cost went from task to task.
 
     The first part of the run is compared with the last, each category with itself, with a 95 % interval. SOURCE is a run of
@@ -39,12 +35,12 @@ def command(source: str | None, png: Path | None, window: int | None, part: floa
     Example:
       journeyman curve results/training_results_20260101_120000.json --png curve.png
     """
-    emit(_curve(source, png=png, window=window, part=part, alike=alike, quiet=as_json), as_json=as_json)
+    with options_named():
+        config = settings.configured(CurveSettings, provided(given))
+    emit(_curve(source, png, config, quiet=as_json), as_json=as_json)
 
 
-def _curve(
-    source: str | None, *, png: Path | None, window: int | None, part: float, alike: bool, quiet: bool
-) -> dict[str, Any]:
+def _curve(source: str | None, png: Path | None, config: CurveSettings, *, quiet: bool) -> dict[str, Any]:
     """Read, measure, draw; the object that `--json` prints."""
     from journeyman.experiments import learning_curve
 
@@ -52,8 +48,8 @@ def _curve(
         check_writable(png)
         learning_curve.check_drawable()
     name, points = _points(source)
-    window = window or max(2, min(10, len(points) // 5))
-    changes = learning_curve.changes(points, part=part, alike=alike)
+    window, part = config.window or max(2, min(10, len(points) // 5)), config.part
+    changes = learning_curve.changes(points, part=part, alike=config.alike)
     if not quiet:
         write(name, *learning_curve.lines(points, changes, window=window, part=part))
     if png is not None:
@@ -71,7 +67,6 @@ def _curve(
 
 def _points(source: str | None) -> "tuple[str, tuple[Point, ...]]":
     """What was asked for, by name, and its tasks."""
-    from journeyman.experiments import settings
     from journeyman.experiments.learning_curve import of_attempts, read, rows_of
 
     if source is not None and Path(source).is_file():

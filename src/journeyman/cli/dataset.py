@@ -12,7 +12,7 @@ import click
 
 from journeyman.cli.console import bar, say, say_some
 from journeyman.cli.shared import emit, json_option, options_named, store_option
-from journeyman.cli.traces import filters, query
+from journeyman.cli.trace_filters import filters, query
 from journeyman.core.errors import InputError
 from journeyman.io.files import check_writable, sha256
 from journeyman.stores.traces.base import Query

@@ -28,10 +28,6 @@ class LazyGroup(click.Group):
         known = {name: click.Command(name, short_help=line) for name, line in self.lines.items()}
         super().__init__(name, {**known, **(more.pop("commands", None) or {})}, **more)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        # In the order of the table, where there is one.
-        return list(self.commands) if self.lines else super().list_commands(ctx)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.lines:
             return super().get_command(ctx, cmd_name)
@@ -43,8 +39,9 @@ class LazyGroup(click.Group):
         if not self.lines:
             super().format_commands(ctx, formatter)
             return
+        commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in self.commands.items()])
+            formatter.write_dl([(name, command.get_short_help_str(200)) for name, command in commands])
 
 
 class CommandGroup(LazyGroup):

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
+from journeyman.cli.shared import together
 from journeyman.io.config import Declared
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -75,17 +76,6 @@ def options(
     )
 
 
-def together(*several: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """Some options that commands share, as one."""
-
-    def give(command: _Command) -> _Command:
-        for each in reversed(several):
-            command = each(command)
-        return command
-
-    return give
-
-
 def provided(given: Mapping[str, Any]) -> dict[str, Any]:
     """What was typed, without what was not."""
     return {name: value for name, value in given.items() if value is not None and value != ()}
@@ -103,7 +93,9 @@ def _option(declared: Declared, words: str | None, names: tuple[str, ...] | None
     flag: dict[str, Any] = {}
     if declared.kind is bool:
         flag = {"is_flag": True}
-        if declared.optional or declared.default:
+        if declared.option.names and all(each.startswith("--no-") for each in declared.option.names):
+            flag["flag_value"] = False
+        elif declared.optional or declared.default:
             plain = f"{plain}/--no-{plain[2:]}"
     kind = _kind(declared)
     kinds = flag or {"type": kind, "metavar": declared.option.metavar or getattr(kind, "plain", None)}
@@ -134,7 +126,7 @@ def _default(declared: Declared, spelled: tuple[str, ...]) -> str:
     if declared.option.default:
         return declared.option.default
     if isinstance(default, bool):
-        return spelled[0].partition("/")[0][2:] if default else ""
+        return spelled[0].partition("/")[0][2:] if default and "/" in spelled[0] else ""
     if default in (None, "", ()):
         return ""
     return f"{default:g}" if isinstance(default, float) else str(default)

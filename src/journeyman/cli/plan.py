@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import bar, say, say_some, write
+from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, listed, options_named
 from journeyman.core import plan as plans
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.format import money, seconds
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.experiments import settings
+from journeyman.experiments.planner.config import CollectConfig
+from journeyman.experiments.settings import PlanSettings
 from journeyman.io.atomic import write_text
+from journeyman.io.config import BudgetSettings
 from journeyman.io.files import read_text
 from journeyman.stores import open_store
 from journeyman.stores.registry import in_production
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from journeyman.experiments.planner.collect import CollectionSummary, Instruction
     from journeyman.experiments.planner.workers import Make, SavedPlanner
 
-LOGS = "execution_logs"
 _SHOWN = 3
 """Plans that a dry run shows."""
 _NAMED = 10
@@ -48,15 +51,8 @@ _NAMED = 10
 @click.option(
     "--workers-from", "crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers."
 )
-@click.option("--max-cost", type=float, metavar="USD", help="Start nothing that could cost more than this in all.")
-@click.option("--deadline", type=float, metavar="SECONDS", help="Stop what is not done by then.")
-@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Subtasks at once.")
-@click.option(
-    "--logs",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Log the execution here.  [default: execution_logs]",
-)
+@options(BudgetSettings, helps={"max_cost": "Start nothing that could cost more than this in all."})
+@options(PlanSettings, only=("deadline", "concurrency", "logs"))
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the plan as JSON.")
 @json_option
 def command(as_json: bool, **given: Any) -> int:
@@ -83,17 +79,19 @@ def _plan(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     from journeyman.experiments.planner.collect import OrchestrationSystem
     from journeyman.tracing.importers.execution_log import ExecutionLogger
 
+    config = settings.configured(PlanSettings, PlanSettings.known(provided(given)))
+    budget = settings.configured(BudgetSettings, BudgetSettings.known(provided(given)))
     saved = _planner(given["planner"])
-    models, own, logs = listed(given["models"]), given["crew"] or "", given["logs"] or LOGS
+    models, own = listed(given["models"]), given["crew"] or ""
     named = bool(models or own)
     # A planner needs nobody to show what it would do: not a key for the models that it knows.
     crew = {} if saved and not named and not given["carry_out"] else workers.crew_of(models, own, kept=saved)
     system = OrchestrationSystem(
         workers.planner_for(crew, saved, dealt=named),
         crew,
-        limits=PlanLimits(together=given["concurrency"]),
-        budget=PlanBudget(money=given["max_cost"], seconds=given["deadline"]),
-        logger=ExecutionLogger(logs) if given["carry_out"] else None,
+        limits=PlanLimits(together=config.concurrency),
+        budget=PlanBudget(money=budget.max_cost, seconds=config.deadline),
+        logger=ExecutionLogger(config.logs) if given["carry_out"] else None,
         policy=saved.id if saved else "base",
     )
     plan = _read(given["plan_file"]) if given["plan_file"] else system.plan(given["instruction"])
@@ -111,7 +109,7 @@ def _plan(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         return planned
     result = system.run(plan)
     if not quiet:
-        _show(result, logs)
+        _show(result, config.logs)
     return {**planned, **_result_json(result)}
 
 
@@ -133,7 +131,7 @@ def _read(path: Path) -> Plan:
         raise InputError(f"{path} is no plan ({error}); `journeyman plan --output` writes one") from None
 
 
-def _show(result: ExecutionResult, logs: Path | str) -> None:
+def _show(result: ExecutionResult, logs: str) -> None:
     write(plans.tree(result.plan, result.results))
     for id in result.plan.ends:
         if id in result.outputs:
@@ -160,7 +158,7 @@ def _result_json(result: ExecutionResult) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--num-executions", type=click.IntRange(1), default=200, show_default=True, help="Instructions to carry out.")
+@options(CollectConfig, only=("executions",))
 @click.option(
     "--output-dir", type=click.Path(path_type=Path, file_okay=False), default="execution_logs", show_default=True,
     metavar="DIR", help="The folder of the logs. What is in it already is not carried out again.",
@@ -174,10 +172,11 @@ def _result_json(result: ExecutionResult) -> dict[str, Any]:
     "--workers-from", "crew", metavar="MODULE:NAME", help="Your own tools and agents: a mapping from names to workers."
 )
 @click.option("--planner", metavar="POLICY", help="A learned planner.  [default: the desk's own expert, or one step a line]")
-@click.option("--explore", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="Subtasks whose worker is drawn.")
-@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="Subtasks at once.")
-@click.option("--max-cost", type=float, metavar="USD", help="Stop cleanly before more than this is spent.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of instructions and of what is drawn.")
+@options(
+    CollectConfig,
+    only=("explore", "concurrency", "max_cost", "seed"),
+    helps={"max_cost": "Stop cleanly before more than this is spent.", "seed": "Of instructions and of what is drawn."},
+)
 @click.option("--dry-run", is_flag=True, help="Show the first instructions and their plans; carry out none.")
 @json_option
 def executions(as_json: bool, **given: Any) -> None:
@@ -199,22 +198,16 @@ def executions(as_json: bool, **given: Any) -> None:
 def _collect(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Carry instructions out and log them, or show what would be carried out."""
     from journeyman.experiments.planner import collect, workers
-    from journeyman.experiments.planner.config import CollectConfig
 
     saved = workers.find_planner(given["planner"]) if given["planner"] else None
     folder: Path = given["output_dir"]
     models, own = listed(given["models"]), given["crew"] or ""
     crew = workers.crew_of(models, own, kept=saved, replies=settings.load().folder / "replies")
     make = workers.planner_for(crew, saved, dealt=bool(models or own)).make
-    config = CollectConfig(
-        executions=given["num_executions"],
-        explore=given["explore"],
-        concurrency=given["concurrency"],
-        max_cost=given["max_cost"],
-        policy=saved.id if saved else "expert",
-        seed=given["seed"],
-    )
-    instructions = _instructions(given, [name for name, worker in crew.items() if worker.card.kind == "model"])
+    typed = CollectConfig.known(provided(given))
+    config = settings.configured(CollectConfig, {**typed, "policy": saved.id if saved else "expert"})
+    named = [name for name, worker in crew.items() if worker.card.kind == "model"]
+    instructions = _instructions(given["instructions"], config, named)
     if given["dry_run"]:
         return _dry_run(instructions[: config.executions], make, folder, quiet=quiet)
     before = len(collect.logged(folder) & {each.id for each in instructions[: config.executions]})
@@ -225,14 +218,14 @@ def _collect(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     return collected.json()
 
 
-def _instructions(given: Mapping[str, Any], models: Sequence[str]) -> "Sequence[Instruction]":
+def _instructions(file: Path | None, config: CollectConfig, models: Sequence[str]) -> "Sequence[Instruction]":
     from journeyman.experiments.planner import collect, workers
 
-    if given["instructions"]:
-        return collect.of_file(given["instructions"])
+    if file is not None:
+        return collect.of_file(file)
     if not models or not workers.at_the_desk(models):
         raise InputError("the notes that are made up here are for the embedded desk; give your own with --instructions FILE")
-    return collect.at_the_desk(given["num_executions"], given["seed"])
+    return collect.at_the_desk(config.executions, config.seed)
 
 
 def _dry_run(instructions: "Sequence[Instruction]", make: "Make", folder: Path, *, quiet: bool) -> dict[str, Any]:

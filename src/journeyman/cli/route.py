@@ -11,8 +11,8 @@ import click
 
 from journeyman.cli.console import Column, named_columns, number, say, short, table, write
 from journeyman.cli.lazy import CommandGroup, Own
-from journeyman.cli.options import options, provided, together
-from journeyman.cli.shared import emit, json_option, options_named, store_url, warn_of_few
+from journeyman.cli.options import options, provided
+from journeyman.cli.shared import emit, json_option, options_named, store_url, together, warn_of_few
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Forecast
 from journeyman.experiments import settings

@@ -21,6 +21,17 @@ _Made = TypeVar("_Made", bound=Callable[..., Any])
 _Training = TypeVar("_Training", bound="TrainingConfig")
 
 
+def together(*several: Callable[[_Made], _Made]) -> Callable[[_Made], _Made]:
+    """Some options that commands share, as one."""
+
+    def give(command: _Made) -> _Made:
+        for each in reversed(several):
+            command = each(command)
+        return command
+
+    return give
+
+
 def json_option(made: _Made) -> _Made:
     """Gives a command `--json`, as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")(made)

@@ -127,10 +127,18 @@ Upstreams = Annotated[dict[str, Annotated[UpstreamSettings, AfterValidator(_keep
 class ServeSettings(Config):
     """How `journeyman serve` serves."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)] = 4000
-    token_env: Variable = ""
-    """The variable that holds the tokens of those who may come; needed for a host that others can reach."""
+    host: Annotated[str, option(metavar="ADDRESS")] = "127.0.0.1"
+    """The address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65_535), option(metavar="N")] = 4000
+    """Where to listen; 0 is any free one."""
+    token_env: Annotated[Variable, option(metavar="VAR")] = ""
+    """The environment variable that holds the token of those who may come; several with blanks between."""
+    record: Annotated[bool, option("--no-record")] = True
+    """Whether anything is kept of what is passed on."""
+    pages: Annotated[bool, option("--no-pages")] = True
+    """Whether there are pages."""
+    who: Annotated[str, option(metavar="NAME", default="you, by your login")] = ""
+    """Whose word a label given on a page is."""
     order: tuple[str, ...] = ()
     """Upstreams in the order in which they are asked; those not named come after. Empty for the order of the file."""
     max_request_mb: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -145,7 +153,7 @@ class ServeSettings(Config):
 class RecordSettings(Config):
     """What is kept of what is watched."""
 
-    content: bool = True
+    content: Annotated[bool, option("--no-content")] = True
     """Whether what was said is kept; else only shapes and numbers."""
     redact: tuple[str, ...] = ()
     """Regular expressions of what must not be kept, beside keys and tokens, which never are."""
@@ -274,6 +282,46 @@ class PlaceSettings(Config):
 
 
 @config
+class WorkSettings(Config):
+    """How subtasks are done. Who does them is said with each command: models are sent keys, and workers are programs."""
+
+    concurrency: Count = 4
+    """Subtasks at once."""
+
+
+@config
+class PlanSettings(WorkSettings):
+    """How a plan is carried out."""
+
+    deadline: Annotated[float | None, Field(gt=0), option(metavar="SECONDS")] = None
+    """Stop what is not done by then."""
+    logs: Annotated[str, option(metavar="DIR")] = "execution_logs"
+    """Log the execution here."""
+
+
+@config
+class CollectSettings(Config):
+    """How executions are collected, to learn to plan from."""
+
+    executions: Annotated[Count, option("--num-executions")] = 200
+    """Instructions to carry out."""
+    explore: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Subtasks whose worker is drawn."""
+
+
+@config
+class CurveSettings(Config):
+    """How a learning curve is measured."""
+
+    window: Annotated[Count | None, option(default="a fifth, 2 to 10")] = None
+    """Tasks in the rolling mean."""
+    part: Annotated[float, Field(gt=0, le=0.5), option(default="a third")] = 1 / 3
+    """The share that is the first part, and the last."""
+    alike: bool = False
+    """All tasks are of one kind, whatever their category or domain."""
+
+
+@config
 class Settings(Config):
     """Everything that the file and the environment can say; a table for each part."""
 
@@ -287,6 +335,9 @@ class Settings(Config):
     upstreams: Upstreams = field(default_factory=dict)
     """The model servers behind `journeyman serve`, by name."""
     record: RecordSettings = field(default_factory=RecordSettings)
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    collect: CollectSettings = field(default_factory=CollectSettings)
+    curve: CurveSettings = field(default_factory=CurveSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

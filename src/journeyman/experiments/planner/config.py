@@ -3,11 +3,11 @@
 from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, SkipValidation
+from pydantic import SkipValidation
 
 from journeyman.core.candidate import BASE
-from journeyman.experiments.settings import GateSettings, HeldOutSettings, ReleaseSettings
-from journeyman.io.config import HIDDEN, BudgetSettings, Count, SeedSettings, config
+from journeyman.experiments.settings import CollectSettings, GateSettings, HeldOutSettings, ReleaseSettings, WorkSettings
+from journeyman.io.config import HIDDEN, BudgetSettings, SeedSettings, config
 from journeyman.optimizers.planner.config import PPOConfig
 
 if TYPE_CHECKING:
@@ -18,15 +18,9 @@ else:
 
 
 @config
-class CollectConfig(BudgetSettings, SeedSettings):
-    """How executions are collected."""
+class CollectConfig(CollectSettings, WorkSettings, BudgetSettings, SeedSettings):
+    """How executions are collected: so many in all, with those that were logged before, and so many plans at once."""
 
-    executions: Count = 200
-    """In all, with those that were logged before."""
-    explore: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Share of the subtasks whose worker is drawn from all models."""
-    concurrency: Count = 4
-    """Plans under way at once, and subtasks of each."""
     policy: Annotated[str, HIDDEN] = BASE
     """Who plans, as it is logged: the id of a policy, or "expert"."""
 
