@@ -7,6 +7,8 @@ import pytest
 from journeyman.cli.actions.train_planner import merged, read, reinforced_settings, supervised, worth_of
 from journeyman.core.errors import InputError
 
+pytestmark = pytest.mark.training
+
 DOCUMENTED = """
 training:
   phase1_supervised:
