@@ -33,9 +33,9 @@ demo-weights: $(VENV)/.weights
 	$(BIN)/journeyman demo --weights
 	@echo "To type these yourself, first: source $(BIN)/activate"
 
-# Five seconds on a machine of its own: twice that is asked for, as one that is shared takes longer for the same.
+# Two seconds on a machine of its own: more is asked for, as one that is shared takes longer for the same.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not nightly" --most-seconds 10
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not nightly" --most-seconds 5
 
 nightly: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile nightly

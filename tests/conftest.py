@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import ssl
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-COSTS = ("service", "training", "browser", "postgres", "attacks", "nightly")
+COSTS = ("service", "training", "browser", "postgres", "attacks", "slow", "nightly")
 """Marks of what is not cheap. A test with none of them is a `unit`."""
 
-DEAREST_FIRST = ("nightly", "training", "attacks", "service", "browser", "postgres")
+DEAREST_FIRST = ("nightly", "training", "attacks", "service", "browser", "postgres", "slow")
 """In which order the tests begin: what is long at the end leaves all but one of the processes idle."""
 
 ALL_DEAR = re.compile(rf"^pytestmark = [^=]*?pytest\.mark\.({'|'.join(COSTS)})\b", re.MULTILINE)
@@ -47,10 +48,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(cost) for cost in COSTS):
             item.add_marker(pytest.mark.unit)
+    if config.option.markexpr == "unit" and "torch" in sys.modules:
+        raise pytest.UsageError("a module of units imports torch: give it a pytestmark of training")
     # The sort is stable: what belongs together stays together.
     dearest = {path: min(map(_rank, tests)) for path, tests in _by_file(items).items()}
     items.sort(key=lambda item: (dearest[item.path], item.path))
@@ -76,8 +79,10 @@ def cpu() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """A test that is dear and does not say so fails."""
-    before = cpu()
+    loaded, before = "torch" in sys.modules, cpu()
     yield
+    if item.config.option.markexpr == "unit" and "torch" in sys.modules and not loaded:
+        pytest.fail("it loads torch, which takes longer than a hundred units: mark it with training")
     most = item.config.getoption("--most-seconds")
     if most and item.get_closest_marker("unit") and cpu() - before > most:
         pytest.fail(f"it took {cpu() - before:.1f} s of CPU: make it cheaper, or mark it with one of {', '.join(COSTS)}")

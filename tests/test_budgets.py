@@ -25,6 +25,16 @@ def test_files_are_short(folder: Path) -> None:
     assert lengths[int(len(lengths) * 0.95)][0] <= FILE_P95, "\n".join(long)
 
 
+def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All within a statement, in a fifth of the time of `ast.walk`: none is in an expression."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for below in getattr(node, field, ()):
+            if isinstance(below, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield below
+            yield from functions(below)
+
+
+@pytest.mark.slow
 def test_functions_are_short_and_every_module_says_what_it_is_for() -> None:
     """One test, as it is the parsing of all modules that takes time."""
     lengths, silent = [], []
@@ -33,11 +43,7 @@ def test_functions_are_short_and_every_module_says_what_it_is_for() -> None:
         module = ast.parse(text)
         if text.strip() and not ast.get_docstring(module):
             silent.append(str(path.relative_to(SOURCE)))
-        lengths += [
-            (node.end_lineno or node.lineno) - node.lineno + 1
-            for node in ast.walk(module)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
+        lengths += [(node.end_lineno or node.lineno) - node.lineno + 1 for node in functions(module)]
     assert sorted(lengths)[int(len(lengths) * 0.95)] <= FUNCTION_P95
     assert silent == []
 

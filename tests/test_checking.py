@@ -59,6 +59,7 @@ def test_an_unknown_verdict_is_neither_passed_nor_failed() -> None:
     assert found["verdicts"] == {"a": [True, None]}
 
 
+@pytest.mark.service
 async def test_equal_programs_run_once_and_every_sample_has_its_verdict(verifier: UnitTests) -> None:
     tests = CodeTests(test="assert f(2) == 4")
     task = Task(id="a", question="Double.", answer=tests.json())

@@ -99,6 +99,7 @@ def test_of_200_candidates_that_are_no_better_at_most_5_percent_pass() -> None:
     assert sum(decision.passed for decision in found) <= 10
 
 
+@pytest.mark.slow
 def test_nor_when_each_is_looked_at_after_every_batch() -> None:
     chance, gate = np.random.default_rng(21), BetterAtAnyTime()
     lucky = 0

@@ -13,6 +13,7 @@ def test_every_public_name_can_be_had_and_says_what_it_is() -> None:
     assert [name for name in journeyman.__all__ if not getattr(journeyman, name).__doc__] == []
 
 
+@pytest.mark.service
 def test_the_module_evaluate_does_not_hide_the_function() -> None:
     code = "import journeyman.experiments.playbook.training; from journeyman import evaluate; print(callable(evaluate))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"

@@ -56,6 +56,7 @@ def many(number: int) -> list[Trace]:
     return [replace(done(used("a", "Error" if i % 3 else "fine"), reply(f"x{i}")), id=str(i)) for i in range(number)]
 
 
+@pytest.mark.service
 def test_verdicts_come_in_the_order_of_the_traces_whoever_computes_them() -> None:
     traces = many(200)
     alone = score_all(traces, static())

@@ -51,6 +51,7 @@ def test_what_any_program_recorded_can_be_labelled_by_another_newest_first(
         assert [(label.good, label.who) for label in store.labels(found[0].id)] == [(True, "bob")]
 
 
+@pytest.mark.service
 def test_a_program_that_just_ends_has_kept_its_traces(tmp_path: Path) -> None:
     program = """
         from journeyman import TraceCollector, hook_into_agent, traced

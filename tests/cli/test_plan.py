@@ -9,6 +9,8 @@ import pytest
 from journeyman.cli import main
 from tests.support.planners import written
 
+pytestmark = pytest.mark.training
+
 OWN = """
 from journeyman.agents.workers import ByFunction
 from journeyman.core.policy import Card

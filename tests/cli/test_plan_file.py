@@ -6,6 +6,8 @@ import pytest
 
 from journeyman.cli import main
 
+pytestmark = pytest.mark.training
+
 
 @pytest.mark.parametrize("text", ["", "[1]", "[" * 100_000, '{"instruction": "x", "subtasks": [{"id": 1}]}'])
 def test_a_file_that_is_no_plan_is_said_in_a_sentence(

@@ -224,6 +224,7 @@ def test_where_there_is_no_store_there_is_an_empty_list_and_no_store_afterwards(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.service
 def test_listing_loads_no_model_no_learner_and_no_migration(tmp_path: Path) -> None:
     code = "import sys, journeyman.cli as c; c.main(['runs', 'list']); c.main(['traces', 'list']); print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

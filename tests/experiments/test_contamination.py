@@ -38,6 +38,8 @@ from tests.support.planners import bakery, opened, written
 from tests.support.planners import outcomes as letters
 from tests.support.routing import write
 
+pytestmark = pytest.mark.training
+
 EMBEDDER = HashingEmbedder(32)
 
 
@@ -108,7 +110,6 @@ def test_a_planner_says_what_it_learned_from_in_both_phases(tmp_path: Path) -> N
     assert not (tmp_path / "again").exists(), "it is said before anything is learned"
 
 
-@pytest.mark.training
 def test_plans_of_the_data_are_looks_too_and_those_that_are_remembered_do_not_count(tmp_path: Path) -> None:
     kept, store = planners.find_planner(str(written(tmp_path))), open_store("memory:")
     fresh = [replace(each, plan=replace(each.plan, instruction=f"new {n}")) for n, each in enumerate(bakery(40).examples)]

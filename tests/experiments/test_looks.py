@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bench_looks import KINDS, passing
 from journeyman.cli import main
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Result
@@ -21,12 +20,6 @@ TASKS = [Task(id=str(n), question=f"question {n}", split=Split.HELD_OUT) for n i
 SUBJECT = Subject(
     candidate="new", baseline="old", tasks=TASKS, settings={"model": "one", "gate": "strict", "trials": 1}, deterministic=True
 )
-
-
-@pytest.mark.training
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_better_passes_in_one_of_twenty_worlds_at_most(kind: str) -> None:
-    assert passing(kind, worlds=20, repeats=40, seed=3) <= 1
 
 
 def looked(store: Store, subject: Subject = SUBJECT, *, id: str = "run", **more: Any) -> EvaluationReport:

@@ -160,6 +160,7 @@ def test_a_run_that_breaks_off_is_stopped_and_can_run_again(broken: type[BaseExc
     assert (ended.state, ended.result, ended.config) == (RunState.FINISHED, {"passed": True}, {"seed": 1})
 
 
+@pytest.mark.service
 def test_a_run_whose_process_was_killed_does_not_run(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     program = f"""

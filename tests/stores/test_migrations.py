@@ -68,7 +68,7 @@ ATTEMPTS = [
 """All that can be read, in their order; after them comes one that was damaged."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def before(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a store at step 0002."""
     file = tmp_path / "before.db"

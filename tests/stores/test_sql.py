@@ -158,7 +158,7 @@ def shape(engine: sa.Engine) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_a_new_database_is_what_the_migrations_would_have_made(kind: str, tmp_path: Path) -> None:
     shapes = []
     for name in ("new", "migrated"):
@@ -184,6 +184,7 @@ def test_looking_into_a_store_that_is_not_there_makes_none(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["empty.db"]
 
 
+@pytest.mark.service
 def test_making_a_new_store_does_not_load_alembic(tmp_path: Path) -> None:
     code = "import sys, journeyman.stores as s; s.open_store('journeyman.db').close(); print('alembic' in sys.modules)"
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -217,6 +218,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         open_store(tmp_path / "file" / "below" / "journeyman.db")
 
 
+@pytest.mark.service
 def test_a_row_that_was_tampered_with_is_named(tmp_path: Path) -> None:
     file = tmp_path / "journeyman.db"
     write(file, "a", batches=1, size=1).communicate(timeout=60)

@@ -4,10 +4,12 @@ import base64
 import json
 import random
 import string
+from functools import cache
 
 LETTERS = string.ascii_letters + string.digits
 
 
+@cache
 def planted(seed: int = 0) -> dict[str, tuple[str, str]]:
     """By kind: a text as it may stand in a conversation, and the part of it that must not be kept."""
     chance = random.Random(seed)

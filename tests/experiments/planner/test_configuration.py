@@ -8,6 +8,8 @@ from journeyman.cli.shared import worth_of
 from journeyman.cli.train_planner import merged, read, reinforced_settings, supervised
 from journeyman.core.errors import InputError
 
+pytestmark = pytest.mark.training
+
 DOCUMENTED = """
 training:
   phase1_supervised:

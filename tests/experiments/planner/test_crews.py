@@ -12,6 +12,8 @@ from journeyman.optimizers.planner.data import TrainingData
 from tests.support.crews import model, says
 from tests.support.planners import bakery, written
 
+pytestmark = pytest.mark.training
+
 OWN = """
 from journeyman.agents.workers import ByFunction
 from journeyman.core.policy import Card

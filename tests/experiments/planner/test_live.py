@@ -19,6 +19,8 @@ from journeyman.optimizers.planner.policy import ModelSelector
 from journeyman.optimizers.planner.ppo import Chosen, train
 from journeyman.rewards.utility import Utility
 
+pytestmark = pytest.mark.training
+
 WORKERS = ("small", "large")
 PRICES = {"small": 1.0, "large": 4.0}
 UTILITY = Utility(cost_weight=0.05, latency_weight=0.0, cost_reference=1.0)
@@ -84,7 +86,6 @@ def test_an_execution_that_nobody_judged_is_no_success() -> None:
     assert worth(UTILITY, asyncio.run(unjudged(plan, {}))) == pytest.approx(-0.15)
 
 
-@pytest.mark.training
 def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> None:
     selector = ModelSelector(np.eye(2, dtype=np.float32), 3, seed=0)
     train(WORLD, selector, PPOConfig(episodes=1920, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, target_kl=0.1))

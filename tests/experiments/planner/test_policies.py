@@ -18,6 +18,8 @@ from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.registry import in_production
 from tests.support.planners import opened, shake, written
 
+pytestmark = pytest.mark.training
+
 ASKED = "easy letter number 4, and bread for it"
 
 

@@ -16,6 +16,8 @@ from journeyman.experiments.planner.workers import Making
 from journeyman.tracing.importers.execution_log import ExecutionLogger, LoggedExecution, read_executions
 from tests.support.crews import model, plan, says, tool
 
+pytestmark = pytest.mark.training
+
 PLANNED = plan(a="", b="a")
 
 

@@ -18,6 +18,8 @@ from journeyman.optimizers.planner.ppo import Choose, Chosen, Episode, Step, Tab
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats
 
+pytestmark = pytest.mark.training
+
 QUICK = PPOConfig(episodes=2048, learning_rate=1e-2, gamma=1.0, kl_coef=0.0, entropy_coef=0.003, target_kl=0.1, batch=64)
 
 
@@ -35,7 +37,6 @@ def bandit(seed: int) -> TableReplay:
     return TableReplay.of(table((chance.random((200, 4)) < rates).astype(float)), np.eye(4)[kinds], Utility())
 
 
-@pytest.mark.training
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_worker_for_each_kind_of_request_is_found(seed: int) -> None:
     environment = bandit(seed)
@@ -81,7 +82,6 @@ def worth(environment: TwoSteps, index: int, actions: Sequence[int]) -> float:
     return sum(step.reward for step in episode)
 
 
-@pytest.mark.training
 @pytest.mark.parametrize("seed", range(3))
 def test_in_a_plan_of_two_decisions_the_best_of_all_assignments_is_found(seed: int) -> None:
     environment = TwoSteps()
@@ -153,7 +153,6 @@ train(bandit(0), ModelSelector(np.eye(4), 4), PPOConfig(episodes=1280), folder=P
 """
 
 
-@pytest.mark.training
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     running = subprocess.Popen(

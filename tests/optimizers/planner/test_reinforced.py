@@ -17,6 +17,8 @@ from journeyman.optimizers.planner.policy import LearnedPlanner, ReinforcedPlann
 from tests.support.examples import examples
 from tests.support.planners import KINDS, MODELS, SMALL, bakery, opened, shake, written
 
+pytestmark = pytest.mark.training
+
 EMBEDDER = HashingEmbedder(64)
 THIRD = Card(name="third", description="came yesterday", input_price=1.0, output_price=1.0)
 TYPES = ("loaf", "letter", "stamp")

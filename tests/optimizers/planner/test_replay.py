@@ -9,6 +9,8 @@ from journeyman.optimizers.planner.ppo import Chosen, TableReplay, worths
 from journeyman.rewards.utility import Utility
 from journeyman.stats import Floats
 
+pytestmark = pytest.mark.training
+
 
 def table(success: Floats) -> Table:
     n, m = success.shape

@@ -143,6 +143,7 @@ def test_losers_are_withheld_and_who_loses_to_a_loser_is_not() -> None:
     assert usable(Playbook(bullets=(best,)), "rome") == ()
 
 
+@pytest.mark.slow
 def test_thousands_of_bullets_are_looked_through_in_seconds() -> None:
     texts = (f"{'Never' if at % 2 else 'Always'} put item {at % 97} near shelf {at % 101} of order {at}" for at in range(3000))
     playbook = Playbook(bullets=bullets(*texts))

@@ -262,6 +262,7 @@ def said(folder: pathlib.Path) -> dict[str, str]:
     return said_of(folder, {name: content for name, content in hostile().items() if name != SLOW})
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("what", sorted(hostile().keys() - {SLOW}))
 def test_a_hostile_pickle_runs_nothing_and_ends_in_one_sentence(what: str, folder: pathlib.Path, said: dict[str, str]) -> None:
     check(folder, what, said[what])
