@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli.train_weights import WeightsScreen
+from journeyman.cli.console import WeightsScreen
 from journeyman.optimizers.weights.job import Ended
 from journeyman.optimizers.weights.job import TrainingReport as Report
 from journeyman.optimizers.weights.metrics import UpdateMetrics as Update

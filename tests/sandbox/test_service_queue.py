@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.sandbox.service.config import ServiceConfig
-from journeyman.sandbox.service.state import AdmissionQueue, RunRejected
+from journeyman.sandbox.service.state import AdmissionQueue, RunRejected, ServiceConfig
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.service

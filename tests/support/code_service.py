@@ -22,7 +22,7 @@ import httpx2
 from journeyman.io.http_server import listen
 from journeyman.sandbox.base import Sandbox
 from journeyman.sandbox.service.app import SandboxServer, Service
-from journeyman.sandbox.service.config import ServiceConfig
+from journeyman.sandbox.service.state import ServiceConfig
 from journeyman.sandbox.supervised import Unsafe
 
 CONFIG = ServiceConfig(concurrency=2, queue=8)

@@ -7,12 +7,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from journeyman.agents.attempt import Attempt
+    from journeyman.core.playbook import Playbook
+    from journeyman.experiments.weights.pipeline import PipelineResult
+    from journeyman.experiments.weights.training import WeightsResult, WeightsWatcher
+    from journeyman.optimizers.playbook.run import Progress
+    from journeyman.optimizers.weights.job import TrainingReport
 
 _TIMES = 10
 """How often progress is told where there is no terminal."""
@@ -123,6 +130,119 @@ class Screen:
         here, rest = self.done - self.before, (self._total or 0) - self.done
         left = (time.monotonic() - self._since) / here * rest if here > 0 else 0
         return f"{format.seconds(left)} left" if left >= 1 else ""
+
+
+class PlaybookScreen(Screen):
+    """Shows a training of a playbook. Implements `trainer.Watcher`."""
+
+    def __init__(self, total: int, *, quiet: bool = False) -> None:
+        super().__init__("examples", total, quiet=quiet)
+        self._attempted = set[str]()
+        """Tasks of the first batch."""
+        self._batches = 0
+
+    def attempted(self, attempt: "Attempt") -> None:
+        if not self._batches:
+            self._attempted.add(attempt.task.id)
+        self.show(self.done + 1, line=False)
+
+    def merged(self, playbook: "Playbook", progress: "Progress", tasks: int) -> None:
+        if not self._batches:
+            # What an interrupted run had done before says nothing of how long the rest takes.
+            self.before = max(0, tasks - len(self._attempted))
+        self._batches += 1
+        self.show(tasks, state=_learning_state(playbook, progress), line=True)
+
+
+def _learning_state(playbook: "Playbook", progress: "Progress") -> str:
+    accuracy = progress.attempts.accuracy
+    right = "accuracy unknown" if accuracy is None else f"{accuracy:.0%} right so far"
+    unpriced = progress.generator.unpriced or progress.reflector.unpriced
+    cost = f"${progress.cost:.4f}"
+    if unpriced:
+        cost = f"at least {cost}" if progress.cost else "cost unknown"
+    unusable = f"  {progress.unusable} unusable reflections" if progress.unusable else ""
+    broken = f"  {progress.attempts.unknown} attempts broke off" if progress.attempts.unknown else ""
+    return f"{right}  {len(playbook.active)} bullets  {cost}{unusable}{broken}"
+
+
+class WeightsScreen(Screen):
+    """Shows a training of weights: each look at the validation tasks, beside how far it is."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        super().__init__("loading the model", quiet=quiet)
+        self._validation: float | None = None
+
+    def watcher(self) -> "WeightsWatcher":
+        from journeyman.experiments.weights.training import WeightsWatcher
+
+        return WeightsWatcher(metrics=self.metrics, trained=self.trained, examined=self.evaluated, said=self.say)
+
+    def metrics(self, update: Mapping[str, Any]) -> None:
+        """After each update: a line of metrics.jsonl."""
+        step, total, line = int(update["step"]), int(update["of"]), None
+        if update.get("validation") is not None:
+            self._validation, line = float(update["validation"]), True
+        if self.what != "updates":
+            # Time left is told from what happens here.
+            self.begin("updates", total, done=step)
+            line = True
+        self.show(step, state=_update_state(update, self._validation), line=line)
+
+    def trained(self, report: "TrainingReport") -> None:
+        self.say(f"training {_ENDED[report.ended.value]}: {report.reason}")
+
+
+_ENDED = {"finished": "finished", "early": "stopped early", "guarded": "was stopped by a guard"}
+
+
+def _update_state(update: Mapping[str, Any], validation: float | None) -> str:
+    # GRPO's loss is near 0 by construction and says nothing.
+    measure = "loss" if update.get("reward") is None else "reward"
+    values = {measure: update.get(measure), "validation": validation, "entropy": update.get("entropy")}
+    parts = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
+    if update.get("broken"):
+        parts.append(f"no number: {', '.join(update['broken'])}")
+    return "  ".join(parts)
+
+
+def weights_lines(result: "WeightsResult") -> Iterator[str]:
+    """What was trained, and what the gate says."""
+    trained = result.trained
+    yield f"{trained.steps} updates in {trained.seconds:.0f} s ({trained.cpu_seconds:.0f} s CPU): {trained.reason}"
+    if trained.ended.value == "guarded":
+        yield "A guard stopped it: try a lower --learning-rate, or a higher --beta."
+    if result.adapter is None:
+        yield f"{result.reason[:1].upper()}{result.reason[1:]}."
+        return
+    yield f"adapter: {result.adapter} ({result.stage.value}), {trained.trained:,} beside {trained.parameters:,} parameters"
+    report = result.evaluation
+    if report is None or report.baseline is None or report.candidate is None:
+        yield result.reason
+    else:
+        yield f"held-out tasks: {report.baseline:.1%} before, {report.candidate:.1%} with the adapter"
+        yield f"{'passed' if report.passed else 'not passed'}: {report.reason}"
+    for domain, earlier in result.earlier.items():
+        if earlier.gain is not None and earlier.low is not None:
+            yield f"learned before, {domain}: {earlier.gain:+.1%} ({earlier.low:+.1%} to {earlier.high:+.1%})"
+
+
+def pipeline_lines(result: "PipelineResult") -> Iterator[str]:
+    """What was made, in words."""
+    if result.trained is not None:
+        yield from weights_lines(result.trained)
+    else:
+        yield f"{result['run_id']} was trained before: {result['reason']}"
+    yield from result.notes
+    if result.exported is not None:
+        file = result.exported
+        cost = f", {file.cost.divergence:.4f} nats from the original" if file.cost else ""
+        yield f"GGUF: {file.path} ({file.path.stat().st_size / 1e6:.1f} MB{cost})"
+    if result.answered is not None:
+        yield f"served by llama.cpp, asked over OpenAI's API: {result.answered.question}"
+        yield f"answered: {result.answered.reply}"
+    if result.ollama_model:
+        yield f"in Ollama: ollama run {result.ollama_model}"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.console import PlaybookScreen, WeightsScreen, pipeline_lines
 from journeyman.cli.shared import emit, json_option, options_named, shares
 from journeyman.core.errors import JourneymanError
 from journeyman.core.release import Stage
@@ -85,7 +86,6 @@ def _out(*, quiet: bool) -> Callable[[str], None]:
 
 def _learn_playbook(domain: str, model: str, num_examples: int, held_out: int, *, quiet: bool) -> dict[str, Any]:
     """Train on one shop, evaluate, and tell the story; the object that `--json` prints."""
-    from journeyman.cli.train_playbook import PlaybookScreen
     from journeyman.experiments.playbook.config import TrainingConfig
     from journeyman.experiments.playbook.training import OfflineTrainer
 
@@ -150,7 +150,6 @@ def _turned(report: "EvaluationReport") -> "tuple[Attempt, Attempt] | None":
 
 def _learn_in_weights(domain: str, model: str, held_out: int, *, compare: bool, quiet: bool) -> dict[str, Any]:
     """Train, prove, export, serve, ask, and compare; the object that `--json` prints."""
-    from journeyman.cli.train_weights import WeightsScreen, pipeline_lines
     from journeyman.experiments.weights.pipeline import Comparison, TrainingPipeline
     from journeyman.optimizers.weights.config import WeightsTrainingConfig
 

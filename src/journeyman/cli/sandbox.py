@@ -19,7 +19,6 @@ from journeyman.sandbox import audit
 from journeyman.sandbox.audit import AttackVerdict, AuditReport
 from journeyman.sandbox.audit.traps import Attack
 from journeyman.sandbox.base import LANGUAGES, Level, Limits, Program, RunOutcome
-from journeyman.sandbox.service.config import MOST, ServiceConfig
 
 LIMIT_HIT = 124
 """As `timeout` of the shell has it."""
@@ -239,6 +238,7 @@ def serve(  # noqa: PLR0913 - a parameter an option
     """
     try:
         from journeyman.sandbox.service.app import serve as serve_until_told
+        from journeyman.sandbox.service.state import MOST, ServiceConfig
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the code service needs {error.name}: pip install 'journeyman[service]'") from error
 

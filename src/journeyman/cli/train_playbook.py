@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import Column, Screen, number, say, table, write
+from journeyman.cli.console import Column, PlaybookScreen, Screen, number, say, table, write
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, resume_option, settled, shares, warn_of_few
 from journeyman.core.errors import InputError, SettingError
@@ -62,40 +62,6 @@ def command(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: 
             typed["max_repairs"] = rounds - 1
         result = train(typed, initial_playbook, resume=resume, dry_run=dry_run, quiet=as_json)
     emit(result, as_json=as_json)
-
-
-class PlaybookScreen(Screen):
-    """Shows a training of a playbook. Implements `trainer.Watcher`."""
-
-    def __init__(self, total: int, *, quiet: bool = False) -> None:
-        super().__init__("examples", total, quiet=quiet)
-        self._attempted = set[str]()
-        """Tasks of the first batch."""
-        self._batches = 0
-
-    def attempted(self, attempt: "Attempt") -> None:
-        if not self._batches:
-            self._attempted.add(attempt.task.id)
-        self.show(self.done + 1, line=False)
-
-    def merged(self, playbook: "Playbook", progress: "Progress", tasks: int) -> None:
-        if not self._batches:
-            # What an interrupted run had done before says nothing of how long the rest takes.
-            self.before = max(0, tasks - len(self._attempted))
-        self._batches += 1
-        self.show(tasks, state=_state(playbook, progress), line=True)
-
-
-def _state(playbook: "Playbook", progress: "Progress") -> str:
-    accuracy = progress.attempts.accuracy
-    right = "accuracy unknown" if accuracy is None else f"{accuracy:.0%} right so far"
-    unpriced = progress.generator.unpriced or progress.reflector.unpriced
-    cost = f"${progress.cost:.4f}"
-    if unpriced:
-        cost = f"at least {cost}" if progress.cost else "cost unknown"
-    unusable = f"  {progress.unusable} unusable reflections" if progress.unusable else ""
-    broken = f"  {progress.attempts.unknown} attempts broke off" if progress.attempts.unknown else ""
-    return f"{right}  {len(playbook.active)} bullets  {cost}{unusable}{broken}"
 
 
 def _train(

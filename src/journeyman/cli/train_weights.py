@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import Screen, write
+from journeyman.cli.console import WeightsScreen, pipeline_lines, weights_lines, write
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, resume_option, warn_of_few
 from journeyman.core.errors import InputError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from journeyman.experiments.weights.pipeline import PipelineResult
     from journeyman.experiments.weights.run import PreparedTraining
     from journeyman.experiments.weights.training import RLTrainer, WeightsResult, WeightsWatcher
-    from journeyman.optimizers.weights.job import TrainingReport
 
 
 @click.command("weights")
@@ -48,46 +47,6 @@ def command(as_json: bool, **given: Any) -> None:
     with options_named():
         result = _train(provided(given), quiet=as_json)
     emit(result, as_json=as_json)
-
-
-class WeightsScreen(Screen):
-    """Shows a training of weights: each look at the validation tasks, beside how far it is."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        super().__init__("loading the model", quiet=quiet)
-        self._validation: float | None = None
-
-    def watcher(self) -> "WeightsWatcher":
-        from journeyman.experiments.weights.training import WeightsWatcher
-
-        return WeightsWatcher(metrics=self.metrics, trained=self.trained, examined=self.evaluated, said=self.say)
-
-    def metrics(self, update: Mapping[str, Any]) -> None:
-        """After each update: a line of metrics.jsonl."""
-        step, total, line = int(update["step"]), int(update["of"]), None
-        if update.get("validation") is not None:
-            self._validation, line = float(update["validation"]), True
-        if self.what != "updates":
-            # Time left is told from what happens here.
-            self.begin("updates", total, done=step)
-            line = True
-        self.show(step, state=_state(update, self._validation), line=line)
-
-    def trained(self, report: "TrainingReport") -> None:
-        self.say(f"training {_ENDED[report.ended.value]}: {report.reason}")
-
-
-_ENDED = {"finished": "finished", "early": "stopped early", "guarded": "was stopped by a guard"}
-
-
-def _state(update: Mapping[str, Any], validation: float | None) -> str:
-    # GRPO's loss is near 0 by construction and says nothing.
-    measure = "loss" if update.get("reward") is None else "reward"
-    values = {measure: update.get(measure), "validation": validation, "entropy": update.get("entropy")}
-    parts = [f"{name} {value:.3f}" for name, value in values.items() if value is not None]
-    if update.get("broken"):
-        parts.append(f"no number: {', '.join(update['broken'])}")
-    return "  ".join(parts)
 
 
 def _train(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -147,29 +106,8 @@ def _trained(trainer: "RLTrainer", *, quiet: bool, resume: str | None = None) ->
             screen.say(f"interrupted; go on with: journeyman train weights --resume {opened.id}")
             raise
     if not quiet:
-        write(*_result_lines(result), *_next_lines(result))
+        write(*weights_lines(result), *_next_lines(result))
     return result.json()
-
-
-def _result_lines(result: "WeightsResult") -> Iterator[str]:
-    """What was trained, and what the gate says."""
-    trained = result.trained
-    yield f"{trained.steps} updates in {trained.seconds:.0f} s ({trained.cpu_seconds:.0f} s CPU): {trained.reason}"
-    if trained.ended.value == "guarded":
-        yield "A guard stopped it: try a lower --learning-rate, or a higher --beta."
-    if result.adapter is None:
-        yield f"{result.reason[:1].upper()}{result.reason[1:]}."
-        return
-    yield f"adapter: {result.adapter} ({result.stage.value}), {trained.trained:,} beside {trained.parameters:,} parameters"
-    report = result.evaluation
-    if report is None or report.baseline is None or report.candidate is None:
-        yield result.reason
-    else:
-        yield f"held-out tasks: {report.baseline:.1%} before, {report.candidate:.1%} with the adapter"
-        yield f"{'passed' if report.passed else 'not passed'}: {report.reason}"
-    for domain, earlier in result.earlier.items():
-        if earlier.gain is not None and earlier.low is not None:
-            yield f"learned before, {domain}: {earlier.gain:+.1%} ({earlier.low:+.1%} to {earlier.high:+.1%})"
 
 
 def _next_lines(result: "WeightsResult") -> Iterator[str]:
@@ -278,21 +216,3 @@ def _begun(given: Mapping[str, Any], watcher: "WeightsWatcher") -> "PipelineResu
     )
     pipeline.rows = DatasetPipeline(pipeline.agent or None, config=DatasetConfig(context=given.get("context", "keep")))
     return pipeline.run_full_pipeline(**wanted)
-
-
-def pipeline_lines(result: "PipelineResult") -> Iterator[str]:
-    """What was made, in words."""
-    if result.trained is not None:
-        yield from _result_lines(result.trained)
-    else:
-        yield f"{result['run_id']} was trained before: {result['reason']}"
-    yield from result.notes
-    if result.exported is not None:
-        file = result.exported
-        cost = f", {file.cost.divergence:.4f} nats from the original" if file.cost else ""
-        yield f"GGUF: {file.path} ({file.path.stat().st_size / 1e6:.1f} MB{cost})"
-    if result.answered is not None:
-        yield f"served by llama.cpp, asked over OpenAI's API: {result.answered.question}"
-        yield f"answered: {result.answered.reply}"
-    if result.ollama_model:
-        yield f"in Ollama: ollama run {result.ollama_model}"

@@ -35,7 +35,6 @@ from journeyman.sandbox.remote import (
     outcome_json,
     read,
 )
-from journeyman.sandbox.service.config import ServiceConfig
 from journeyman.sandbox.service.state import (
     CLOSED,
     STOPPING,
@@ -44,6 +43,7 @@ from journeyman.sandbox.service.state import (
     HeldSession,
     Relay,
     RunRejected,
+    ServiceConfig,
     ServiceMetrics,
     Sessions,
     check_callback,
