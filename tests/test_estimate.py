@@ -38,6 +38,8 @@ def test_the_cost_is_the_sum_of_its_parts_and_grows_with_the_work() -> None:
 
 def test_a_larger_playbook_makes_longer_prompts() -> None:
     short, long = (parts(replace(WORK, token_budget=budget))[0] for budget in (100, 4000))
+    assert long.input_tokens is not None
+    assert short.input_tokens is not None
     assert long.input_tokens - short.input_tokens == 20 * (2000 - 50)
 
 

@@ -1,8 +1,13 @@
 """Every known way to be paid without doing the task: none is paid, and most would be by whoever trusts what a run says."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
+from journeyman.rewards import reward_hacking
 from journeyman.rewards.reward_hacking import CHEATS, WAYS, HackingResult, try_cheats
+from journeyman.rewards.unit_tests import UnitTests, UnitTestVerdict
 from tests.support.walled import walled
 
 
@@ -10,7 +15,7 @@ from tests.support.walled import walled
 async def test_no_cheat_is_paid_an_honest_solution_is_and_most_cheats_fool_who_trusts_the_run() -> None:
     tried: dict[str, HackingResult] = {}
     async with walled() as box:
-        told = await try_cheats(box, workers=3, done=lambda found: tried.update({found.name: found}))
+        told = await try_cheats(box, workers=12, done=lambda found: tried.update({found.name: found}))
     honest = tried.pop("honest")
     assert dict(honest.ours) == dict.fromkeys(WAYS, True)
     assert all(honest.trusting.values())
@@ -26,3 +31,26 @@ async def test_no_cheat_is_paid_an_honest_solution_is_and_most_cheats_fool_who_t
 
 def test_no_two_cheats_have_one_name() -> None:
     assert len({cheat.name for cheat in CHEATS}) == len(CHEATS)
+
+
+async def test_no_more_programs_run_at_once_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most = 0, 0
+
+    async def ran(*_: object, **__: object) -> tuple[()]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return ()
+
+    async def tested(*_: object) -> UnitTestVerdict:
+        await ran()
+        return UnitTestVerdict(passed=False, evidence="")
+
+    monkeypatch.setattr(reward_hacking, "run_checks", ran)
+    monkeypatch.setattr(UnitTests, "check", tested)
+    monkeypatch.setattr(reward_hacking, "_believed", lambda *_: {"exit_code": False})
+    box = SimpleNamespace(run=ran, level="none")
+    told = await try_cheats(box, workers=5)
+    assert (told["cheats"], most) == (len(CHEATS), 5)

@@ -19,7 +19,7 @@ async def main():
     names |= {"equal_to_all", "hard_exit_at_import", "writes_to_every_descriptor", "hooks_by_conftest"}
     box = sandbox.load()
     await box.start()
-    found = await try_cheats(box, [cheat for cheat in CHEATS if cheat.name in names], workers=3)
+    found = await try_cheats(box, [cheat for cheat in CHEATS if cheat.name in names], workers=12)
     await box.close()
     assert found["cheats"] == len(names)
     print(json.dumps(found))

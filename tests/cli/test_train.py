@@ -164,6 +164,59 @@ def test_the_limit_on_cost_is_said_and_the_next_step_too(
     assert result(capsys)["finished"] is True
 
 
+SEARCHES = """
+class Endless:
+    async def optimize(self, bench):
+        while True:
+            await bench.attempt(bench.texts, bench.tasks[:5])
+
+class Careful:
+    async def optimize(self, bench):
+        while not bench.exhausted:
+            await bench.attempt(bench.texts, bench.tasks[:5])
+        return {domain: ["Think twice."] for domain in bench.texts}
+"""
+
+
+def test_a_limit_on_cost_holds_for_any_optimizer_and_what_it_spent_counts_when_it_goes_on(
+    server: LLMServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "connect", lambda *_, **__: Pupil())
+    Path("searches_to_train.py").write_text(SEARCHES)
+    priced = ["--dataset", "custom", "--input", "sums.json", "--model", "openai:gpt-5-mini", "--no-evaluate"]
+    endless = ["train", "playbook", *priced, "--optimizer", "searches_to_train:Endless"]
+    assert main([*endless, "--max-cost", "0.012", "--json"]) == 0
+    first = result(capsys)
+    assert (first["finished"], first["reason"].partition(",")[2]) == (
+        False, " at the limit of $0.012; it can be resumed with a higher one"
+    )  # fmt: skip
+    spent = first["metrics"]["roles"]["generator"]["cost"]
+    assert 0.012 <= spent < 0.024
+    assert main(["train", "playbook", "--resume", "--max-cost", "0.03", "--json"]) == 0
+    again = result(capsys)
+    assert again["finished"] is False
+    assert 0.03 <= again["metrics"]["roles"]["generator"]["cost"] < 0.042
+    careful = ["train", "playbook", *priced, "--optimizer", "searches_to_train:Careful"]
+    assert main([*careful, "--max-cost", "0.012", "--json"]) == 0
+    ended = result(capsys)
+    assert (ended["finished"], ended["playbook_size"]) == (True, 1)
+
+
+def test_a_dry_run_of_an_optimizer_prices_what_can_be_known(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("searches_to_price.py").write_text(SEARCHES)
+    priced = ["--dataset", "custom", "--input", "sums.json", "--model", "openai:gpt-5-mini", "--optimizer"]
+    assert main(["train", "playbook", *priced, "searches_to_price:Careful", "--dry-run", "--json"]) == 0
+    estimate = result(capsys)
+    assert [(part["role"], part["calls"]) for part in estimate["parts"]] == [
+        ("generator", None), ("reflector", None), ("evaluation", 80)
+    ]  # fmt: skip
+    assert (estimate["parts"][2]["cost"] > 0, estimate["cost"]) == (True, None)
+    assert main(["train", "playbook", *priced, "searches_to_price:Careful", "--dry-run"]) == 0
+    assert "what searches_to_price:Careful asks of models is not known before it does" in capsys.readouterr().out
+    assert main(["train", "playbook", *priced, "searches_to_price:Nobody", "--dry-run"]) == 2
+    assert server.bodies == []
+
+
 def test_an_evaluation_of_nothing_known_is_said_and_stops_nothing(
     server: LLMServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,14 +60,10 @@ def test_on_questions_of_ones_own_it_learns_what_passes_the_gate(questions: Path
 
 def test_what_it_cannot_do_is_said_before_anything_is_asked(questions: Path) -> None:
     known = {"dataset_name": "custom", "input_path": str(questions), "generator_model": "shouting_model:Shouts"}
-    with pytest.raises(InputError, match="a limit on cost cannot be kept by gepa"):
-        create_offline_trainer(**known, optimizer="gepa", max_cost=1.0).begin()
     with pytest.raises(InputError, match="no optimizer 'gepe'; there are gepa, playbook, and your own as module:Class"):
         create_offline_trainer(**known, optimizer="gepe").begin()
     with pytest.raises(InputError, match="'json:JSONDecoder' is none: it has no optimize"):
         create_offline_trainer(**known, optimizer="json:JSONDecoder").begin()
-    with pytest.raises(InputError, match="what gepa asks of models is not known"):
-        create_offline_trainer(**known, optimizer="gepa").work()
     with pytest.raises(InputError, match="GEPA needs at least 2 training tasks"):
         create_offline_trainer(**known, optimizer="gepa", num_examples=1).train()
 

@@ -40,6 +40,13 @@ _sandbox = click.option(
     "--sandbox", default="auto", help="bubblewrap, landlock, or the URL of a service.  [default: the strongest that works here]"
 )
 
+_workers = click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    callback=lambda _context, _option, number: number or 2 * (os.cpu_count() or 1),
+    help="Programs at once.  [default: twice the processors]",
+)
+
 
 def _checked(
     sandbox: str, what: str, total: int, check: "Callable[[Sandbox, Callable[[object], None]], Awaitable[dict[str, Any]]]"
@@ -62,7 +69,7 @@ def _checked(
 @click.option(
     "--timeout", type=click.FloatRange(0.1, 600), default=5.0, help="Seconds a program may compute for all tests.  [default: 5]"
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Programs at once.  [default: twice the processors]")
+@_workers
 @_sandbox
 @click.option("--unsafe-local", is_flag=True, help="Without a sandbox: for code of your own.")
 @json_option
@@ -72,7 +79,7 @@ def code(  # noqa: PLR0913 - a parameter an option
     tasks: Path,
     ks: tuple[int, ...],
     timeout: float,
-    workers: int | None,
+    workers: int,
     sandbox: str,
     unsafe_local: bool,
     as_json: bool,
@@ -95,7 +102,7 @@ def code(  # noqa: PLR0913 - a parameter an option
 
     async def check(box: "Sandbox", done: Callable[[object], None]) -> dict[str, Any]:
         tests = UnitTests(box, limits(timeout))
-        checked = await check_samples(given, written, tests, workers=workers or _usual_workers(), done=done)
+        checked = await check_samples(given, written, tests, workers=workers, done=done)
         return {**checked.json(ks), "sandbox": str(box.level)}
 
     result = _checked("unsafe-local" if unsafe_local else sandbox, "samples", len(written), check)
@@ -105,11 +112,12 @@ def code(  # noqa: PLR0913 - a parameter an option
 
 
 @command.command()
+@_workers
 @_sandbox
 @click.option("--unsafe-local", is_flag=True, help="Without a sandbox: the cheats then run on your machine.")
 @json_option
 @click.pass_context
-def cheats(context: click.Context, *, sandbox: str, unsafe_local: bool, as_json: bool) -> None:
+def cheats(context: click.Context, *, workers: int, sandbox: str, unsafe_local: bool, as_json: bool) -> None:
     """Try known ways to cheat tests; none may be paid. Exit code 1 when one was, or when an honest solution was not.
 
     Beside it stands how many of them trusting the exit code, the printed words, or the result file would have paid.
@@ -124,7 +132,7 @@ def cheats(context: click.Context, *, sandbox: str, unsafe_local: bool, as_json:
         "unsafe-local" if unsafe_local else sandbox,
         "cheats",
         len(CHEATS) + 1,
-        lambda box, done: try_cheats(box, workers=_usual_workers(), done=done),
+        lambda box, done: try_cheats(box, workers=workers, done=done),
     )
     if not as_json:
         click.echo("\n".join(cheat_lines(result)))
@@ -162,7 +170,3 @@ def cheat_lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"  trusting the {kind.replace('_', ' ')} would have paid {count}"
     if not result["honest_paid"]:
         yield "but an honest solution was not paid either: this sandbox cannot tell"
-
-
-def _usual_workers() -> int:
-    return 2 * (os.cpu_count() or 1)

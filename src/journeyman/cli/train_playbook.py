@@ -133,11 +133,13 @@ def _priced(trainer: "OfflineTrainer", *, quiet: bool) -> dict[str, Any]:
     ]
     counts = ("calls", "input_tokens", "output_tokens")
     rows = [
-        (part["role"], part["model"], *(f"{part[name]:,}" for name in counts), _money(part["cost"]))
+        (part["role"], part["model"], *(number(part[name], ",") for name in counts), _money(part["cost"]))
         for part in estimate["parts"]
     ]
     table(columns, rows, title="About what this run will take")
     total = "unknown: a model has no known price" if estimate["cost"] is None else f"about ${estimate['cost']:.4f}"
+    if trainer.config.optimizer != "playbook":
+        total = f"unknown: what {trainer.config.optimizer} asks of models is not known before it does; --max-cost limits it"
     write(f"In all {total}. Nothing was sent.")
     return estimate
 

@@ -14,8 +14,9 @@ import gepa
 
 from journeyman.agents.attempt import Attempt
 from journeyman.core.errors import InputError
+from journeyman.core.playbook import Insight
 from journeyman.core.task import Task
-from journeyman.optimizers.playbook.text_optimizer import Texts, Workbench
+from journeyman.optimizers.playbook.text_optimizer import BudgetSpent, Texts, Workbench
 
 ATTEMPTS = 4
 """For each training task and epoch, at most: the budget of the search, which GEPA calls metric calls."""
@@ -67,13 +68,19 @@ class _Adapter:
         self._iterations = 0
 
     def stop(self, _: Any) -> bool:
-        """Whether to end although the budget is not spent: where all is solved, iterations cost attempts alone."""
+        """Whether to end although the budget is not spent: where all is solved, iterations cost attempts alone. Or because
+        nothing more may be spent; the best candidate until then is what was found."""
         self._iterations += 1
-        return self._iterations > ATTEMPTS * self._bench.config.epochs * len(self._bench.tasks)
+        return self._bench.exhausted or self._iterations > ATTEMPTS * self._bench.config.epochs * len(self._bench.tasks)
 
     def evaluate(self, batch: list[Task], candidate: Candidate, capture_traces: bool = False) -> Any:
         """Attempt the tasks with the candidate in the prompts. What could not be judged counts 0, as GEPA knows no unknown."""
-        made = self._wait(self._bench.attempt(_texts(candidate), batch))
+        try:
+            made = self._wait(self._bench.attempt(_texts(candidate), batch))
+        except BudgetSpent:
+            if not self._bench.attempts:
+                raise
+            return gepa.EvaluationBatch(outputs=[""] * len(batch), scores=[0.0] * len(batch), trajectories=None)
         outputs = [attempt.trace.calls[-1].reply if attempt.trace.calls else "" for attempt in made]
         scores = [attempt.score.total or 0.0 for attempt in made]
         return gepa.EvaluationBatch(outputs=outputs, scores=scores, trajectories=made if capture_traces else None)
@@ -97,12 +104,18 @@ class _Adapter:
         for name in components_to_update:
             lines = candidate[name].splitlines()
             for record in reflective_dataset.get(name, ()):
-                for insight in self._wait(self._bench.reflect(self._made[record["attempt"]])):
+                for insight in self._learned(self._made[record["attempt"]]):
                     text = " ".join(insight.content.split())
                     head = f"{insight.about}:" if insight.about else text
                     lines = [*(line for line in lines if not line.startswith(head)), text]
             proposed[name] = "\n".join(lines)
         return proposed
+
+    def _learned(self, attempt: Attempt) -> Sequence[Insight]:
+        try:
+            return self._wait(self._bench.reflect(attempt))
+        except BudgetSpent:
+            return ()
 
     def _wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

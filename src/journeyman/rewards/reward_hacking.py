@@ -6,9 +6,9 @@ is asked. They run only in a sandbox.
 
 import asyncio
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from journeyman.core.task import Task
 from journeyman.rewards.checks import Check, run_checks
@@ -398,6 +398,9 @@ class HackingResult:
         return any(passed is True for passed in self.ours.values())
 
 
+_Result = TypeVar("_Result")
+
+
 async def try_cheats(
     sandbox: Sandbox,
     cheats: Sequence[Cheat] = CHEATS,
@@ -405,13 +408,12 @@ async def try_cheats(
     workers: int = 2,
     done: Callable[[HackingResult], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Every cheat, `workers` at a time, and an honest solution beside them; as JSON."""
+    """Every cheat in every way, `workers` programs with their tests at a time, and an honest solution beside them; as JSON."""
     free = asyncio.Semaphore(workers)
     honest = Cheat(name="honest", how="", code=HONEST)
 
     async def one(cheat: Cheat) -> HackingResult:
-        async with free:
-            tried = await attempt(sandbox, cheat)
+        tried = await attempt(sandbox, cheat, free)
         done(tried)
         return tried
 
@@ -428,15 +430,22 @@ async def try_cheats(
     }
 
 
-async def attempt(sandbox: Sandbox, cheat: Cheat) -> HackingResult:
-    """One folder, every way."""
-    trusted, plain, found, verdict = await asyncio.gather(
-        sandbox.run(_trusting(cheat)),
-        sandbox.run(Program(code=f"{cheat.code}\n{ASSERTS}\ncheck(triangle)\n", limits=_LIMITS)),
-        run_checks(sandbox, list(_CHECKS.values()), files=cheat.folder, limits=_LIMITS),
-        UnitTests(sandbox, _LIMITS).check(_ASSERTS, cheat.code),
+async def attempt(sandbox: Sandbox, cheat: Cheat, free: asyncio.Semaphore) -> HackingResult:
+    """One folder, every way, as many at once as are free."""
+
+    async def bounded(way: Coroutine[Any, Any, _Result]) -> _Result:
+        async with free:
+            return await way
+
+    plainly = Program(code=f"{cheat.code}\n{ASSERTS}\ncheck(triangle)\n", limits=_LIMITS)
+    (trusted, plain), verdict, checked = await asyncio.gather(
+        asyncio.gather(bounded(sandbox.run(_trusting(cheat))), bounded(sandbox.run(plainly))),
+        bounded(UnitTests(sandbox, _LIMITS).check(_ASSERTS, cheat.code)),
+        asyncio.gather(
+            *(bounded(run_checks(sandbox, [each], files=cheat.folder, limits=_LIMITS)) for each in _CHECKS.values())
+        ),
     )
-    ours = {result.check.name: result.passed for result in found}
+    ours = {result.check.name: result.passed for results in checked for result in results}
     return HackingResult(name=cheat.name, ours={**ours, "asserts": verdict.passed}, trusting=_believed(trusted, plain))
 
 

@@ -1,7 +1,7 @@
 """What a training run will cost, before it starts: an estimate from the real tasks and list prices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from journeyman.agents import answer
@@ -23,17 +23,20 @@ class RoleEstimate:
 
     role: str
     model: str
-    calls: int
-    input_tokens: int
-    output_tokens: int
+    calls: int | None
+    """`None` where it is not known how often it is asked; so are the tokens then."""
+    input_tokens: int | None
+    output_tokens: int | None
     base_url: str = ""
     """Another server than the model's own, where its name says none."""
 
     @property
     def cost(self) -> float | None:
-        """US dollars; `None` when the model has no known price."""
+        """US dollars; `None` when the model has no known price, or what it is asked is not known."""
         price = wiring.price(self.model, base_url=self.base_url)
-        return None if price is None else price.of(self.input_tokens, self.output_tokens)
+        if price is None or self.input_tokens is None or self.output_tokens is None:
+            return None
+        return price.of(self.input_tokens, self.output_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class TrainingWork:
     """Calls of one attempt, at most; each sees the replies before it."""
     reply: int = REPLY
     """Tokens of one reply."""
+    optimizer: str = "playbook"
+    """Who learns. What another than ours asks of models is not known before it does."""
 
 
 def parts(work: TrainingWork) -> list[RoleEstimate]:
@@ -65,7 +70,7 @@ def parts(work: TrainingWork) -> list[RoleEstimate]:
     prompt = sum(_prompt(task) for task in train)
     looks = 2 * work.trials * work.calls
     seen = work.reply * (work.calls - 1) // 2
-    return [
+    estimates = [
         RoleEstimate(
             role="generator",
             model=work.generator,
@@ -94,10 +99,14 @@ def parts(work: TrainingWork) -> list[RoleEstimate]:
             base_url=work.base_url,
         ),
     ]
+    if work.optimizer == "playbook":
+        return estimates
+    *learning, evaluation = estimates
+    return [*(replace(each, calls=None, input_tokens=None, output_tokens=None) for each in learning), evaluation]
 
 
 def report(work: TrainingWork) -> dict[str, Any]:
-    """The estimate as JSON: `parts`, and `cost`, which is null when a part has no known price."""
+    """The estimate as JSON: `parts`, and `cost`, which is null when that of a part is not known."""
     found = parts(work)
     return {
         "parts": [

@@ -309,8 +309,7 @@ class OfflineTrainer:
 
     def work(self) -> cost_estimate.TrainingWork:
         """What the run will ask of its models, to price it."""
-        if self.config.optimizer != "playbook":
-            raise SettingError("optimizer", f"{{}}: what {self.config.optimizer} asks of models is not known before it does")
+        learner(self.config.optimizer)
         generator, reflector = self.config.models
         return cost_estimate.TrainingWork(
             generator=generator,
@@ -321,6 +320,7 @@ class OfflineTrainer:
             trials=self.config.attempts_per_task if self.config.evaluate else 0,
             token_budget=self.config.token_budget,
             base_url=self.config.base_url,
+            optimizer=self.config.optimizer,
         )
 
     def begin(self, initial_playbook_path: str | Path | None = None) -> PlaybookRun:
@@ -467,8 +467,6 @@ class OfflineTrainer:
             wiring.try_walls(self.dataset)
         embedders.load(self.config.embedder)
         learner(self.config.optimizer)
-        if self.config.max_cost is not None and self.config.optimizer != "playbook":
-            raise SettingError("max_cost", f"a limit on cost cannot be kept by {self.config.optimizer}; leave out {{}}")
         for name in self.config.models:
             wiring.check(name, base_url=self.config.base_url, key_env=self.config.key_env)
             if self.config.max_cost is not None and wiring.price(name, base_url=self.config.base_url) is None:

@@ -172,7 +172,8 @@ class PlaybookRun:
         self.progress = Progress()
         self.refused: frozenset[str] = frozenset()
         """Ids of what was refused, so that it is not considered again."""
-        self._checkpointed = 0
+        self.tasks = 0
+        """Behind the run."""
         for number in range(1, self.batches + 1):
             record = _read(self._record(number))
             with boundary(PlaybookError, f"{self._record(number)} is not what was written"):
@@ -223,7 +224,7 @@ class PlaybookRun:
         write_json(self._record(self.batches + 1), record)
         self.playbook = self._journal.append(batch)
         self.batches += 1
-        before = self._checkpointed
+        before = self.tasks
         self._add(record)
         if self._interval and tasks // self._interval > before // self._interval:
             self._checkpoint(tasks)
@@ -271,7 +272,7 @@ class PlaybookRun:
     def _add(self, record: Mapping[str, Any]) -> None:
         self.progress += _PROGRESS.validate_python(record["progress"])
         self.refused |= frozenset(record["refused"])
-        self._checkpointed = record["tasks"]
+        self.tasks = record["tasks"]
 
     def _record(self, number: int) -> Path:
         return self.folder / "batches" / f"{number:05d}.json"

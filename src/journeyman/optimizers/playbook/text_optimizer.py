@@ -5,12 +5,12 @@ thinks best. It is merged as one batch of the run, so that journal, examination 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
 from journeyman.core import registry
-from journeyman.core.errors import InputError, ModelRefused, TaskError
+from journeyman.core.errors import InputError, JourneymanError, ModelRefused, TaskError
 from journeyman.core.playbook import Add, Batch, Bullet, Insight, Playbook, Provenance, Retire, bullet_id
 from journeyman.core.score import Experience
 from journeyman.core.task import Split, Task, fingerprints
@@ -24,6 +24,10 @@ Texts = Mapping[str, Sequence[str]]
 """What stands in prompts, by the domain of the task: each text is a bullet of the playbook."""
 
 
+class BudgetSpent(JourneymanError):
+    """The run's limit on cost is reached: no model is asked any more."""
+
+
 @dataclass(kw_only=True)
 class Workbench:
     """What an optimizer works with. Every call of a model that it makes here is counted among the run's."""
@@ -34,8 +38,11 @@ class Workbench:
     """What it starts from; often empty."""
     tools: TrainerTools
     config: LearnConfig
-    """How the run was asked to learn; of it, `epochs`, `batch_size`, `token_budget` and `seed` hold for any optimizer."""
+    """How the run was asked to learn; of it, `epochs`, `batch_size`, `token_budget`, `max_cost` and `seed` hold for any
+    optimizer."""
     watcher: Watcher
+    before: Progress = field(default_factory=Progress)
+    """What the run had spent before, where it was stopped and is gone on with."""
     attempts: list[Attempt] = field(default_factory=list)
     """All that were made."""
     reflections: list[Reflection] = field(default_factory=list)
@@ -46,12 +53,32 @@ class Workbench:
         domains = dict.fromkeys(task.domain for task in self.tasks)
         return {name: [each.content for each in self.playbook.active if each.domain == name] for name in domains}
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the limit on cost is reached, or cannot be kept as it is not known what a call cost. Then nothing more can
+        be asked, and an optimizer gives back the best that it has."""
+        spent = self._spent()
+        cost = self.before.cost + spent.cost
+        return self.config.max_cost is not None and (cost >= self.config.max_cost or spent.unknown_costs > 0)
+
+    def _spent(self) -> Progress:
+        return Progress(
+            generator=Spent.of(call for attempt in self.attempts for call in attempt.trace.calls),
+            reflector=Spent.of(call for reflection in self.reflections for call in reflection.calls),
+        )
+
+    def _within_budget(self) -> None:
+        if self.exhausted:
+            raise BudgetSpent(f"the limit of ${self.config.max_cost:g} is reached")
+
     async def attempt(self, texts: Texts, tasks: Sequence[Task]) -> list[Attempt]:
         """Attempt tasks with these texts in the prompts, in the tasks' order. What breaks off has a score of `None`.
 
         Raises:
             ModelRefused: The model said no to all of them, for one reason.
+            BudgetSpent: The limit on cost was reached before; the run is then stopped, unless the optimizer ends by itself.
         """
+        self._within_budget()
         playbook = self.playbook.apply(self.batch(texts))
         choose = Chooser(self.tools.embedder, budget=self.config.token_budget).of(playbook)
         number = f"{self.tools.name}@{len(self.attempts)}"
@@ -65,7 +92,12 @@ class Workbench:
         return made
 
     async def reflect(self, attempt: Attempt) -> Sequence[Insight]:
-        """What Journeyman's own Reflector learns from an attempt; nothing where it could not be judged."""
+        """What Journeyman's own Reflector learns from an attempt; nothing where it could not be judged.
+
+        Raises:
+            BudgetSpent: As by `attempt`.
+        """
+        self._within_budget()
         experience = Experience(attempt.task, attempt.trace, attempt.score)
         if experience.solved is None:
             return ()
@@ -94,7 +126,8 @@ class Workbench:
     def progress(self, batch: Batch) -> Progress:
         """What all of it took."""
         domains = dict.fromkeys(attempt.task.domain for attempt in self.attempts)
-        return Progress(
+        return replace(
+            self._spent(),
             attempts=Tally.of(each.score.total for each in self.attempts),
             by_domain={
                 name: Tally.of(each.score.total for each in self.attempts if each.task.domain == name)
@@ -103,8 +136,6 @@ class Workbench:
             unusable=sum(bool(reflection.unusable) for reflection in self.reflections),
             added=sum(isinstance(delta, Add) for delta in batch.deltas),
             retired=sum(isinstance(delta, Retire) for delta in batch.deltas),
-            generator=Spent.of(call for attempt in self.attempts for call in attempt.trace.calls),
-            reflector=Spent.of(call for reflection in self.reflections for call in reflection.calls),
         )
 
 
@@ -140,14 +171,22 @@ def learner(name: str) -> LearnRun:
     async def by(
         tasks: Sequence[Task], run: PlaybookRun, tools: TrainerTools, config: LearnConfig, watcher: Watcher | None = None
     ) -> Learned:
-        bench = Workbench(tasks=tasks, playbook=run.playbook, tools=tools, config=config, watcher=watcher or Unwatched())
+        bench = Workbench(
+            tasks=tasks,
+            playbook=run.playbook,
+            tools=tools,
+            config=config,
+            watcher=watcher or Unwatched(),
+            before=run.progress,
+        )
         return await learn_by(made, tasks, run, bench)
 
     return by
 
 
 async def learn_by(optimizer: TextOptimizer, tasks: Sequence[Task], run: PlaybookRun, bench: Workbench) -> Learned:
-    """Let an optimizer work, and merge what it found. A run that is gone on with begins it again, unless it was merged.
+    """Let an optimizer work, and merge what it found. A run that is gone on with begins it again, unless it was merged; where
+    the limit on cost stopped it, what it spent is on record, and counts.
 
     Raises:
         TaskError: A task is held out; no model was asked.
@@ -155,8 +194,13 @@ async def learn_by(optimizer: TextOptimizer, tasks: Sequence[Task], run: Playboo
     for task in tasks:
         if task.split is Split.HELD_OUT:
             raise TaskError(f"{task.id} is held out: nobody may learn from it; train on other tasks")
-    if not run.batches:
-        batch = bench.batch(await optimizer.optimize(bench))
-        run.commit(batch, bench.progress(batch), frozenset(), tasks=len(tasks))
-        bench.watcher.merged(run.playbook, run.progress, len(tasks))
-    return Learned(run.playbook, run.progress, finished=True)
+    if run.tasks:
+        return Learned(run.playbook, run.progress, finished=True)
+    try:
+        batch, behind = bench.batch(await optimizer.optimize(bench)), len(tasks)
+    except BudgetSpent:
+        # Nothing is merged but what was spent.
+        batch, behind = replace(bench.batch({}), id=f"{bench.tools.name}/0.{run.batches + 1}", trained_on=frozenset()), 0
+    run.commit(batch, bench.progress(batch), frozenset(), tasks=behind)
+    bench.watcher.merged(run.playbook, run.progress, behind)
+    return Learned(run.playbook, run.progress, finished=behind > 0)
