@@ -9,6 +9,7 @@ import journeyman
 from journeyman.core.release import Stage
 
 
+@pytest.mark.training
 def test_every_public_name_can_be_had_and_says_what_it_is() -> None:
     assert [name for name in journeyman.__all__ if not getattr(journeyman, name).__doc__] == []
 
