@@ -1,6 +1,7 @@
 """Pairing results."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,9 +35,17 @@ def test_a_task_without_a_verdict_is_unknown_and_not_zero() -> None:
     assert (found.tasks, found.unknown, found.candidate) == (1, 1, 1.0)
 
 
-def test_a_task_is_unknown_as_soon_as_one_attempt_is() -> None:
-    found = pair(results({"a": 1.0}), results({"a": 1.0}) + results({"a": None}, "1"))
-    assert (found.tasks, found.unknown) == (0, 1)
+def test_an_attempt_without_a_verdict_is_bounded_and_voids_no_task() -> None:
+    after = [*results({"a": 1.0}), *results({"a": None}, "1"), *results({"a": 0.0}, "2"), *results({"a": 1.0}, "3")]
+    found = pair(results({"a": 0.5}), after)
+    assert (found.tasks, found.unknown, found.unknown_attempts) == (1, 0, 1)
+    assert found.candidate == pytest.approx(2 / 3), "of the attempts with a verdict"
+    assert found.bounds == (pytest.approx((0.0,)), pytest.approx((0.25,)))
+
+
+def test_a_task_is_unknown_where_no_attempt_of_one_side_has_a_verdict() -> None:
+    found = pair(results({"a": 1.0}), results({"a": None}) + results({"a": None}, "1"))
+    assert (found.tasks, found.unknown, found.unknown_attempts) == (0, 1, 0)
 
 
 def test_leaving_out_tasks_makes_them_unknown() -> None:
@@ -78,3 +87,26 @@ def test_order_does_not_matter_and_every_task_is_accounted_for(
     turned = pair(right, left)
     assert turned.wins == found.losses
     assert turned.unknown == found.unknown
+
+
+attempts = st.lists(st.none() | st.floats(0, 1), min_size=1, max_size=4)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.tuples(attempts, attempts), max_size=4), st.lists(st.floats(0, 1), min_size=32)
+)
+def test_whatever_the_missing_verdicts_are_the_difference_lies_within_its_bounds(
+    tasks: dict[str, tuple[list[float | None], list[float | None]]], verdicts: list[float]
+) -> None:
+    sides = [
+        [Result(task_id=task, score=score, trial=str(n)) for task, both in tasks.items() for n, score in enumerate(both[side])]
+        for side in (0, 1)
+    ]
+    found = pair(*sides)
+    told = iter(verdicts)
+    full = pair(*([replace(r, score=next(told) if r.score is None else r.score) for r in side] for side in sides))
+    wanted = {each.task_id: each.difference for each in full.pairs}
+    for each in found.pairs:
+        low, high = each.bounds
+        assert low - 1e-9 <= wanted[each.task_id] <= high + 1e-9
+        assert low - 1e-9 <= each.difference <= high + 1e-9

@@ -1,11 +1,11 @@
 """The gate's controls: what is no better does not pass, what is better does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from journeyman.core.evaluation import Decision, Evaluation, Pair
+from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, pair
 from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -67,6 +67,36 @@ def test_breaking_the_verifier_is_no_way_to_win() -> None:
     before, after = [0.0] * 90, [1.0] * 90
     assert not BetterOnHeldOut().decide(evaluation(before, after, unknown=10)).passed
     assert BetterOnHeldOut().decide(evaluation(before, after, unknown=4)).passed
+
+
+def five_attempts(missing: int) -> Evaluation:
+    """60 tasks, the candidate right at 50 of them, the baseline at 40; of so many one attempt of five has no verdict."""
+
+    def side(right: int) -> list[Result]:
+        return [
+            Result(task_id=f"t{task}", trial=str(trial), score=None if trial == 0 and task < missing else float(task < right))
+            for task in range(60)
+            for trial in range(5)
+        ]
+
+    return pair(side(40), side(50))
+
+
+@pytest.mark.parametrize("gate", [BetterOnHeldOut(), BetterAtAnyTime(alpha=0.2)])
+def test_a_missing_verdict_refuses_only_where_the_answer_hangs_on_it(gate: Gate) -> None:
+    none, few, many = (gate.decide(five_attempts(missing)) for missing in (0, 6, 60))
+    assert none.passed
+    assert few.passed
+    assert (few.low or 0) < (none.low or 0), "what was not seen costs"
+    assert "with 12 attempts without a verdict at 0 and at 1" in few.reason
+    assert not many.passed
+    assert "it hangs on the attempts without a verdict" in many.reason
+
+
+def test_leaving_the_worst_verdicts_out_is_no_way_to_win() -> None:
+    before = [Result(task_id=f"t{task}", trial=str(trial), score=0.5) for task in range(60) for trial in range(5)]
+    after = [replace(each, score=1.0 if each.trial in "01" else None) for each in before]
+    assert not BetterOnHeldOut().decide(pair(before, after)).passed
 
 
 def test_the_gain_must_be_one_worth_having() -> None:

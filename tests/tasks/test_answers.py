@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -58,6 +59,19 @@ async def exact(answer: str, reply: str) -> Reward:
         ("Answer: 50%", "50"),
         ("Answer: 18.", "18"),
         ("Answer: .5", "0.5"),
+        ("FINAL ANSWER:\n<answer>\n55\n</answer>", "55"),
+        ("FINAL ANSWER:\n<answer>\n$m + n = 116$\n</answer>\n\nSolved in 3 steps.", "116"),
+        ("<answer>7</answer> No: <answer>8</answer>", "8"),
+        ("It is <answer>9", "9"),
+        ("Answer: eighteen", "18"),
+        ("Answer: 5 + 13 = eighteen", "18"),
+        ("5 + 13 = eighteen.", "18"),
+        ("She sold 5 and 13 of them, which makes **one hundred and five** dollars.", "105"),
+        ("The answer is minus twenty-one.", "-21"),
+        ("Answer: two thousand three hundred and six eggs", "2306"),
+        ("Two of them left, so there are 16.", "16"),
+        ("There are 16, and that is one of the ways.", "16"),
+        ("Answer: it takes five months", "5"),
         ("Answer: 1.5e3", "1500"),
         ("Answer: \\(1{,}000\\)", "1000"),
         ("Answer: \\$7", "7"),
@@ -71,7 +85,9 @@ def test_the_final_number_is_found_whatever_stands_around_it(reply: str, number:
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "I cannot tell.", "Answer: none", '{"r": "5 + 5", "answer": "unknown"}', "#### ?", "A: 1/0"]
+    "reply",
+    ["", "I cannot tell.", "Answer: none", '{"r": "5 + 5", "answer": "unknown"}', "#### ?", "A: 1/0", "<answer>\n</answer>"]
+    + [f"Answer: {words}" for words in ("one third", "one-half", "two and a half", "three point five", "two dozen", "someone")],
 )
 def test_where_no_number_is_given_none_is_invented(reply: str) -> None:
     assert final_number(reply) is None
@@ -129,6 +145,12 @@ async def test_an_empty_attempt_is_wrong_and_not_unknown() -> None:
         ("1,000", "Answer: $1000"),
         ("Yes, it is", "answer: yes,  it is"),
         ("thinking … #### Oslo", "Answer: Oslo"),
+        ("Paris", "FINAL ANSWER: <answer>Paris</answer>"),
+        ("B", "Answer: B) Paris"),
+        ("(b)", "The answer is B."),
+        ("B", "<answer>\nb. Paris, the capital\n</answer>"),
+        ("B) Paris", "Answer: (B)"),
+        ("B) Paris", "Answer: B: **paris**"),
     ],
 )
 async def test_a_custom_answer_is_compared_by_what_it_says(answer: str, reply: str) -> None:
@@ -136,7 +158,17 @@ async def test_a_custom_answer_is_compared_by_what_it_says(answer: str, reply: s
 
 
 @pytest.mark.parametrize(
-    ("answer", "reply"), [("Paris", "not Paris"), ("C++", "Answer: C"), ("Paris", ""), ("4", "five"), ("-4", "4")]
+    ("answer", "reply"),
+    [
+        ("Paris", "not Paris"),
+        ("C++", "Answer: C"),
+        ("Paris", ""),
+        ("4", "five"),
+        ("-4", "4"),
+        ("B", "Answer: C) Paris"),
+        ("B) Paris", "Answer: B) London"),
+        ("B", "Answer: Berlin"),
+    ],
 )
 async def test_another_custom_answer_is_wrong_and_the_evidence_says_so(answer: str, reply: str) -> None:
     verdict = await exact(answer, reply)
@@ -209,6 +241,60 @@ def test_zeroeval_outputs_are_judged_as_published_but_for_answers_that_are_sums(
     ]
     assert sum(reward.value == 1.0 for reward in found) == right
     assert truth(answers[0]) == "18"
+
+
+AIME = {
+    # As published for 30 problems, in per cent.
+    "claude-3-5-sonnet_Baseline": 23.3,
+    "claude-3-5-sonnet_EmptyCheatsheet": 36.7,
+    "claude-3-5-sonnet_Dynamic_Retrieval": 43.3,
+    "claude-3-5-sonnet_DynamicCheatsheet_Cumulative": 50.0,
+    "claude-3-5-sonnet_DynamicCheatsheet_RetrievalSynthesis": 46.7,
+    "gpt-4o_Baseline": 20.0,
+    "gpt-4o_EmptyCheatsheet": 36.7,
+    "gpt-4o_Dynamic_Retrieval": 26.7,
+    "gpt-4o_DynamicCheatsheet_Cumulative": 36.7,
+    "gpt-4o_DynamicCheatsheet_RetrievalSynthesis": 40.0,
+}
+
+
+@needs_data
+@pytest.mark.parametrize(("run", "published"), AIME.items())
+def test_recorded_runs_on_aime_are_judged_as_published(run: str, published: float) -> None:
+    found = list(rows(Path(str(DATA)) / "dynamic-cheatsheet" / f"AIME_2024__{run}.jsonl.gz"))
+    right = [row for row in found if judge_number(str(row["target"]), row["final_output"]).value == 1.0]
+    assert 100 * len(right) / len(found) == pytest.approx(published, abs=0.05)
+
+
+def recorded_replies() -> Iterator[tuple[str, str, str]]:
+    """Question, right answer, reply."""
+    folder = Path(str(DATA))
+    for row in rows(folder / "gsm8k" / "example_model_solutions.jsonl.gz"):
+        for made in row.values():
+            if isinstance(made, dict):
+                yield row["question"], str(row["ground_truth"]).rpartition("A: ")[2], made["solution"]
+    tasks = list(rows(folder / "gsm8k" / "test.jsonl.gz"))
+    for row in rows(folder / "zeroeval-gsm8k-outputs" / "claude-3-haiku-20240307.jsonl.gz"):
+        task = tasks[row["i"]]
+        yield task["question"], truth(task["answer"]), row["output"] if isinstance(row["output"], str) else row["output"][0]
+    for run in AIME:
+        for row in rows(folder / "dynamic-cheatsheet" / f"AIME_2024__{run}.jsonl.gz"):
+            yield row["raw_input"], str(row["target"]), row["final_output"]
+
+
+@needs_data
+def test_what_is_right_is_right_for_one_number_only() -> None:
+    """Not for the next one, not ten times it, not its negative, and not for another number of the question."""
+    judged = 0
+    for question, answer, reply in recorded_replies():
+        if judge_number(answer, reply).value != 1.0:
+            continue
+        right = whole_number(answer)
+        assert right is not None
+        others = {right + 1, right * 10, -right, *map(Decimal, re.findall(r"\d+", question))} - {right}
+        assert not any(judge_number(f"{other:f}", reply).value for other in others), (answer, reply)
+        judged += 1
+    assert judged > 3000
 
 
 MILLION = 1_000_000

@@ -1,12 +1,12 @@
 """What an evaluation found: candidate against baseline, paired by task, and what a gate made of it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from journeyman.core.errors import InputError
-from journeyman.core.trace import average
+from journeyman.core.trace import average, average_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,21 @@ class Pair:
 
     task_id: str
     baseline: float
+    """Of the attempts with a verdict, as `candidate` is."""
     candidate: float
+    baseline_unknown: float = 0.0
+    """The share of its attempts without a verdict, 0 to 1."""
+    candidate_unknown: float = 0.0
 
     @property
     def difference(self) -> float:
         return self.candidate - self.baseline
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The difference if every attempt without a verdict was worth most to the baseline, and if it was to the candidate."""
+        was, now = self.baseline * (1 - self.baseline_unknown), self.candidate * (1 - self.candidate_unknown)
+        return now - was - self.baseline_unknown, now + self.candidate_unknown - was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +67,9 @@ class Evaluation:
     pairs: tuple[Pair, ...]
     """By task id."""
     unknown: int = 0
-    """Tasks that could not be compared: an attempt without a verdict, or none at all on one side."""
+    """Tasks that could not be compared: no attempt with a verdict on one side."""
+    unknown_attempts: int = 0
+    """Attempts without a verdict at tasks that were compared. A gate bounds each by 0 and 1."""
     looks: int = 0
     """How often these held-out tasks had been looked at before, by other candidates."""
     spent_baseline: Totals = Totals()
@@ -77,6 +89,12 @@ class Evaluation:
     def differences(self) -> tuple[float, ...]:
         """Candidate minus baseline, a number for each task, from -1 to 1."""
         return tuple(pair.difference for pair in self.pairs)
+
+    @property
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """`differences` at their worst and at their best; both are those where every attempt has a verdict."""
+        found = [pair.bounds for pair in self.pairs]
+        return tuple(low for low, _ in found), tuple(high for _, high in found)
 
     @property
     def baseline(self) -> float | None:
@@ -126,27 +144,36 @@ class Decision:
 def pair(baseline: Iterable[Result], candidate: Iterable[Result], *, looks: int = 0) -> Evaluation:
     """Set two sides' results against each other, task by task.
 
-    Several attempts at a task are one number, their mean: they are not independent, so the task is what counts. A task is
-    unknown as soon as one of its attempts is, as half a verdict is none. A task that only one side attempted is unknown too:
-    otherwise leaving out the hard ones would be a way to win.
+    Several attempts at a task are one number, their mean: they are not independent, so the task is what counts. One without a
+    verdict is left out of it and stands beside it, for a gate to bound. A task is unknown when one side has no attempt with a
+    verdict, and so is one that only one side attempted: otherwise leaving out the hard ones would be a way to win.
     """
     before, after = _by_task(baseline), _by_task(candidate)
-    pairs = []
+    pairs, missing = [], 0
     for task_id in sorted(before.keys() & after.keys()):
-        was, now = before[task_id], after[task_id]
+        (was, was_unknown), (now, now_unknown) = _mean(before[task_id]), _mean(after[task_id])
         if was is not None and now is not None:
-            pairs.append(Pair(task_id=task_id, baseline=was, candidate=now))
+            pairs.append(
+                Pair(task_id=task_id, baseline=was, candidate=now, baseline_unknown=was_unknown, candidate_unknown=now_unknown)
+            )
+            missing += (before[task_id] + after[task_id]).count(None)
     return Evaluation(
         pairs=tuple(pairs),
         unknown=len(before.keys() | after.keys()) - len(pairs),
+        unknown_attempts=missing,
         looks=looks,
         only_baseline=tuple(sorted(before.keys() - after.keys())),
         only_candidate=tuple(sorted(after.keys() - before.keys())),
     )
 
 
-def _by_task(results: Iterable[Result]) -> Mapping[str, float | None]:
+def _by_task(results: Iterable[Result]) -> Mapping[str, list[float | None]]:
     scores: dict[str, list[float | None]] = defaultdict(list)
     for result in results:
         scores[result.task_id].append(result.score)
-    return {task_id: average(found) for task_id, found in scores.items()}
+    return scores
+
+
+def _mean(scores: Sequence[float | None]) -> tuple[float | None, float]:
+    """Of those that are known, and the share of those that are not."""
+    return average_known(scores), scores.count(None) / len(scores)

@@ -81,16 +81,32 @@ def _decide(
     if gain is None or tasks < gate.min_tasks:
         return Decision(False, f"{tasks} held-out tasks were compared, and {gate.min_tasks} are needed{left_out}")
     alpha = spent(gate.alpha, evaluation.looks + 1)
-    low, high = interval(evaluation.differences, alpha)
+    low, high = bounded(evaluation, lambda differences: interval(differences, alpha))
     kind = "any-time interval" if isinstance(gate, BetterAtAnyTime) else "interval"
     found = (
         f"gain {gain:+.3f} on {tasks} tasks, {_percent(1 - alpha)} {kind} {low:+.3f} to {high:+.3f}{_look(evaluation.looks)}"
+        f"{_worst(evaluation)}"
     )
     if low > gate.min_gain:
         passed, reason = True, f"{found}; {evaluation.wins} better, {evaluation.losses} worse{_chosen(evaluation)}"
     else:
         passed, reason = False, f"{found}, whose low end is not above {gate.min_gain:+.3f}{_broken(evaluation)}"
+        if evaluation.unknown_attempts and interval(evaluation.differences, alpha)[0] > gate.min_gain:
+            reason += "; it hangs on the attempts without a verdict: judge them, or attempt those tasks again"
     return Decision(passed, f"{reason}{left_out}", low=low, high=high, level=1 - alpha)
+
+
+def bounded(evaluation: Evaluation, interval: Callable[[Sequence[float]], tuple[float, float]]) -> tuple[float, float]:
+    """An interval of the gain that holds whatever the attempts without a verdict were worth."""
+    if not evaluation.unknown_attempts:
+        return interval(evaluation.differences)
+    worst, best = evaluation.bounds
+    return interval(worst)[0], interval(best)[1]
+
+
+def _worst(evaluation: Evaluation) -> str:
+    missing = evaluation.unknown_attempts
+    return f" with {missing} attempt{'s' * (missing != 1)} without a verdict at 0 and at 1" if missing else ""
 
 
 def _percent(level: float) -> str:

@@ -17,7 +17,7 @@ from journeyman import stats
 from journeyman.agents.attempt import Agent, Attempt, attempt_all
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, Totals, pair
-from journeyman.core.gate import BetterOnHeldOut, Gate
+from journeyman.core.gate import BetterOnHeldOut, Gate, bounded
 from journeyman.core.task import Task
 from journeyman.core.trace import total
 from journeyman.experiments.settings import AttemptSettings
@@ -99,7 +99,7 @@ class EvaluationReport:
     @cached_property
     def _interval(self) -> tuple[float | None, float | None]:
         """The 95 % one, whichever gate decided; its own level is in its sentence."""
-        return stats.bootstrap_interval(self.evaluation.differences) if self.evaluation.pairs else (None, None)
+        return bounded(self.evaluation, stats.bootstrap_interval) if self.evaluation.pairs else (None, None)
 
     def json(self) -> dict[str, Any]:
         """`{tasks, unknown, baseline, candidate, gain, low, high, passed, reason}`, and beyond it counts, broken tasks, cost.
@@ -124,6 +124,7 @@ class EvaluationReport:
             "looks": found.looks,
             "only_baseline": len(found.only_baseline),
             "only_candidate": len(found.only_candidate),
+            "unknown_attempts": found.unknown_attempts,
             "decided_low": self.decision.low,
             "decided_high": self.decision.high,
             "level": self.decision.level,
@@ -144,6 +145,8 @@ class EvaluationReport:
         evaluation = Evaluation(
             pairs=tuple(Pair(**pair) for pair in record["pairs"]),
             unknown=record["unknown"],
+            # Evaluations of before knew no task with some of its verdicts.
+            unknown_attempts=record.get("unknown_attempts", 0),
             looks=record["looks"],
             spent_baseline=Totals(**record["spent"]["baseline"]),
             spent_candidate=Totals(**record["spent"]["candidate"]),
@@ -177,7 +180,7 @@ def evaluate(
 ) -> EvaluationReport:
     """Let both attempt the tasks, and ask the gate. For programs without an event loop; `evaluate_agents` is for the others.
 
-    A failed or unverified attempt makes its task unknown, on both sides; it stops nothing.
+    A failed or unverified attempt stops nothing: it is bounded by 0 and 1, and its task unknown where it was the only one.
     """
     return asyncio.run(evaluate_agents(candidate, baseline, tasks, verifier, gate=gate, config=config))
 

@@ -324,20 +324,24 @@ def evaluate_policy(
     rows = np.arange(len(logged))
     weights = chances[rows, logged.actions] / logged.propensities
     effective = float(weights.sum() ** 2 / max(float((weights**2).sum()), 1e-300))
-    now = _interval(logged.rewards, alpha)
+    taken = np.eye(len(logged.workers))[logged.actions]
+    unseen = _Unseen.of(logged, taken, weights, alpha)
+    now = _interval(logged.rewards, alpha, unseen, taken.mean(axis=0))
     if refused := _refusal(logged, chances, weights, effective, min_sample):
         return OffPolicyResult(decisions=len(logged), effective=effective, logged=now, estimates={}, gain=None, refused=refused)
     expected = _cross_fitted(logged, folds, seed)
     direct = (chances * expected).sum(axis=1)
     doubly = direct + weights * (logged.rewards - expected[rows, logged.actions])
     normalised = float((weights * logged.rewards).sum() / weights.sum())
-    estimates = {
-        "IPS": _interval(weights * logged.rewards, alpha),
-        "SNIPS": _interval(normalised + weights * (logged.rewards - normalised) / weights.mean(), alpha),
-        "DM": _interval(direct, alpha),
-        "DR": _interval(doubly, alpha),
+    scores = {
+        "IPS": weights * logged.rewards,
+        "SNIPS": normalised + weights * (logged.rewards - normalised) / weights.mean(),
+        "DM": direct,
+        "DR": doubly,
     }
-    gain = _interval(doubly - logged.rewards, alpha)
+    shares = chances.mean(axis=0)
+    estimates = {name: _interval(found, alpha, unseen, shares) for name, found in scores.items()}
+    gain = _interval(doubly - logged.rewards, alpha, unseen, shares - taken.mean(axis=0))
     return OffPolicyResult(decisions=len(logged), effective=effective, logged=now, estimates=estimates, gain=gain, refused="")
 
 
@@ -355,6 +359,11 @@ def _refusal(logged: LoggedDecisions, chances: Floats, weights: Floats, effectiv
             f"the {len(logged)} decisions tell as much as {effective:.0f} of its own, and {min_sample:.0f} are needed; "
             "log more of them, or explore a larger share"
         )
+    if not logged.rewards.std():
+        return (
+            f"all {len(logged)} decisions brought the same, so nothing tells one worker from another; "
+            "log until some of them fail, or some succeed"
+        )
     error = float(weights.std()) / np.sqrt(len(weights))
     if error > 0 and abs(float(weights.mean()) - 1) > _SUSPICIOUS * error:
         return (
@@ -364,10 +373,43 @@ def _refusal(logged: LoggedDecisions, chances: Floats, weights: Floats, effectiv
     return ""
 
 
-def _interval(scores: Floats, alpha: float) -> PolicyValue:
-    value, error = float(scores.mean()), float(scores.std(ddof=1)) / np.sqrt(len(scores)) if len(scores) > 1 else np.inf
-    wide = NormalDist().inv_cdf(1 - alpha / 2) * error
-    return PolicyValue(value=value, low=value - wide, high=value + wide)
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """What the log may not have shown yet of each worker: where all of a hundred succeed, the next may still fail.
+
+    Some decisions with the least reward of the log and as many with the largest join those of each worker, as in Agresti and
+    Coull, "Approximate is Better than 'Exact' for Interval Estimation of Binomial Proportions" (The American Statistician 52,
+    1998), and for differences in Agresti and Caffo (54, 2000).
+    """
+
+    shift: Floats
+    """(m,), by which it moves a worker's mean."""
+    variance: Floats
+    """(m,), which it adds to that of the mean."""
+
+    @classmethod
+    def of(cls, logged: LoggedDecisions, taken: Floats, weights: Floats, alpha: float) -> "_Unseen":
+        added = NormalDist().inv_cdf(1 - alpha / 2) ** 2 / 2
+        # A worker whom the other policy never chooses matters by what the log says of it alone.
+        weighed = taken * np.where(weights @ taken > 0, weights[:, None], 1.0)
+        sums = np.maximum(weighed.sum(axis=0), 1e-300)
+        means, counts = logged.rewards @ weighed / sums, sums**2 / np.maximum((weighed**2).sum(axis=0), 1e-300)
+        extremes, together = np.array([[logged.rewards.min()], [logged.rewards.max()]]), counts + 2 * added
+        middles = (counts * means + added * extremes.sum(axis=0)) / together
+        apart = counts * (means - middles) ** 2 + added * ((extremes - middles) ** 2).sum(axis=0)
+        return cls(shift=middles - means, variance=apart / together**2)
+
+
+def _interval(scores: Floats, alpha: float, unseen: _Unseen, shares: Floats) -> PolicyValue:
+    """The mean of scores, to which each worker belongs with its share; the interval is by their spread and what is unseen.
+
+    It holds the interval around the mean and the one around where the unseen would move it: either alone is wrong too often on
+    the side that is rare.
+    """
+    value, shift = float(scores.mean()), float(shares @ unseen.shift)
+    spread = float(scores.var(ddof=1)) / len(scores) if len(scores) > 1 else math.inf
+    wide = NormalDist().inv_cdf(1 - alpha / 2) * math.sqrt(spread + float(shares**2 @ unseen.variance))
+    return PolicyValue(value=value, low=value + min(shift, 0.0) - wide, high=value + max(shift, 0.0) + wide)
 
 
 def _cross_fitted(logged: LoggedDecisions, folds: int, seed: int) -> Floats:

@@ -23,6 +23,7 @@ _STRONG = re.compile(
     r"(?P<hashes>\#{4})"
     r"|\\boxed\s*(?P<boxed>\{)"
     r"|\"(?:final[_ ])?answer\"\s*:(?P<json>)"
+    r"|<answer>(?P<tag>)"
     r"|^[ \t\r\f\v\u3000>*_#-]*(?:(?:the\s+)?(?:final\s+)?answer|(?-i:A))[\s*_]*:(?P<line>)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -30,6 +31,28 @@ _STRONG = re.compile(
 
 _WEAK = re.compile(r"\banswer(?:\s+is|\s*[:=])", re.IGNORECASE)
 """What announces one where nothing stronger does, if a number follows."""
+
+_TO_NINE = "zero one two three four five six seven eight nine"
+_TO_NINETEEN = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_WORDS = {word: number for number, word in enumerate(f"{_TO_NINE} {_TO_NINETEEN}".split())} | {
+    word: 10 * number for number, word in enumerate(_TENS.split(), 2)
+}
+_SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
+_NUMBER_WORD = "|".join(sorted((*_WORDS, "hundred", *_SCALES), key=len, reverse=True))
+_IN_WORDS = re.compile(
+    rf"(?<!point\s)\b(?P<minus>(?:minus|negative)\s+)?(?P<words>(?:{_NUMBER_WORD})(?:(?:\s+and\s+|[\s-]\s?)(?:{_NUMBER_WORD}))*+)\b"
+    r"(?![\s-]+(?:(?:of|point|dozen|half|halves|thirds?|quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?)\b"
+    r"|and\s+(?:a|one)\s))",
+    re.IGNORECASE,
+)
+"""`eighteen`, `minus one hundred and five`; no fraction, and no part of one."""
+
+_CHAIN = re.compile(r"(?:=|\b(?:is|are|equals?|makes?|leaves?|gives?|totals?|total\s+of))[\s*_$]*", re.IGNORECASE)
+"""Behind which a chain of thought ends in its result."""
+
+_OPTION = re.compile(r"\(?(?P<letter>[A-Za-z])(?:[).:]\s*(?P<text>.*))?", re.DOTALL)
+"""`B`, `B) Paris`, `(b)`, `B. Paris`."""
 
 _LATEX = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " "})
 _MARKUP = " \t\r\n*_`\"'“”‘’()[]{}<>$\\.,;:!?"
@@ -39,22 +62,26 @@ _ARTICLE = re.compile(r"^(?:a|an|the)\s+")
 def final_number(reply: str) -> Decimal | None:
     """The number that a reply gives as its answer.
 
-    It is looked for behind the last `####`, `\\boxed{`, `"answer":`, `Answer:` or `A:`, behind the last equals sign there; else
-    behind "the answer is"; else it is the last number of all. Where an answer is announced and is no number, there is none.
+    It is looked for behind the last `####`, `\\boxed{`, `<answer>`, `"answer":`, `Answer:` or `A:`, behind the last equals sign
+    there; else behind "the answer is"; else it is the last number of all. It may be in English words where it is announced, and
+    where a chain of thought ends in it. Where an answer is announced and is no number, there is none.
     """
     text = _plain(reply)
     announced = _announced(text)
     if announced is not None:
-        behind = first_number(announced.rpartition("=")[2])
-        return behind if behind is not None else first_number(announced)
+        behind = _first(announced.rpartition("=")[2])
+        return behind if behind is not None else _first(announced)
     end = len(text)
     for mark in reversed(list(_WEAK.finditer(text))):
         # What stands behind the next mark was looked at before.
-        found = first_number(_first_line(text[mark.end() : end]))
+        found = _first(_first_line(text[mark.end() : end]))
         if found is not None:
             return found
         end = mark.start()
     numbers = list(_NUMBER.finditer(text))
+    in_words = _end_of_chain(text[numbers[-1].end() :] if numbers else text)
+    if in_words is not None:
+        return in_words
     return _value(numbers[-1]) if numbers else None
 
 
@@ -74,6 +101,12 @@ def first_number(text: str) -> Decimal | None:
     """The value of the first number in a text."""
     found = _NUMBER.search(text)
     return _value(found) if found else None
+
+
+def number_in_words(text: str) -> Decimal | None:
+    """The value of the first number that a text writes in English words."""
+    found = _IN_WORDS.search(text)
+    return _spoken(found) if found else None
 
 
 def whole_number(text: str) -> Decimal | None:
@@ -116,7 +149,7 @@ class Exact:
         if whole_number(truth(task.answer)) is not None:
             return judge_number(task.answer, trace.reply)
         expected, found = truth(task.answer), final_text(trace.reply)
-        if normalised(found) == normalised(expected):
+        if normalised(found) == normalised(expected) or _same_option(expected, found):
             return Reward(name="answer", value=1.0)
         return _wrong(expected, f'"{_short(found)}"' if found else "no answer")
 
@@ -153,6 +186,9 @@ def _announced(text: str) -> str | None:
         return _braced(rest)
     if mark["json"] is not None:
         return _json_value(rest)
+    if mark["tag"] is not None:
+        inside, closed, _ = rest.partition("</answer>")
+        return inside if closed else _first_line(rest)
     return _first_line(rest)
 
 
@@ -174,6 +210,37 @@ def _braced(text: str) -> str:
 def _json_value(text: str) -> str:
     quoted = re.match(r'\s*"((?:[^"\\]|\\.)*)"?', text)
     return quoted[1] if quoted else re.split(r"[}\n]", text, maxsplit=1)[0]
+
+
+def _first(text: str) -> Decimal | None:
+    number = first_number(text)
+    return number if number is not None else number_in_words(text)
+
+
+def _end_of_chain(text: str) -> Decimal | None:
+    """The number in words behind the last word that says what something comes to."""
+    ends = [found for mark in _CHAIN.finditer(text) if (found := _IN_WORDS.match(text, mark.end()))]
+    return _spoken(ends[-1]) if ends else None
+
+
+def _spoken(found: re.Match[str]) -> Decimal:
+    total = group = 0
+    for word in re.findall(_NUMBER_WORD, found["words"].lower()):
+        if word in _SCALES:
+            total, group = total + max(group, 1) * _SCALES[word], 0
+        elif word == "hundred":
+            group = max(group, 1) * 100
+        else:
+            group += _WORDS[word]
+    return Decimal(-(total + group) if found["minus"] else total + group)
+
+
+def _same_option(expected: str, found: str) -> bool:
+    """Whether both name the same choice of several: `B`, or `B) Paris`. Where both say a text, that must be the same too."""
+    one, other = (_OPTION.fullmatch(text.strip(" \t\r\n*_`$.")) for text in (expected, found))
+    if not one or not other or one["letter"].upper() != other["letter"].upper():
+        return False
+    return not one["text"] or not other["text"] or normalised(one["text"]) == normalised(other["text"])
 
 
 def _value(found: re.Match[str]) -> Decimal | None:
