@@ -40,7 +40,8 @@ def test_an_attempt_without_a_verdict_is_bounded_and_voids_no_task() -> None:
     found = pair(results({"a": 0.5}), after)
     assert (found.tasks, found.unknown, found.unknown_attempts) == (1, 0, 1)
     assert found.candidate == pytest.approx(2 / 3), "of the attempts with a verdict"
-    assert found.bounds == (pytest.approx((0.0,)), pytest.approx((0.25,)))
+    (worst,), (best,) = found.bounds
+    assert (worst, best) == pytest.approx((0.0, 0.25))
 
 
 def test_a_task_is_unknown_where_no_attempt_of_one_side_has_a_verdict() -> None:
