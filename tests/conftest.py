@@ -1,5 +1,6 @@
 """What holds for every test: how many examples a property is tried with, what a test costs, and that it says so."""
 
+import gc
 import os
 import re
 import signal
@@ -57,6 +58,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # The sort is stable: what belongs together stays together.
     dearest = {path: min(map(_rank, tests)) for path, tests in _by_file(items).items()}
     items.sort(key=lambda item: (dearest[item.path], item.path))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, so no collection of garbage need look at it again."""
+    gc.freeze()
 
 
 def _by_file(items: list[pytest.Item]) -> dict[Path, list[pytest.Item]]:

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
@@ -196,10 +196,24 @@ def update(connection: sa.Connection, name: str) -> None:
 
 
 def _create(connection: sa.Connection) -> None:
-    METADATA.create_all(connection, checkfirst=False)
+    for statement in _tables(connection.dialect.name):
+        connection.exec_driver_sql(statement)
     create_search_and_triggers(connection)
     connection.execute(sa.text(_VERSION))
     connection.execute(sa.text("insert into alembic_version (version_num) values (:at)"), {"at": HEAD})
+
+
+@cache
+def _tables(dialect: str) -> tuple[str, ...]:
+    """The statements that make the tables. Kept, as to write them takes longer than to run them."""
+    made: list[str] = []
+
+    def written(statement: sa.schema.ExecutableDDLElement, *_: object) -> None:
+        made.append(str(statement.compile(dialect=engine.dialect)))
+
+    engine = sa.create_mock_engine(f"{_DRIVERS[dialect]}://", written)
+    METADATA.create_all(engine, checkfirst=False)
+    return tuple(made)
 
 
 def _migrate(connection: sa.Connection, at: str, name: str) -> None:

@@ -246,6 +246,8 @@ def test_a_common_word_and_a_rare_one_are_found_alike(world: World, monkeypatch:
         assert through(store, Query(text=text), 7) == ids(known, Query(text=text))
 
 
+# In memory it is the same SQLite.
+@pytest.mark.parametrize("world", KINDS[1:], indirect=True)
 @pytest.mark.parametrize("scattered", [0, 2, 1000])
 def test_what_is_found_does_not_hang_on_how_far_is_looked_first(
     world: World, monkeypatch: pytest.MonkeyPatch, scattered: int
