@@ -77,7 +77,7 @@ def test_the_password_of_a_store_is_not_shown(capsys: pytest.CaptureFixture[str]
     [
         ("JOURNEYMAN_GATE__MIN_TASK", "3", "there is no setting gate.min_task; did you mean gate.min_tasks?"),
         ("JOURNEYMAN_GATE__MIN_TASKS", "many", "gate.min_tasks is 'many', and must be a whole number"),
-        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are budget, examination, gate"),
+        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are budget, collect, curve, examination"),
     ],
 )
 def test_a_variable_that_says_what_no_setting_is_is_named(
@@ -179,6 +179,13 @@ def test_options_of_the_commands_that_train_nothing_are_settings_too(capsys: pyt
         assert json.loads(capsys.readouterr().out)["window"] == window
     assert main(["curve", "rows.jsonl", "--part", "0.7"]) == 2
     assert "--part is 0.7, and must lie above 0 and at most at 0.5" in capsys.readouterr().err
+
+
+def test_the_seed_of_one_training_is_no_others() -> None:
+    Path("journeyman.toml").write_text("[pretrain]\nseed = 7\nsize = 'small'\n")
+    pretraining = settings.configured(settings.PretrainConfig, {"size": "tiny"})
+    assert (pretraining.seed, pretraining.size) == (7, "tiny")
+    assert settings.configured(TrainingConfig, {}).seed == 0
 
 
 def test_no_file_names_who_works_or_which_model_is_sent_a_key() -> None:

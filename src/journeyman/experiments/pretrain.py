@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -19,6 +20,8 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from journeyman.agents.answer import terse_rules
 from journeyman.core.task import Split
+from journeyman.experiments.settings import PretrainConfig, configured
+from journeyman.io.config import Declared
 from journeyman.tasks.desk.world import ADDRESS, CONVENTIONS, TOWNS, Convention, House, Order, call, faults, say
 
 # What the embedded model is trained on: clerks who obey the rules in their context, and reflectors who read error messages.
@@ -222,23 +225,6 @@ PHASES: tuple[Phase, ...] = (
 reflector (24 % right, and 100 % for dates), which the mean over fields had hidden."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainConfig:
-    size: str = "base"
-    tokens: int = 38_000_000
-    """Tokens seen in all phases, prompts included. The rest of the schedule follows from it."""
-    batch: int = 48
-    """Sequences a step."""
-    seed: int = 0
-    threads: int = 2
-    bf16: bool = True
-    """Multiply in bfloat16, sum in float32: six times faster where the processor has avx512_bf16, and slower where not."""
-    minutes: float = 170
-    """Stop after this long; the learning rate falls with whichever of time and tokens is further on."""
-    start: Path | None = None
-    """A folder with the result of an earlier training; only the last phase is then done."""
-
-
 LEARNED = -100
 Report = dict[str, float]
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -253,12 +239,12 @@ def train(config: PretrainConfig, out: Path, *, tell: Callable[[str], None] = la
     """
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.threads)
-    if config.start is None:
+    if not config.start:
         tokenizer, phases = train_tokenizer(seed=config.seed), PHASES
     else:
         tokenizer, phases = PreTrainedTokenizerFast.from_pretrained(config.start), PHASES[-1:]
     model = build(SIZES[config.size], len(tokenizer), tokenizer)
-    if config.start is not None:
+    if config.start:
         model.load_state_dict(Qwen3ForCausalLM.from_pretrained(config.start, dtype=torch.float32).state_dict())
     report: Report = {"tokens": 0, "seconds": 0.0}
     for number, phase in enumerate(phases, start=1):
@@ -267,7 +253,7 @@ def train(config: PretrainConfig, out: Path, *, tell: Callable[[str], None] = la
         report = {"loss": loss, "tokens": report["tokens"] + tokens, "seconds": round(report["seconds"] + seconds, 1)}
         _save(model, tokenizer, out)
     report = measure(model, tokenizer, 500) | report
-    settings = {**asdict(config), "start": config.start.name if config.start else ""}
+    settings = {**asdict(config), "start": Path(config.start).name}
     (out / "training.json").write_text(json.dumps({"config": settings, "report": report}, indent=2) + "\n")
     return report
 
@@ -418,29 +404,22 @@ def _save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path
 
 
 def main() -> None:
-    default = PretrainConfig()
     parser = argparse.ArgumentParser(
         prog="python -m journeyman.experiments.pretrain", description="Train the embedded model from scratch."
     )
-    parser.add_argument("--size", choices=sorted(SIZES), default=default.size)
-    parser.add_argument("--out", type=Path, required=True, help="folder for weights, tokenizer and report")
-    parser.add_argument("--tokens", type=int, default=default.tokens)
-    parser.add_argument("--minutes", type=float, default=default.minutes)
-    parser.add_argument("--seed", type=int, default=default.seed)
-    parser.add_argument("--threads", type=int, default=default.threads)
-    parser.add_argument("--fp32", action="store_true", help="for processors without bfloat16 instructions")
-    parser.add_argument("--start", type=Path, help="folder of an earlier result: do only the last phase, from there")
-    given = parser.parse_args()
-    config = PretrainConfig(
-        size=given.size,
-        tokens=given.tokens,
-        minutes=given.minutes,
-        seed=given.seed,
-        threads=given.threads,
-        bf16=not given.fp32,
-        start=given.start,
-    )
-    print(train(config, given.out, tell=lambda line: print(line, flush=True)))  # noqa: T201 - a program of its own
+    parser.add_argument("--out", type=Path, required=True, help="Folder for weights, tokenizer and report.")
+    for each in Declared.all(PretrainConfig).values():
+        if not each.option.hidden:
+            kind: dict[str, Any] = {"type": each.kind, "help": each.help}
+            if each.name == "size":
+                kind |= {"type": str, "choices": sorted(SIZES)}
+            elif each.name == "bf16":
+                kind = {"action": "store_false", "help": "For processors without bfloat16 instructions."}
+            parser.add_argument(*(each.option.names or (f"--{each.name}",)), dest=each.name, default=None, **kind)
+    given = vars(parser.parse_args())
+    out = given.pop("out")
+    config = configured(PretrainConfig, {name: value for name, value in given.items() if value is not None})
+    print(train(config, out, tell=lambda line: print(line, flush=True)))  # noqa: T201 - a program of its own
 
 
 if __name__ == "__main__":

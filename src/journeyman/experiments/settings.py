@@ -28,7 +28,17 @@ from pydantic_core import ErrorDetails
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.gate import BetterOnHeldOut
 from journeyman.core.release import Stage
-from journeyman.io.config import HIDDEN, BudgetSettings, Config, Count, Declared, complaint, config, option, renamed
+from journeyman.io.config import (
+    HIDDEN,
+    BudgetSettings,
+    Config,
+    Count,
+    Declared,
+    complaint,
+    config,
+    option,
+    renamed,
+)
 from journeyman.io.http_server import is_loopback
 from journeyman.optimizers.playbook.config import PlaybookSettings
 
@@ -322,6 +332,29 @@ class CurveSettings(Config):
 
 
 @config
+class PretrainConfig(Config):
+    """How the embedded model is trained from scratch."""
+
+    size: Literal["tiny", "small", "base"] = "base"
+    """Which of its sizes."""
+    tokens: Count = 38_000_000
+    """Tokens seen in all phases, prompts included. The rest of the schedule follows from it."""
+    batch: Annotated[Count, HIDDEN] = 48
+    """Sequences a step."""
+    # Declared here, as no other training is to inherit it from this section.
+    seed: int = 0
+    """Of samples and weights."""
+    threads: Count = 2
+    """Of the processor."""
+    bf16: Annotated[bool, option("--fp32")] = True
+    """Multiply in bfloat16, sum in float32: six times faster where the processor has avx512_bf16, and slower where not."""
+    minutes: Annotated[float, Field(gt=0)] = 170.0
+    """Stop after this long; the learning rate falls with whichever of time and tokens is further on."""
+    start: str = ""
+    """A folder with the result of an earlier training; only the last phase is then done."""
+
+
+@config
 class Settings(Config):
     """Everything that the file and the environment can say; a table for each part."""
 
@@ -338,6 +371,7 @@ class Settings(Config):
     plan: PlanSettings = field(default_factory=PlanSettings)
     collect: CollectSettings = field(default_factory=CollectSettings)
     curve: CurveSettings = field(default_factory=CurveSettings)
+    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,8 @@ def test_the_template_renders_what_the_model_was_trained_on(small_tokenizer: Any
 
 
 async def test_a_smaller_model_learns_the_form_of_a_call_in_a_minute(tmp_path: Path) -> None:
-    from journeyman.experiments.pretrain import PretrainConfig, train
+    from journeyman.experiments.pretrain import train
+    from journeyman.experiments.settings import PretrainConfig
     from journeyman.models.embedded import Embedded
 
     report = train(PretrainConfig(size="tiny", tokens=1_000_000, batch=16, minutes=15), tmp_path)

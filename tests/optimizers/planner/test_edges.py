@@ -16,12 +16,12 @@ from journeyman.core.errors import InputError
 from journeyman.models import embedders
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.planner import edges as edge_files
+from journeyman.optimizers.planner.config import EdgeFitConfig
 from journeyman.optimizers.planner.edges import (
     CHAIN,
     LOOSE,
     MIXED,
     Draft,
-    EdgeFitConfig,
     Edges,
     Likely,
     Linked,

@@ -50,6 +50,27 @@ class SupervisedConfig(SeedSettings):
 
 
 @config
+class EdgeFitConfig(SeedSettings):
+    """How the networks are trained that say who follows whom. The defaults were chosen on plans of WorFBench."""
+
+    axes: Count = 24
+    """Principal axes of the instructions' vectors that are looked at, and as many of the subtasks'."""
+    bags: Count = 5
+    """Networks that are averaged. Each starts elsewhere and drops other units."""
+    pair_hidden: Count = 64
+    plan_hidden: Count = 32
+    epochs: Count = 30
+    least_steps: Natural = 300
+    """More epochs than that where there is little to learn from, until there were so many batches."""
+    batch: Count = 64
+    rate: _Positive = 2e-3
+    """Of learning; falls linearly to 0."""
+    decay: _NotNegative = 0.1
+    """Of the weights (AdamW: Loshchilov and Hutter, 2019)."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.3
+
+
+@config
 class PPOConfig(SeedSettings):
     """As documented; `measured()` is what did better on recorded outcomes."""
 

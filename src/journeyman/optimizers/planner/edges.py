@@ -23,6 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from journeyman.core.errors import InputError
 from journeyman.io.atomic import atomic_write
 from journeyman.models.embedders import Embedder, Vectors
+from journeyman.optimizers.planner.config import EdgeFitConfig
 
 # What is known about two subtasks of a plan, and about the plan, before anybody says which needs which.
 #
@@ -479,28 +480,6 @@ class Linked:
         if all(set(parents) == ({at - 1} if at else set()) for at, parents in enumerate(self.parents)):
             return CHAIN
         return MIXED if any(self.parents) else LOOSE
-
-
-@dataclass(frozen=True, kw_only=True)
-class EdgeFitConfig:
-    """How the networks are trained. The defaults were chosen on plans of WorFBench."""
-
-    axes: int = 24
-    """Principal axes of the instructions' vectors that are looked at, and as many of the subtasks'."""
-    bags: int = 5
-    """Networks that are averaged. Each starts elsewhere and drops other units."""
-    pair_hidden: int = 64
-    plan_hidden: int = 32
-    epochs: int = 30
-    least_steps: int = 300
-    """More epochs than that where there is little to learn from, until there were so many batches."""
-    batch: int = 64
-    rate: float = 2e-3
-    """Of learning; falls linearly to 0."""
-    decay: float = 0.1
-    """Of the weights (AdamW: Loshchilov and Hutter, 2019)."""
-    dropout: float = 0.3
-    seed: int = 0
 
 
 def fit(plans: Sequence[Linked], *, embedder: str, config: EdgeFitConfig | None = None) -> Edges:
