@@ -329,21 +329,21 @@ def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] =
     from rich.table import Table
     from rich.text import Text
 
-    kept = [column for column in columns if not (column.spare and column.empty)]
+    shown_columns = [column for column in columns if not (column.spare and column.empty)]
 
     def left(gap: int) -> int:
-        return width - sum(column.needs + gap for column in kept) + gap
+        return width - sum(column.needs + gap for column in shown_columns) + gap
 
     for column in sorted(columns, key=lambda column: -column.spare):
-        if column in kept and column.spare and left(1) < 0:
-            kept.remove(column)
+        if column in shown_columns and column.spare and left(1) < 0:
+            shown_columns.remove(column)
     gap = 2 if left(2) >= 0 else 1
     shown, room = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=header), left(gap)
     widths = {}
-    for column in reversed(kept):
+    for column in reversed(shown_columns):
         widths[column.name] = min(column.width, column.needs + max(0, room))
         room -= widths[column.name] - column.needs
-    for column in kept:
+    for column in shown_columns:
         shown.add_column(
             column.name,
             justify="left" if column.words else "right",
@@ -353,7 +353,7 @@ def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] =
         )
     for number in range(len(columns[0].cells)):
         style = styles[number] if styles else None
-        cells = (column.cells[number] for column in kept)
+        cells = (column.cells[number] for column in shown_columns)
         shown.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), style=style)
     return shown
 

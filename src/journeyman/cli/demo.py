@@ -164,11 +164,11 @@ def _learn_in_weights(domain: str, model: str, held_out: int, *, compare: bool, 
         result = pipeline.run_full_pipeline(deploy_llamacpp=True)
     for line in pipeline_lines(result):
         out(line)
-    found = {**result.json(), "seconds": round(time.monotonic() - started, 1)}
+    report = {**result.json(), "seconds": round(time.monotonic() - started, 1)}
     if compare:
-        found |= _compared(comparison, result.trained, out)
+        report |= _compared(comparison, result.trained, out)
     out(f"\n{time.monotonic() - started:.0f} seconds. All of it was measured just now; nothing is scripted.")
-    return found
+    return report
 
 
 def _compared(comparison: "Comparison", grpo: "WeightsResult | None", out: Callable[[str], None]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _compared(comparison: "Comparison", grpo: "WeightsResult | None", out: Calla
 def _shown(lines: "Iterable[MethodResult]", out: Callable[[str], None]) -> list[dict[str, Any]]:
     """Each line of the table as soon as it is known."""
     out(f"{'':28}{'right':>8}{'gain':>9}  {'95 % interval':18}{'gate':10}{'CPU':>7}{'wall':>7}")
-    found = []
+    results = []
     for line in lines:
         right = "unknown" if line.right is None else f"{line.right:.1%}"
         gain = "" if line.gain is None else f"{line.gain:+.3f}"
@@ -193,5 +193,5 @@ def _shown(lines: "Iterable[MethodResult]", out: Callable[[str], None]) -> list[
         out(f"{line.name:28}{right:>8}{gain:>9}  {interval:18}{gate:10}{line.cpu_seconds:>6.0f}s{line.seconds:>6.0f}s")
         if line.note:
             out(f"    {line.note}")
-        found.append(line.json())
-    return found
+        results.append(line.json())
+    return results

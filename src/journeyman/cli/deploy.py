@@ -56,10 +56,10 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
         with options_named():
             click.get_current_context().exit(0 if command(DeployOptions(run=run, as_json=as_json, **common), **options) else 1)
 
-    made: Callable[..., Any] = click.argument("run", metavar="RUN")(with_options)
+    wrapped: Callable[..., Any] = click.argument("run", metavar="RUN")(with_options)
     for option in (json_option, _FORCE, _PROFILE, _PARALLEL, _CONTEXT, _BASE, _QUANTIZATION, _NAME):
-        made = option(made)
-    return made
+        wrapped = option(wrapped)
+    return wrapped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +161,12 @@ def ollama(wish: DeployOptions, *, host: str | None, system: str, licence: Path 
             click.echo(deployment.modelfile.text, nl=False)
         emit({**_planned(deployment), "dry_run": True}, as_json=wish.as_json)
         return allowed
-    made = deployer.carry_out(deployment)
+    deployed = deployer.carry_out(deployment)
     where = {"to": "ollama", "name": deployment.name, "url": deployment.url, "gguf": str(gguf), "digest": deployment.digest}
     artifact.note(where, force=wish.force)
-    _show_deployed(made)
-    emit({**_planned(deployment), **_deployed_json(made)}, as_json=wish.as_json)
-    return bool(made.reply.strip())
+    _show_deployed(deployed)
+    emit({**_planned(deployment), **_deployed_json(deployed)}, as_json=wish.as_json)
+    return bool(deployed.reply.strip())
 
 
 @command.command("llamacpp")
@@ -208,13 +208,13 @@ def serve_by_llamacpp(wish: DeployOptions, *, port: int, log: Path | None, detac
         raise InputError(f"a server of {model} runs already: end it with --stop, or give this one another --name")
     profile = wish.hosting(gguf)
     started = llamacpp.launch(gguf, profile, model=model, port=port, log=log, detached=detach)
-    kept = False
+    is_kept = False
     try:
         say(f"{started.program} loads {gguf} (its log: {started.log})")
         served = started.wait()
         if detach:
             llamacpp.keep(served, gguf, _servers())
-            kept = True
+            is_kept = True
         artifact.note({"to": "llamacpp", "name": model, "url": served.url, "gguf": str(gguf)}, force=wish.force)
         say(f"{model} answers at {served.url}: asked {served.prompt!r}, it said {served.reply!r}")
         emit({**asdict(served), "log": str(served.log), "gguf": str(gguf), "profile": _settings(profile)}, as_json=wish.as_json)
@@ -223,7 +223,7 @@ def serve_by_llamacpp(wish: DeployOptions, *, port: int, log: Path | None, detac
             say(f"to end it: journeyman deploy llamacpp {shlex.quote(wish.run)} --name {shlex.quote(model)} --stop")
         return True if detach else _wait_until_stopped(started)
     finally:
-        if not kept:
+        if not is_kept:
             started.stop()
 
 
@@ -232,12 +232,12 @@ def _stop(wish: DeployOptions) -> bool:
     from journeyman.optimizers.weights import llamacpp
 
     model = wish.name or _name(wish)
-    found = llamacpp.stop(_servers(), model)
-    if found is None:
+    stopped = llamacpp.stop(_servers(), model)
+    if stopped is None:
         known = ", ".join(server.model for server in llamacpp.running(_servers())) or "none"
         raise InputError(f"no server of {model} was left running here; there are: {known}")
-    say(f"{model} is no longer served at {found.url}")
-    emit({"model": model, "url": found.url, "pid": found.pid}, as_json=wish.as_json)
+    say(f"{model} is no longer served at {stopped.url}")
+    emit({"model": model, "url": stopped.url, "pid": stopped.pid}, as_json=wish.as_json)
     return True
 
 
@@ -338,15 +338,15 @@ def _planned(deployment: "Deployment") -> dict[str, Any]:
     }
 
 
-def _deployed_json(made: "Deployed") -> dict[str, Any]:
+def _deployed_json(deployed: "Deployed") -> dict[str, Any]:
     return {
-        "version": made.version,
-        "uploaded": made.uploaded,
-        "modelfile_path": str(made.modelfile),
-        "prompt": made.prompt,
-        "reply": made.reply,
-        "tokens": made.tokens,
-        "seconds": made.seconds,
+        "version": deployed.version,
+        "uploaded": deployed.uploaded,
+        "modelfile_path": str(deployed.modelfile),
+        "prompt": deployed.prompt,
+        "reply": deployed.reply,
+        "tokens": deployed.tokens,
+        "seconds": deployed.seconds,
     }
 
 
@@ -367,11 +367,11 @@ def _show(deployment: "Deployment") -> None:
     say(*(f"  not carried over: {note}" for note in deployment.notes))
 
 
-def _show_deployed(made: "Deployed") -> None:
-    name = made.deployment.name
-    environment = " ".join(f"{key}={value}" for key, value in made.deployment.profile.environment.items())
+def _show_deployed(deployed: "Deployed") -> None:
+    name = deployed.deployment.name
+    environment = " ".join(f"{key}={value}" for key, value in deployed.deployment.profile.environment.items())
     say(
-        f"{name} was asked {made.prompt!r} and said {made.reply!r} within {made.seconds:.1f} s",
+        f"{name} was asked {deployed.prompt!r} and said {deployed.reply!r} within {deployed.seconds:.1f} s",
         f"the server's own settings are given where it is started: {environment} ollama serve",
         f"ollama run {name}",
     )

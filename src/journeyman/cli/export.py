@@ -144,14 +144,14 @@ def _texts(artifact: "Artifact", given: Path | None) -> "Iterator[Text]":
     from journeyman.optimizers.weights.data import read
     from journeyman.optimizers.weights.job import TrainingJob
 
-    found: Iterator[Text] = iter(())
+    texts: Iterator[Text] = iter(())
     if given is not None and given.suffix in (".jsonl", ".parquet"):
-        found = map(settings.said, read(given))
+        texts = map(settings.said, read(given))
     elif given is not None:
-        found = (line for line in given.read_text(encoding="utf-8").splitlines() if line.strip())
+        texts = (line for line in given.read_text(encoding="utf-8").splitlines() if line.strip())
     elif artifact.run is not None and (artifact.run / "config.json").is_file():
-        found = iter(settings.of_run(TrainingJob(artifact.run)))
-    return islice(found, settings.MOST)
+        texts = iter(settings.of_run(TrainingJob(artifact.run)))
+    return islice(texts, settings.MOST)
 
 
 def show(export: "Export") -> None:

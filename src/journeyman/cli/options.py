@@ -100,9 +100,9 @@ def _option(declared: Declared, words: str | None, names: tuple[str, ...] | None
     kind = _kind(declared)
     kinds = flag or {"type": kind, "metavar": declared.option.metavar or getattr(kind, "plain", None)}
     spelled = names or declared.option.names or (plain,)
-    made = type("Setting", (_Setting,), {"shown": _default(declared, spelled)})
+    setting = type("Setting", (_Setting,), {"shown": _default(declared, spelled)})
     text = words or declared.help
-    return click.option(*spelled, declared.name, cls=made, default=None, multiple=declared.many, help=text, **kinds)
+    return click.option(*spelled, declared.name, cls=setting, default=None, multiple=declared.many, help=text, **kinds)
 
 
 def _kind(declared: Declared) -> click.ParamType[Any]:

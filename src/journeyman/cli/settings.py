@@ -33,16 +33,16 @@ def command(context: click.Context, /, section: str | None, as_json: bool) -> No
     from journeyman.experiments import settings
 
     project = settings.load()
-    found = [each for each in settings.listed(project) if section in (None, each.name.partition(".")[0])]
-    if not found:
+    listed = [each for each in settings.listed(project) if section in (None, each.name.partition(".")[0])]
+    if not listed:
         known = dict.fromkeys(each.name.partition(".")[0] for each in settings.listed(project))
         raise InputError(f"there is no section {section}; there are {', '.join(known)}")
     if not as_json:
         where = str(project.file) if project.file else f"none; write one: journeyman settings init ({project.root})"
         say(f"file: {where}")
         columns = [Column(name=name, words=True, wraps=True) for name in ("setting", "value", "said by")]
-        table(columns, [(each.name, plain(_text(each.value)), plain(each.origin)) for each in found])
-    shown = {each.name: {"value": each.value, "origin": each.origin, "help": each.help} for each in found}
+        table(columns, [(each.name, plain(_text(each.value)), plain(each.origin)) for each in listed])
+    shown = {each.name: {"value": each.value, "origin": each.origin, "help": each.help} for each in listed}
     emit({"file": str(project.file) if project.file else None, "settings": shown}, as_json=as_json)
 
 

@@ -32,9 +32,9 @@ def together(*several: Callable[[_Made], _Made]) -> Callable[[_Made], _Made]:
     return give
 
 
-def json_option(made: _Made) -> _Made:
+def json_option(command: _Made) -> _Made:
     """Gives a command `--json`, as the argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")(made)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object as the last line of stdout.")(command)
 
 
 @contextmanager
@@ -43,8 +43,8 @@ def options_named() -> Iterator[None]:
     try:
         yield
     except SettingError as error:
-        found = (each.opts[0] for each in click.get_current_context().command.params if each.name == error.setting)
-        raise InputError(error.said.replace("{}", next(found, error.setting), 1)) from error
+        options = (each.opts[0] for each in click.get_current_context().command.params if each.name == error.setting)
+        raise InputError(error.said.replace("{}", next(options, error.setting), 1)) from error
 
 
 def emit(result: Mapping[str, Any], *, as_json: bool) -> None:
