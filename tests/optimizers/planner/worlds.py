@@ -76,4 +76,3 @@ def numbers(seed: int, *shape: int, scale: float = 4.0) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(0, scale, shape)
 
 
-HERE = Path(__file__).parent
