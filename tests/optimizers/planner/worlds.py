@@ -1,7 +1,6 @@
 """A small kitchen: tools with types, and requests whose right plans are known."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
