@@ -131,8 +131,8 @@ def test_what_cannot_be_trained_is_one_line(arguments: list[str], said: str, cap
     assert len(err.splitlines()) == 1
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    made = warm.run("-m", "journeyman", *arguments)
+def run(*arguments: str, server: str = "one") -> subprocess.CompletedProcess[str]:
+    made = warm.run("-m", "journeyman", *arguments, server=server)
     assert made.returncode in (0, 1), made.stderr
     assert "Traceback" not in made.stderr, made.stderr
     return made
@@ -163,11 +163,11 @@ def test_kill_9_in_either_phase_and_resume_end_in_the_same_bytes() -> None:
     first = [*FIRST, "--epochs", "6", "--patience", "0"]
     run(*first, "--output-dir", "whole")
     killed([*first, "--output-dir", "cut"], Path("cut/phase1_last.safetensors"), after=0.3)
-    cold(*first, "--output-dir", "cut", "--resume")
+    run(*first, "--output-dir", "cut", "--resume", server="other")
     for name in ("phase1_best", "phase1_last"):
         assert Path(f"cut/{name}.safetensors").read_bytes() == Path(f"whole/{name}.safetensors").read_bytes()
 
-    second = [*SECOND, "--episodes", "4000", "--checkpoint", "whole/phase1_best", "--json"]
+    second = [*SECOND, "--episodes", "1200", "--checkpoint", "whole/phase1_best", "--json"]
     whole = run(*second, "--output-dir", "whole")
     killed([*second, "--output-dir", "cut"], Path("cut/phase2/ppo.safetensors"), after=0.1)
     assert not Path("cut/phase2_best.safetensors").exists()

@@ -1,8 +1,8 @@
 """Programs of Python that start at once: forks of a process that has imported the libraries that take seconds to import.
 
 Each is a process of its own, with a folder, an environment, open files and an end, and can be killed at any moment. What is
-not tested so is the start itself, nor that nothing hangs on the order of a set: all forks have one seed of hashes. So each
-entry point has a test that starts it as a user does.
+not tested so is the start itself, so each entry point has a test that starts it as a user does. Nor that nothing hangs on the
+order of a set: all forks of a server have one seed of hashes. What goes on with another's work is forked from a second server.
 """
 
 import atexit
@@ -53,10 +53,12 @@ SLOW_TO_IMPORT = (
 class Started:
     """A program that runs. As much of `subprocess.Popen` as the tests need."""
 
-    def __init__(self, *arguments: str, stdout: int, stderr: int, cwd: Path | None, env: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, *arguments: str, stdout: int, stderr: int, cwd: Path | None, env: Mapping[str, str] | None, server: str
+    ) -> None:
         asked = {"arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
         self._server = socket.socket(socket.AF_UNIX)
-        self._server.connect(_server())
+        self._server.connect(_server(server))
         with Path(os.devnull).open("rb") as nothing:
             socket.send_fds(self._server, [b"!"], [nothing.fileno(), stdout, stderr])
         self._server.sendall(json.dumps(asked).encode() + b"\n")
@@ -94,23 +96,29 @@ def start(
     stderr: int = -1,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    server: str = "one",
 ) -> Started:
     """Start `python arguments…`, which are `-m MODULE …` or `-c PROGRAM …`, in a session of its own.
 
     Args:
+        server: "one", or "other", which has other hashes.
         stdout: Number of the file that it writes to; what is written is thrown away without.
     """
     with Path(os.devnull).open("wb") as nothing:
         files = {"stdout": nothing.fileno() if stdout < 0 else stdout, "stderr": nothing.fileno() if stderr < 0 else stderr}
-        return Started(*arguments, **files, cwd=cwd, env=env)
+        return Started(*arguments, **files, cwd=cwd, env=env, server=server)
 
 
 def run(
-    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 300
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    server: str = "one",
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end: what it wrote, and how it ended."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = start(*arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env)
+        process = start(*arguments, stdout=out.fileno(), stderr=err.fileno(), cwd=cwd, env=env, server=server)
         try:
             code = process.wait(timeout)
         except TimeoutError:
@@ -122,9 +130,9 @@ def run(
 
 
 @cache
-def _server() -> str:
+def _server(name: str) -> str:
     """The path of the server's socket."""
-    return shared("warm", _start_server, _stop_server)
+    return shared(f"warm-{name}", _start_server, _stop_server)
 
 
 def _start_server(folder: Path) -> str:

@@ -1,6 +1,5 @@
-import os
-import subprocess
-import sys
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +14,13 @@ from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
 from journeyman.optimizers.planner.data import TrainingData
 from journeyman.optimizers.planner.policy import LearnedPlanner
 from journeyman.optimizers.planner.supervised import Epoch, SupervisedResult, agreement, mean_agreement, train
+from tests.support import warm
 
-from .worlds import HERE, MODELS, kitchen, office
+from .worlds import MODELS, kitchen, office
 
 pytestmark = pytest.mark.training
 
+ROOT = Path(__file__).parents[3]
 CONFIG = SupervisedConfig(epochs=20, network=NetworkConfig(width=32, rank=16), patience=20)
 
 
@@ -106,25 +107,33 @@ def test_the_curves_lie_where_tensorboard_finds_them(tmp_path: Path) -> None:
     assert b"phase1/val_loss" in written.read_bytes()
 
 
-def start(folder: Path, epochs: int, stall: int, how: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(HERE / "program.py"), str(folder), str(epochs), str(stall), how]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+class Training:
+    """A training in a process of its own, which writes a line for each epoch."""
+
+    def __init__(self, folder: Path, how: str, *, stall: int = 0, server: str = "one") -> None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self._said = folder.with_suffix(f".{how}")
+        program = ("-m", "tests.optimizers.planner.program", str(folder), "5", str(stall), how)
+        with self._said.open("w") as out:
+            self.process = warm.start(*program, stdout=out.fileno(), cwd=ROOT, server=server)
+
+    @property
+    def epochs(self) -> list[str]:
+        return self._said.read_text().split()
 
 
 def test_kill_9_and_resume_lose_no_epoch_and_end_in_the_same_bytes(tmp_path: Path) -> None:
-    with start(tmp_path / "whole", 5, 0, "new") as whole:
-        assert whole.stdout is not None
-        assert whole.stdout.read().split() == ["1", "2", "3", "4", "5"]
-    with start(tmp_path / "killed", 5, 3, "new") as killed:
-        assert killed.stdout is not None
-        for _ in range(3):
-            killed.stdout.readline()
-        killed.kill()
-    assert killed.returncode == -9
-    with start(tmp_path / "killed", 5, 0, "resume") as resumed:
-        assert resumed.stdout is not None
-        assert resumed.stdout.read().split() == ["4", "5"]
+    whole = Training(tmp_path / "whole", "new")
+    killed = Training(tmp_path / "killed", "new", stall=3)
+    until = time.monotonic() + 120
+    while len(killed.epochs) < 3 and killed.process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    killed.process.send_signal(signal.SIGKILL)
+    assert killed.process.wait() == -signal.SIGKILL
+    assert killed.epochs == ["1", "2", "3"]
+    resumed = Training(tmp_path / "killed", "resume", server="other")
+    assert (resumed.process.wait(120), resumed.epochs) == (0, ["4", "5"])
+    assert (whole.process.wait(120), whole.epochs) == (0, ["1", "2", "3", "4", "5"])
     for name in ("phase1_best", "phase1_last"):
         file = f"{name}.safetensors"
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "killed" / file).read_bytes()

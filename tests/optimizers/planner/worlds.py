@@ -1,7 +1,6 @@
 """A small kitchen: tools with types, and requests whose right plans are known."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,4 +75,3 @@ def numbers(seed: int, *shape: int, scale: float = 4.0) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(0, scale, shape)
 
 
-HERE = Path(__file__).parent
