@@ -73,5 +73,3 @@ def office(number: int = 60, seed: int = 0) -> TrainingData:
 
 def numbers(seed: int, *shape: int, scale: float = 4.0) -> NDArray[np.float64]:
     return np.random.default_rng(seed).normal(0, scale, shape)
-
-
