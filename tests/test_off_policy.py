@@ -4,7 +4,7 @@ import pytest
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.rewards.utility import Runs, Utility, total
-from journeyman.stats import Floats, LoggedDecisions, evaluate_policy, request_features
+from journeyman.stats import Floats, LoggedDecisions, OffPolicyResult, evaluate_policy, request_features
 
 WORKERS = ("a", "b", "c")
 RATES = np.asarray([[0.9, 0.5, 0.3], [0.2, 0.5, 0.8]])
@@ -48,6 +48,44 @@ def test_doubly_robust_errs_less_than_plain_inverse_propensities() -> None:
     verdicts = [evaluate_policy(*log(1200, seed), folds=2) for seed in range(60)]
     errors = {name: np.mean([(v.estimates[name].value - TRUTH) ** 2 for v in verdicts]) for name in ("IPS", "DR")}
     assert errors["DR"] < 0.5 * errors["IPS"]
+
+
+def two_workers(decisions: int, explored: float, successes: tuple[float, float], seed: int) -> OffPolicyResult:
+    """What the log says of always taking the second of two workers, where the first was taken but for a share."""
+    chance = np.random.default_rng(seed)
+    actions = np.where(chance.random(decisions) < explored, chance.integers(2, size=decisions), 0)
+    logged = LoggedDecisions(
+        workers=("one", "other"),
+        actions=actions,
+        propensities=np.where(actions == 0, 1 - explored / 2, explored / 2),
+        rewards=(chance.random(decisions) < np.take(successes, actions)).astype(float),
+        candidates=np.ones((decisions, 2), bool),
+        features=np.zeros((decisions, 0)),
+    )
+    return evaluate_policy(logged, np.tile([0.0, 1.0], (decisions, 1)), folds=2)
+
+
+@pytest.mark.parametrize("success", [0.02, 0.97, 0.99])
+@pytest.mark.parametrize(("decisions", "explored"), [(2200, 0.1), (220, 1.0)])
+def test_of_two_equal_workers_none_is_called_better_for_a_failure_that_did_not_come(
+    success: float, decisions: int, explored: float
+) -> None:
+    verdicts = [two_workers(decisions, explored, (success, success), seed) for seed in range(60)]
+    told = [verdict for verdict in verdicts if verdict.gain is not None]
+    assert len(told) > 30
+    assert sum(verdict.better for verdict in told) <= 3
+    assert sum(verdict.gain.high < 0 for verdict in told if verdict.gain) <= 3
+    assert all(verdict.estimates["DR"].high - verdict.estimates["DR"].low > 0.01 for verdict in told)
+
+
+def test_a_worker_that_fails_a_tenth_as_often_is_still_found() -> None:
+    assert all(two_workers(8000, 0.2, (0.90, 0.99), seed).better for seed in range(10))
+
+
+def test_a_log_without_a_single_failure_tells_no_worker_from_another() -> None:
+    verdict = two_workers(2200, 0.1, (1.0, 1.0), 0)
+    assert verdict.gain is None
+    assert "all 2200 decisions brought the same" in verdict.refused
 
 
 def test_the_policy_in_force_is_estimated_as_what_it_brought() -> None:
