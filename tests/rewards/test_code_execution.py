@@ -78,6 +78,7 @@ def test_an_endless_loop_is_stopped_at_its_limit() -> None:
         said("I have run it, and it works."),
         said("```json\n{}\n```"),
         python("# nothing\npass"),
+        python("# nothing at all"),
         python("'''only words'''"),
         python("exit(0)"),
         done(),

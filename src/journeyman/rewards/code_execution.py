@@ -99,18 +99,18 @@ def _programs(blocks: Sequence[CodeBlock]) -> list[tuple[str, str]]:
     return [(language, code) for language, code in programs if language != "python" or not _idle(code)]
 
 
-def _statements(code: str) -> list[ast.stmt]:
-    """None where it is no Python: running it will say so."""
+def _statements(code: str) -> list[ast.stmt] | None:
+    """`None` where it is no Python: running it will say so."""
     try:
         return parsed(code).body
     except ValueError:
-        return []
+        return None
 
 
 def _idle(code: str) -> bool:
     """Whether it is Python of which nothing can be seen to work: comments, constants, `pass` and leaving."""
     body = _statements(code)
-    return bool(body or not code.strip()) and all(
+    return body is not None and all(
         isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and (isinstance(line.value, ast.Constant) or _leaves(line)))
         for line in body
     )
