@@ -119,7 +119,7 @@ def _idle(code: str) -> bool:
 def _stays(code: str) -> bool:
     """Whether the end of the code is reached when all goes well: its last statement does not leave by itself."""
     body = _statements(code)
-    return bool(body) and not _leaves(body[-1])
+    return bool(body and not _leaves(body[-1]))
 
 
 def _leaves(line: ast.stmt) -> bool:
