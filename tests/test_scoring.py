@@ -178,5 +178,12 @@ def test_the_summary_counts_what_is_unknown_apart() -> None:
     engine = static()
     found = summary(engine, score_all([*many(3), said("words")], engine))
     assert found["traces"] == 4
-    assert found["rewards"]["tool_success"] == {"mean": 1 / 3, "known": 3, "unknown": 1, "weight": 2.0, "unreachable": 0}
+    assert found["rewards"]["tool_success"] == {
+        "mean": 1 / 3,
+        "known": 3,
+        "unknown": 1,
+        "weight": 2.0,
+        "unreachable": 0,
+        "broken": 0,
+    }
     assert (found["good"], found["bad"], found["unlabelled"]) == (2, 2, 0)

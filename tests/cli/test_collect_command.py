@@ -113,7 +113,7 @@ def test_what_cannot_be_meant_is_one_sentence(capsys: pytest.CaptureFixture[str]
     (here / "rows.jsonl").write_text(chat("a"))
     for arguments, message in (
         (["nowhere"], "there is no file nowhere"),
-        (["rows.jsonl", "--format", "xml"], "there is no format 'xml'; --format is one of journeyman, "),
+        (["rows.jsonl", "--format", "xml"], "no format 'xml'; there are journeyman, "),
     ):
         assert main(["collect", *arguments]) == 2
         assert message in capsys.readouterr().err
@@ -181,4 +181,4 @@ def test_people_get_a_table(capsys: pytest.CaptureFixture[str], here: Path) -> N
     assert main(["collect", "rows.jsonl.gz"]) == 0
     out = capsys.readouterr()
     assert "chat" in out.out
-    assert "1 traces in sqlite:///" in out.err
+    assert "1 trace in sqlite:///" in out.err

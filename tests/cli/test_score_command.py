@@ -43,7 +43,8 @@ def test_a_file_of_traces_is_scored_and_the_table_counts_the_unknown(capsys: pyt
     assert "4 traces: " in out
     found = scored(capsys, str(SAMPLE))
     assert found["rewards"]["task_completion"]["mean"] == 0.75
-    assert found["rewards"]["code_execution"] == {"mean": None, "known": 0, "unknown": 4, "weight": 2.0, "unreachable": 0}
+    unknown = {"mean": None, "known": 0, "unknown": 4, "weight": 2.0, "unreachable": 0, "broken": 0}
+    assert found["rewards"]["code_execution"] == unknown
 
 
 def test_each_traces_verdicts_can_be_written_and_compared(capsys: pytest.CaptureFixture[str], here: Path) -> None:
@@ -68,7 +69,8 @@ def test_what_was_scored_before_comes_from_the_projects_folder(capsys: pytest.Ca
     first = scored(capsys, str(SAMPLE))
     assert (here / ".journeyman" / "scores.db").exists()
     again = scored(capsys, str(SAMPLE), "--workers", "local:2")
-    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+    assert (first["cached"], again["cached"]) == (0, 4 * 6)
+    assert {**again, "seconds": 0, "cached": 0} == {**first, "seconds": 0}
 
 
 def test_nothing_is_kept_when_nothing_shall_be(capsys: pytest.CaptureFixture[str], here: Path) -> None:

@@ -77,7 +77,7 @@ def test_the_password_of_a_store_is_not_shown(capsys: pytest.CaptureFixture[str]
     [
         ("JOURNEYMAN_GATE__MIN_TASK", "3", "there is no setting gate.min_task; did you mean gate.min_tasks?"),
         ("JOURNEYMAN_GATE__MIN_TASKS", "many", "gate.min_tasks is 'many', and must be a whole number"),
-        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are budget, collect, curve, examination"),
+        ("JOURNEYMAN_GATES__ALPHA", "0.1", "there is no section gates; there are store, models, playbook, gate"),
     ],
 )
 def test_a_variable_that_says_what_no_setting_is_is_named(
@@ -194,3 +194,60 @@ def test_no_file_names_who_works_or_which_model_is_sent_a_key() -> None:
         Path("journeyman.toml").write_text(f'[plan]\n{name} = "evil:CREW"\n')
         with pytest.raises(InputError, match=f"there is no setting plan.{name}"):
             settings.load()
+
+
+def test_a_variable_that_nobody_reads_is_said_with_the_one_that_may_be_meant(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings._warn_once.cache_clear()
+    for name in ("GATE_MIN_GAIN", "STOR", "MIN_TASKS", "GATE_LEAST_GAIN", "MY_TOKEN", "USER", "SANDBOX_TOKEN", "DATA"):
+        monkeypatch.setenv(f"JOURNEYMAN_{name}", "0.1")
+    for _ in range(2):
+        settings.load()
+    said = "the variable JOURNEYMAN_{} is read by nobody; did you mean JOURNEYMAN_{}?".format
+    assert sorted(caplog.messages) == [
+        said("GATE_LEAST_GAIN", "GATE__LEAST_GAIN"),
+        said("GATE_MIN_GAIN", "GATE__MIN_GAIN"),
+        said("MIN_TASKS", "GATE__MIN_TASKS"),
+        said("STOR", "STORE"),
+    ]
+
+
+def test_every_variable_that_some_part_reads_is_known_here() -> None:
+    """Those of the host's secrets, which the audit of sandboxes plants, are read by no part."""
+    source = Path(settings.__file__).parents[1]
+    named = {
+        name for file in source.rglob("*.py") for name in re.findall(r"\"(JOURNEYMAN_[A-Z]+(?:_[A-Z]+)*)\"", file.read_text())
+    }
+    assert {name for name in named if "SECRET" not in name} == settings.READ
+
+
+def test_a_setting_without_its_section_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("min_gain = 0.1\n", "[min_gain]\nvalue = 0.1\n"):
+        Path("journeyman.toml").write_text(text)
+        assert main(["settings"]) == 2
+        said = capsys.readouterr().err
+        assert "journeyman.toml:1: there is no section min_gain; min_gain is a setting of [gate], and belongs under it" in said
+    Path("journeyman.toml").unlink()
+    assert main(["settings", "gat"]) == 2
+    said = capsys.readouterr().err
+    assert "upstreams, " in said
+    assert "did you mean gate?" in said
+    assert main(["settings", "upstreams", "--json"]) == 0
+
+
+def test_a_store_that_somebody_named_and_that_is_not_there_is_no_empty_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = (["traces", "list"], ["traces", "search", "x"], ["traces", "show", "x"], ["runs", "list"], ["releases", "list"])
+    for read in reads:
+        assert main([*read, "--store", "nowhere.db"]) == 2
+        assert "there is no store at sqlite:///nowhere.db, which --store names; name one" in capsys.readouterr().err
+    assert main(["route", "train", "--store", "nowhere.db"]) == 2
+    assert main(["traces", "list"]) == 0
+    assert "There are no traces in" in capsys.readouterr().err
+    monkeypatch.setenv("JOURNEYMAN_STORE", "/nonexistent/x.db")
+    for read in reads:
+        assert main(read) == 2
+        assert "no store at sqlite:////nonexistent/x.db, which JOURNEYMAN_STORE names" in capsys.readouterr().err
+    assert list(Path().iterdir()) == []

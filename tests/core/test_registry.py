@@ -18,9 +18,12 @@ class Echo:
     name, dialect, deterministic = "echo", "chat", True
     def __init__(self, text="nothing"):
         self.text = text
+    async def complete(self, request): ...
+    async def close(self): ...
 
 class Flat:
     name = "flat"
+    def embed(self, texts): ...
 
 def shop(input="", held_out="", *, domain="", least=30):
     return "no data set"

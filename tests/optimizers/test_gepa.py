@@ -62,7 +62,7 @@ def test_what_it_cannot_do_is_said_before_anything_is_asked(questions: Path) -> 
     known = {"dataset_name": "custom", "input_path": str(questions), "generator_model": "shouting_model:Shouts"}
     with pytest.raises(InputError, match="no optimizer 'gepe'; there are gepa, playbook, and your own as module:Class"):
         create_offline_trainer(**known, optimizer="gepe").begin()
-    with pytest.raises(InputError, match="'json:JSONDecoder' is none: it has no optimize"):
+    with pytest.raises(InputError, match="'json:JSONDecoder' is none: it lacks optimize"):
         create_offline_trainer(**known, optimizer="json:JSONDecoder").begin()
     with pytest.raises(InputError, match="GEPA needs at least 2 training tasks"):
         create_offline_trainer(**known, optimizer="gepa", num_examples=1).train()

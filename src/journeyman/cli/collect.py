@@ -12,13 +12,13 @@ import click
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, number, say, say_some
 from journeyman.cli.lazy import CommandGroup, Own
-from journeyman.cli.shared import emit, json_option, store_option, store_url
-from journeyman.core.errors import InputError, Unkeepable
+from journeyman.cli.shared import emit, format_option, json_option, store_option, store_url
+from journeyman.core.errors import Unkeepable
+from journeyman.core.format import counted
 from journeyman.core.trace import Trace, average_known, total
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
 from journeyman.stores.urls import redacted
-from journeyman.tracing import importers
 from journeyman.tracing.base import RecordedTrace
 from journeyman.tracing.importers import Problem, reading
 
@@ -38,7 +38,7 @@ _PAUSE = 2.0
     subcommand_metavar="FILES... | executions [OPTIONS]",
 )
 @click.argument("files", cls=Own, nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "format_name", metavar="NAME", help="What the files are.  [default: recognised by what they hold]")
+@format_option
 @store_option
 @click.option("--dry-run", is_flag=True, help="Read and count, and store nothing.")
 @click.option("--agent", metavar="NAME", help="Who made the attempts, instead of what the files say.")
@@ -158,9 +158,8 @@ def _named(format: str | None, paths: Sequence[Path]) -> tuple[str | None, Seque
     first = str(paths[0])
     if format is None and len(paths) > 1 and reading.is_format(first) and not paths[0].exists():
         return first, paths[1:]
-    if format is not None and not reading.is_format(format):
-        known = ", ".join(importers.NAMES)
-        raise InputError(f"there is no format {format!r}; --format is one of {known}, or your own as module:Class")
+    if format is not None:
+        reading.check_format(format)
     return format, paths
 
 
@@ -257,7 +256,7 @@ def _show(tallies: Sequence[_Tally], result: Mapping[str, Any], where: str) -> N
         console.table(_COLUMNS, [_row(*row) for row in rows])
     if result["traces"]:
         stored = "read, and nothing stored" if result["dry_run"] else f"in {where}, {result['stored']} of them new or changed"
-        say(f"{result['traces']} traces {stored}")
+        say(f"{counted(result['traces'], 'trace')} {stored}")
 
 
 _COLUMNS = (

@@ -163,7 +163,7 @@ def _learning_state(playbook: "Playbook", progress: "Progress") -> str:
         cost = f"at least {cost}" if progress.cost else "cost unknown"
     unusable = f"  {progress.unusable} unusable reflections" if progress.unusable else ""
     broken = f"  {progress.attempts.unknown} attempts broke off" if progress.attempts.unknown else ""
-    return f"{right}  {len(playbook.active)} bullets  {cost}{unusable}{broken}"
+    return f"{right}  {format.counted(len(playbook.active), 'bullet')}  {cost}{unusable}{broken}"
 
 
 class WeightsScreen(Screen):

@@ -8,7 +8,7 @@ import click
 
 from journeyman.cli.console import say, write
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named
+from journeyman.cli.shared import emit, json_option, options_named, read_store_url
 from journeyman.core.errors import InputError, boundary
 from journeyman.experiments import settings
 from journeyman.experiments.settings import CurveSettings
@@ -80,7 +80,7 @@ def _points(source: str | None) -> "tuple[str, tuple[Point, ...]]":
     results = _results(folder)
     if results and rows_of(results) != []:
         return f"run {folder.name}", read(results)
-    with open_store(project.store_url, make=False) as store:
+    with open_store(read_store_url(None), make=False) as store:
         points = of_attempts(store.attempts(run_id=folder.name))
     # Whether a batch of attempts was merged.
     begun = any((folder / "batches").glob("*.json"))

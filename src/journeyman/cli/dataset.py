@@ -14,6 +14,7 @@ from journeyman.cli.console import bar, say, say_some
 from journeyman.cli.shared import emit, json_option, options_named, store_option
 from journeyman.cli.trace_filters import filters, query
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.io.files import check_writable, sha256
 from journeyman.stores.traces.base import Query
 
@@ -285,7 +286,8 @@ def _weights(given: Sequence[str]) -> dict[str, float]:
 
 def _show_card(card: "DatasetCard", out: Path, *, dry_run: bool) -> None:
     say(*(f"{count} {what}" for what, count in card.left_out.items()))
-    rows = f"{card.rows} rows, {card.completions} completions of {card.traces} traces: {card.good} good, {card.bad} bad"
+    written = f"{counted(card.rows, 'row')}, {counted(card.completions, 'completion')} of {counted(card.traces, 'trace')}"
+    rows = f"{written}: {card.good} good, {card.bad} bad"
     if card.groups is not None:
         rows += f"; {card.groups} groups, {card.flat_groups} of them without spread"
     say(rows + (" (nothing was written)" if dry_run else f" in {out}"))

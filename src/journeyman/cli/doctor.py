@@ -23,6 +23,7 @@ from urllib.request import url2pathname
 import click
 
 from journeyman.cli.shared import emit, json_option
+from journeyman.core import extension, registry
 from journeyman.core.errors import JourneymanError, SandboxError
 from journeyman.models import embedded_sizes
 from journeyman.sandbox import bubblewrap, started
@@ -100,7 +101,15 @@ def _show(checks: list[HealthCheck]) -> None:
 def examine(start: Path | None = None, environment: Mapping[str, str] | None = None) -> list[HealthCheck]:
     """Look at everything. `start` is where the project is searched from, else the working folder."""
     given = os.environ if environment is None else environment
-    return [*_packages(), *_weights(), *_servers(given), *_project(start, given), *_keys(given), *_machine(given)]
+    return [
+        *_packages(),
+        *extensions(),
+        *_weights(),
+        *_servers(given),
+        *_project(start, given),
+        *_keys(given),
+        *_machine(given),
+    ]
 
 
 def _packages() -> Iterator[HealthCheck]:
@@ -131,6 +140,24 @@ def package(name: str, least: str | None, extra: str | None) -> HealthCheck:
     if least and _numbers(version) < _numbers(least):
         return found(state="broken", detail=f"{version}, and {least} or newer is needed", mend=installing(extra))
     return found(state="ok", detail=version)
+
+
+def extensions() -> Iterator[HealthCheck]:
+    """What other packages add, each loaded as when its name is said: one that is broken is otherwise found out by its users."""
+    for kind in registry.KINDS:
+        for name, entry in registry.added(kind).items():
+            found = partial(HealthCheck, group="extensions", name=f"{kind}: {name}")
+            package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+            if name in registry.KINDS[kind]:
+                yield found(state="no", detail=f"{package}: Journeyman has a name like this itself, and keeps it")
+                continue
+            try:
+                # An importer is shown every file that nobody knows, so that it must be such as can be made.
+                extension.make(kind, name) if kind == "importers" else registry.load(kind, name)
+            except JourneymanError as error:
+                yield found(state="broken", detail=str(error), mend=f"mend or uninstall {package}")
+            else:
+                yield found(state="ok", detail=package)
 
 
 def installing(extra: str | None, direct_url: str | None = None) -> str:

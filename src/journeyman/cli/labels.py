@@ -14,6 +14,7 @@ from journeyman.cli.console import say, short
 from journeyman.cli.trace_filters import filters, id_of, opened, query, reading, show_agreement
 from journeyman.cli.trace_view import conversation
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.stores.traces.base import AUTO, Query, TraceStore, TraceSummary
 
 
@@ -217,7 +218,7 @@ def _label_many(store: TraceStore, lines: Sequence[TraceSummary], who: str) -> d
     if not lines:
         say("Nothing waits for a label. Ones that others have labelled: --others")
     else:
-        say(f"{len(lines)} traces for {who} to judge.  {_HELP}")
+        say(f"{counted(len(lines), 'trace')} for {who} to judge.  {_HELP}")
         with _keyboard() as keys:
             _sit(store, sitting, keys)
     good, bad, skipped = (sum(each is kind for each in sitting.answers) for kind in (True, False, None))

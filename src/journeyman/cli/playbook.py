@@ -13,6 +13,7 @@ from journeyman.cli import console
 from journeyman.cli.console import Column, say, short
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.core.playbook import Batch, Bullet, Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
@@ -69,7 +70,7 @@ def show(file: str, domain: str | None, retired: bool, as_json: bool) -> None:
     counts = {"active": len(playbook.active), "retired": len(playbook.bullets) - len(playbook.active)}
     if not as_json:
         apart = f", {len(found)} contradictions" if found else ""
-        title = f"{file}: {counts['active']} bullets, {counts['retired']} retired{apart}"
+        title = f"{file}: {counted(counts['active'], 'bullet')}, {counts['retired']} retired{apart}"
         if bullets:
             _show_bullets(bullets, rivals, title)
         else:
@@ -130,7 +131,7 @@ def import_(file: Path, output: Path, name: str | None, domain: str | None, as_j
     files.save(playbook, output)
     copies = len(playbook.active) - len({(bullet.domain, normalised(bullet.content)) for bullet in playbook.active})
     if playbook.bullets:
-        say(f"{len(playbook.bullets)} bullets ({name}) are in {output}")
+        say(f"{counted(len(playbook.bullets), 'bullet')} ({name}) in {output}")
     else:
         say(f"{file} holds no bullets ({name}): {output} is an empty playbook")
     if copies:
@@ -418,7 +419,7 @@ def _change_of(entry: "Entry") -> str:
     """An entry of a journal in a few words."""
     change = entry.change
     if isinstance(change, Playbook):
-        return f"begun with {len(change.bullets)} bullets"
+        return f"begun with {counted(len(change.bullets), 'bullet')}"
     if isinstance(change, Batch):
         kinds = Counter(type(delta).__name__.casefold() for delta in change.deltas)
         return f"{change.id}: " + (", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing")

@@ -10,7 +10,7 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, minute, number, plain, say, short
-from journeyman.cli.shared import emit, json_option, store_option, store_url
+from journeyman.cli.shared import emit, json_option, read_store_url, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.evaluation import Pair
@@ -40,7 +40,7 @@ def _reading(read: Read) -> Callable[..., None]:
 
     @wraps(read)
     def run(store: str | None, as_json: bool, **given: Any) -> None:
-        with Registry.open(store_url(store)) as registry:
+        with Registry.open(read_store_url(store)) as registry:
             result = read(registry, quiet=as_json, **given)
         emit(result, as_json=as_json)
 
@@ -139,7 +139,7 @@ def remove_run(registry: Registry, *, run_id: str, yes: bool, quiet: bool) -> di
     """
     found = registry.run(run_id)
     id, count = found.run.id, sum(totals.attempts for totals in found.attempts)
-    with_it = f"{count} attempt{'' if count == 1 else 's'}"
+    with_it = format.counted(count, "attempt")
     if not yes:
         click.confirm(f"Forget run {id} ({found.run.state.value}) with its {with_it} for good?", abort=True, err=True)
     removed = registry.remove_run(id)

@@ -1,7 +1,7 @@
 """`journeyman rewards`: look at the rewards, teach one, and fit the weights of all."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from journeyman.cli.shared import emit, json_option
-from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core import registry
+from journeyman.core.errors import InputError, JourneymanError, MissingExtra
 from journeyman.io.atomic import write_text
 from journeyman.io.files import check_writable
 
@@ -41,7 +42,10 @@ def list_(as_json: bool) -> None:
     from journeyman import rewards
     from journeyman.rewards import development
 
-    known = [(reward.name, reward.weight, type(reward).__doc__) for reward in rewards.defaults()]
+    known: list[tuple[str, float | None, str | None]] = [
+        (reward.name, reward.weight, type(reward).__doc__) for reward in rewards.defaults()
+    ]
+    known += _added()
     known.append(("learned:FILE", 1.0, "The probability of a success, learned from labels"))
     known.append(("development", 1.0, "The components below together, for agents that develop software"))
     parts = [(part.name, development.WEIGHTS[part.name], type(part).__doc__) for part in development.components()]
@@ -49,12 +53,27 @@ def list_(as_json: bool) -> None:
         for title, rows in (("rewards", known), ("components of development", parts)):
             click.echo(title)
             for name, weight, doc in rows:
-                click.echo(f"  {name:18} {weight:4}  {_first_line(doc)}")
+                click.echo(f"  {name:18} {'   ?' if weight is None else format(weight, '4')}  {_first_line(doc)}")
     listed = {
         kind: [{"name": name, "weight": weight, "what": _first_line(doc)} for name, weight, doc in rows]
         for kind, rows in (("rewards", known), ("development", parts))
     }
     emit(listed, as_json=as_json)
+
+
+def _added() -> Iterator[tuple[str, float | None, str | None]]:
+    """Those of installed packages, by the names that `--rewards` takes; one that is broken says why."""
+    from journeyman import rewards
+
+    for name in registry.names("rewards"):
+        if name in registry.KINDS["rewards"]:
+            continue
+        try:
+            found = rewards.load(name)
+        except JourneymanError as error:
+            yield name, None, str(error)
+        else:
+            yield name, found.weight, type(found).__doc__
 
 
 @command.command()

@@ -12,7 +12,7 @@ import click
 from journeyman.cli.console import Column, named_columns, number, say, short, table, write
 from journeyman.cli.lazy import CommandGroup, Own
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, store_url, together, warn_of_few
+from journeyman.cli.shared import emit, json_option, options_named, read_store_url, together, warn_of_few
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Forecast
 from journeyman.experiments import settings
@@ -277,7 +277,7 @@ def _rows(given: Mapping[str, Any], *, quiet: bool) -> "tuple[OutcomeRow, ...]":
     if not quiet:
         say(*(f"left out: {line}" for line in left_out or ()))
     if url is not None:
-        with open_traces(store_url(url)) as store:
+        with open_traces(read_store_url(url), make=False) as store:
             rows += outcomes.rows_of_store(store)
     if not rows:
         raise InputError("the store holds no request that one model alone answered and somebody judged; label or score some")

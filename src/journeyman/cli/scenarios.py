@@ -11,6 +11,7 @@ import click
 from journeyman.cli.console import say, write
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.io.atomic import write_json, write_text
 from journeyman.io.files import check_writable
 
@@ -72,8 +73,8 @@ def validate(file: Path, as_json: bool) -> int:
     usable, verified = len(checked.scenarios), sum(bool(scenario.checks) for scenario in checked.scenarios)
     if not as_json:
         write(*map(str, faults), *(f"{notice} (warning)" for notice in warnings))
-        counts = f"{_counted(len(faults), 'fault')}, {_counted(len(warnings), 'warning')}"
-        write(f"{file}: {_counted(usable, 'scenario')} can be used, {verified} with checks; {counts}")
+        counts = f"{counted(len(faults), 'fault')}, {counted(len(warnings), 'warning')}"
+        write(f"{file}: {counted(usable, 'scenario')} can be used, {verified} with checks; {counts}")
     notices = {"faults": list(map(asdict, faults)), "warnings": list(map(asdict, warnings))}
     emit({"valid": not faults, "scenarios": usable, "with_checks": verified, **notices}, as_json=as_json)
     return 1 if faults else 0
@@ -106,10 +107,6 @@ def examples(as_json: bool) -> None:
         for each in scenarios:
             write(f"{each['name']} ({each['category']}; checks: {', '.join(each['checks'])})", f"    {each['goal']}")
     emit({"scenarios": scenarios}, as_json=as_json)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _by_line(notices: "Iterable[Notice]") -> "list[Notice]":

@@ -14,8 +14,9 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, number, say
-from journeyman.cli.shared import emit, json_option, store_url
+from journeyman.cli.shared import emit, format_option, json_option, store_url
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.core.reward import Reward
 from journeyman.core.score import Score
 from journeyman.core.task import Split
@@ -38,6 +39,7 @@ _FILE = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("traces", nargs=-1, type=_FILE)
+@format_option
 @click.option(
     "--store",
     metavar="URL",
@@ -66,7 +68,8 @@ def command(as_json: bool, **given: Any) -> int:
     Files are of any format that `journeyman collect` takes: traces of Journeyman, {"messages": [...]} as chat APIs write them,
     results of tau-bench, logs of Inspect, exports of Langfuse and more, recognised by what they hold.
     A reward that cannot tell says so, and is left out of the mean. What was scored before is not scored again. With --task the
-    exit code is 1 when the answer is not a good one.
+    exit code is 1 when the answer is not a good one. It is 1, too, when a reward of your own failed on some traces, and 2 when
+    it failed on all.
 
     \b
     Examples:
@@ -115,7 +118,9 @@ def _score(given: Mapping[str, Any], *, quiet: bool) -> tuple[dict[str, Any], in
         if single:
             return _one(given, stack, quiet=quiet)
         engine = stack.enter_context(closing(_engine(given, [])))
-        return _many(given, engine, stack, quiet=quiet), 0
+        found = _many(given, engine, stack, quiet=quiet)
+        failed = max((row["broken"] for row in found["rewards"].values()), default=0)
+        return found, 0 if not failed else 2 if failed == found["traces"] else 1
 
 
 def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *, quiet: bool) -> dict[str, Any]:
@@ -127,7 +132,7 @@ def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *,
     if out is not None:
         check_writable(out)
     stored = [] if given["store"] is None else _stored(given["store"])
-    traces = [one.trace for one in stored or scoring.read_traces(given["traces"])]
+    traces = [one.trace for one in stored or scoring.read_traces(given["traces"], given["format_name"])]
     if not traces:
         raise InputError("there are no traces to score")
     cache = None if given["no_cache"] else _cache(stack)
@@ -140,7 +145,11 @@ def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *,
         verdicts = scoring.with_recorded(
             verdicts, [one.score for one in stored], load(given["weights"]) if given["weights"] else None
         )
-    found = {**scoring.summary(engine, verdicts), "seconds": round(time.monotonic() - began, 3)}
+    found = {
+        **scoring.summary(engine, verdicts),
+        "cached": cache.found if cache else 0,
+        "seconds": round(time.monotonic() - began, 3),
+    }
     if kept is not None:
         found["kept"] = kept
     if out is not None:
@@ -149,13 +158,14 @@ def _many(given: Mapping[str, Any], engine: "RewardEngine", stack: ExitStack, *,
         write_text(out, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
     if not quiet:
         _show_summary(found)
-    _warn(verdicts)
+    _warn(verdicts, cached=found["cached"])
     return found
 
 
 def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[dict[str, Any], int]:
     from journeyman.experiments import scoring
     from journeyman.rewards import answers
+    from journeyman.rewards.base import BROKEN
 
     if not (given["task_path"] and given["output_path"]):
         raise InputError("one answer needs both: --task task.json and --output output.json")
@@ -171,7 +181,8 @@ def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[di
     label = engine.label(verdicts)
     if not quiet:
         _show_verdicts(verdicts, label)
-    return scoring.report(trace, verdicts, label), 1 if label is False else 0
+    broken = any(result.details.get(BROKEN) for result in verdicts.results.values())
+    return scoring.report(trace, verdicts, label), 2 if broken else 1 if label is False else 0
 
 
 def _opening(given: Mapping[str, Any], stack: ExitStack) -> "Callable[[], Sandbox]":
@@ -276,7 +287,7 @@ def _show_summary(found: Mapping[str, Any]) -> None:
     columns = [Column(name="reward", words=True), *(Column(name=name) for name in ("weight", "mean", "known", "unknown"))]
     console.table(columns, [*rows, ("together", "", *_counts(found))], styles=[*[None] * len(rows), "bold"])
     good, bad, open_ = found["good"], found["bad"], found["unlabelled"]
-    click.echo(f"{found['traces']} traces: {good} good, {bad} bad, {open_} undecided")
+    click.echo(f"{counted(found['traces'], 'trace')}: {good} good, {bad} bad, {open_} undecided")
 
 
 def _counts(row: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -294,11 +305,13 @@ def _show_verdicts(verdicts: "Verdicts", label: bool | None) -> None:
     click.echo(f"{word}: {number(verdicts.combined)}")
 
 
-def _warn(verdicts: "Sequence[Verdicts]") -> None:
-    """Say which verdicts a failure of ours has prevented, and the first reason."""
+def _warn(verdicts: "Sequence[Verdicts]", *, cached: int) -> None:
+    """Say which verdicts a failure has prevented, with the first reason, and how many were not computed anew."""
     from journeyman.rewards.base import UNREACHABLE
 
+    if cached:
+        say(f"{counted(cached, 'verdict')} from before, kept in {CACHE}; --no-cache scores anew")
     for name in verdicts[0].results:
         lost = [one.results[name].details for one in verdicts if one.results[name].details.get(UNREACHABLE)]
         if lost:
-            say(f"{name}: {len(lost)} verdicts were not reached; {lost[0]['evidence']}")
+            say(f"{name}: {counted(len(lost), 'verdict')} not reached; {lost[0]['evidence']}")

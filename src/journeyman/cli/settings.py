@@ -34,9 +34,8 @@ def command(context: click.Context, /, section: str | None, as_json: bool) -> No
 
     project = settings.load()
     listed = [each for each in settings.listed(project) if section in (None, each.name.partition(".")[0])]
-    if not listed:
-        known = dict.fromkeys(each.name.partition(".")[0] for each in settings.listed(project))
-        raise InputError(f"there is no section {section}; there are {', '.join(known)}")
+    if section is not None and section not in settings.SECTIONS:
+        raise InputError(settings.no_section(section))
     if not as_json:
         where = str(project.file) if project.file else f"none; write one: journeyman settings init ({project.root})"
         say(f"file: {where}")

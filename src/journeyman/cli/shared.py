@@ -67,6 +67,9 @@ def warn_of_few(held_out: int, least: int) -> None:
 resume_option = click.option(
     "--resume", is_flag=False, flag_value="", metavar="[RUN]", help="Go on with a run: the newest unfinished, or RUN."
 )
+format_option = click.option(
+    "--format", "format_name", metavar="NAME", help="What the files are.  [default: recognised by what they hold]"
+)
 success_value_option = click.option(
     "--success-value", metavar="USD,SECONDS", help="What one more success is worth to you, in money and in time."
 )
@@ -169,6 +172,23 @@ def store_url(store: str | None) -> str:
     from journeyman.stores.urls import as_url
 
     return as_url(store) if store else settings.load().store_url
+
+
+def read_store_url(store: str | None) -> str:
+    """The same, for a command that only reads: a project's own store may not be there yet, one that somebody has named must.
+
+    Raises:
+        InputError: It is not there.
+    """
+    from journeyman.experiments import settings
+    from journeyman.stores.urls import MEMORY, is_nowhere, redacted
+
+    origin = "--store" if store else settings.load().origins.get(("store", "url"))
+    url = store_url(store)
+    if origin and url != MEMORY and is_nowhere(url):
+        mend = "name one that is there, or begin it with journeyman collect, serve or train"
+        raise InputError(f"there is no store at {redacted(url)}, which {origin} names; {mend}")
+    return url
 
 
 def project_folder() -> Path:

@@ -12,7 +12,7 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import named_columns, number, say, short
-from journeyman.cli.shared import emit, json_option, store_option, store_url, together
+from journeyman.cli.shared import emit, json_option, read_store_url, store_option, together
 from journeyman.core.errors import InputError
 from journeyman.stores.base import whole_id
 from journeyman.stores.traces import open_traces
@@ -64,7 +64,7 @@ def reading(read: Callable[..., dict[str, Any]]) -> Callable[..., int]:
 @contextmanager
 def opened(url: str | None) -> Iterator[TraceStore]:
     """The store that is meant: the project's, or another. Looking for traces where there is no store makes none."""
-    where = store_url(url)
+    where = read_store_url(url)
     with open_traces(where, make=False) as store:
         if not store.count(Query(), most=1):
             say_that_there_are_none(where)

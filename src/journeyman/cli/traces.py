@@ -17,7 +17,7 @@ import click
 
 from journeyman.cli.console import minute, say
 from journeyman.cli.lazy import LazyGroup
-from journeyman.cli.shared import store_url, together
+from journeyman.cli.shared import read_store_url, together
 from journeyman.cli.trace_filters import (
     filters,
     id_of,
@@ -30,6 +30,7 @@ from journeyman.cli.trace_filters import (
 )
 from journeyman.cli.trace_view import show_list, show_statistics, show_trace
 from journeyman.core.errors import InputError
+from journeyman.core.format import counted
 from journeyman.stores.traces.base import Page, Query
 from journeyman.stores.urls import is_nowhere
 
@@ -98,7 +99,7 @@ def search(
 
 
 def _listed(url: str | None, wanted: Query, limit: int, after: str | None, *, quiet: bool) -> dict[str, Any]:
-    where = store_url(url)
+    where = read_store_url(url)
     if is_nowhere(where) and after is None:
         # Half of the time that a list takes goes into loading what opens a store.
         say_that_there_are_none(where)
@@ -182,7 +183,7 @@ def export(*, name: str, out: Path | None, limit: int | None, store: str | None,
     if name == "chat" and written:
         lost.append("Times, tokens, costs, labels and rewards have no place in this format")
     say(*lost)
-    say(f"{traces} traces, {written} lines" + (f" in {out}" if out else ""))
+    say(f"{counted(traces, 'trace')}, {counted(written, 'line')}" + (f" in {out}" if out else ""))
     return {"format": name, "traces": traces, "lines": written, "losses": lost, "out": None if out is None else str(out)}
 
 
@@ -241,20 +242,16 @@ def prune(*, older_than: str, keep: str | None, dry_run: bool, yes: bool, store:
         pruned = traces.prune(before=before, keep_labelled=keep is not None, dry_run=True)
         if not dry_run and pruned.traces:
             if not yes:
-                question = f"Forget {_traces(pruned.traces)} from before {minute(before)} for good?"
+                question = f"Forget {counted(pruned.traces, 'trace')} from before {minute(before)} for good?"
                 click.confirm(question, abort=True, err=True)
             pruned = traces.prune(before=before, keep_labelled=keep is not None)
     if not quiet:
         bytes_ = f" and {pruned.bytes / 1e6:.1f} MB of contents" if pruned.bytes else ""
         spans = f", {pruned.spans} spans" if pruned.spans else ""
-        say(f"{_traces(pruned.traces)}{spans}{bytes_} {'would go' if dry_run else 'are forgotten'}")
+        say(f"{counted(pruned.traces, 'trace')}{spans}{bytes_} {'would go' if dry_run else 'are forgotten'}")
     return {**asdict(pruned), "before": before.isoformat(), "dry_run": dry_run}
 
 
 def _json(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Times as ISO 8601."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in fields.items()}
-
-
-def _traces(count: int) -> str:
-    return f"{count} trace{'' if count == 1 else 's'}"

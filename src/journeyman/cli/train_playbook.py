@@ -12,6 +12,7 @@ from journeyman.cli.console import Column, PlaybookScreen, Screen, number, say, 
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, resume_option, settled, shares, warn_of_few
 from journeyman.core.errors import InputError, SettingError
+from journeyman.core.format import counted
 from journeyman.core.release import Stage
 from journeyman.core.task import Split
 from journeyman.experiments import settings
@@ -84,7 +85,8 @@ def _train(
         return _priced(trainer, quiet=quiet)
     with PlaybookScreen(trainer.examples, quiet=quiet) as screen:
         trainer.watcher = screen
-        head = f"run {run.folder.name}: {trainer.examples} examples, {' and '.join(dict.fromkeys(trainer.config.models))}"
+        models = " and ".join(dict.fromkeys(trainer.config.models))
+        head = f"run {run.folder.name}: {counted(trainer.examples, 'example')}, {models}"
         try:
             result = trainer.finish(run, begun=lambda: screen.say(head))
         except KeyboardInterrupt:
@@ -146,7 +148,8 @@ def _priced(trainer: "OfflineTrainer", *, quiet: bool) -> dict[str, Any]:
 
 def _result_lines(result: "TrainingResult") -> Iterator[str]:
     """The end of a run, in words."""
-    yield f"{result.playbook_size} bullets in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
+    size = counted(result.playbook_size, "bullet")
+    yield f"{size} in {result.playbook_path} ({result.stage.value}); metrics in {result.metrics_path}"
     yield from _unused(result.metrics.progress.unusable)
     if result.evaluation is None:
         yield result.reason

@@ -1,4 +1,9 @@
-"""Amounts of money and time as a reader sees them. What is unknown is said so, and is never 0."""
+"""Amounts of things, money and time as a reader sees them. What is unknown is said so, and is never 0."""
+
+
+def counted(number: int, what: str) -> str:
+    """1 bullet, 2 bullets: `what` is the word for one of them."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def money(value: float | None) -> str:

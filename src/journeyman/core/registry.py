@@ -79,7 +79,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Journeyman's own, by kind and name, as `module:attribute`. Importers stand in the order in which a record is shown them."""
-_ONE = {
+ONE = {
     "models": "model client",
     "embedders": "embedder",
     "rewards": "reward",
@@ -111,12 +111,12 @@ def names(kind: str) -> tuple[str, ...]:
         InputError: There is no such kind.
     """
     own = _table(kind)
-    return (*own, *(name for name in sorted(_added(kind)) if name not in own))
+    return (*own, *(name for name in sorted(added(kind)) if name not in own))
 
 
 def known(kind: str, name: str) -> bool:
     """Whether a name is one of `names`; `module:Class` is none of them, and can be loaded all the same."""
-    return name in _table(kind) or name in _added(kind)
+    return name in _table(kind) or name in added(kind)
 
 
 def taken_apart(kind: str, text: str) -> tuple[str, str]:
@@ -148,8 +148,8 @@ def load(kind: str, name: str) -> Any:
     own = _table(kind)
     if name in own:
         return _own(kind, name, own[name])
-    if (added := _added(kind).get(name)) is not None:
-        return _from_outside(kind, name, added.value)
+    if (entry := added(kind).get(name)) is not None:
+        return _from_outside(kind, name, entry.value)
     if is_class(name):
         return _from_outside(kind, name, name)
     raise InputError(unknown(kind, name))
@@ -168,34 +168,74 @@ def unknown(kind: str, name: str, *, known: Sequence[str] = (), more: str = "") 
     near = get_close_matches(name, there, n=1)
     meant = f"; {near[0]} may be meant" if near else ""
     said = f"there are {', '.join(there)}{f', {more}' if more else ''}, and your own as module:Class{meant}"
-    return f"no {_ONE[kind]} {name!r}; {said}"
+    return f"no {ONE[kind]} {name!r}; {said}{hint(name)}"
+
+
+def hint(name: str) -> str:
+    """What may be meant by a name that says a file, or a module without its class; nothing where that cannot be told."""
+    said, colon, attribute = name.partition(":")
+    path = Path(said)
+    if path.suffix == ".py" or "/" in said:
+        inside = path.with_suffix("").parts
+        apart = path.is_absolute() or ".." in inside
+        module = path.stem if apart else ".".join(inside)
+        where = ", from the folder that it is in" if apart else ""
+        return f"; a module is named without .py: {module}:{attribute or 'Class'}{where}"
+    module, dot, last = said.rpartition(".")
+    if not colon and dot and _is_beside(module):
+        return f"; the class stands behind a colon: {module}:{last}"
+    if not attribute and _is_beside(said):
+        return f"; {said} is a module, and the class in it is named so: {said}:Class"
+    return ""
+
+
+def _is_beside(module: str) -> bool:
+    """Whether a module is a file of the working folder."""
+    return bool(module) and Path(*module.split(".")).with_suffix(".py").is_file()
+
+
+def missing(kind: str, name: str, error: ModuleNotFoundError) -> MissingExtra:
+    """What is said where a name needs something that is not installed."""
+    if name not in _table(kind):
+        return MissingExtra(f"the {ONE[kind]} {name!r} cannot be loaded: {error.name} is missing, which it imports; install it")
+    extra = f"[{_EXTRAS[name]}]" if name in _EXTRAS else "[code]" if kind == "rewards" else ""
+    return MissingExtra(f"{error.name} is missing: pip install 'journeyman{extra}'")
 
 
 def _own(kind: str, name: str, place: str) -> Any:
     try:
         return _attribute(place)
     except ModuleNotFoundError as error:
-        extra = f"[{_EXTRAS[name]}]" if name in _EXTRAS else "[code]" if kind == "rewards" else ""
-        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman{extra}'") from error
+        raise missing(kind, name, error) from error
 
 
 def _from_outside(kind: str, name: str, place: str) -> Any:
     """A class of somebody else: whatever its module does while it is imported is theirs, and is named."""
     module, _, attribute = place.partition(":")
-    said = f"the {_ONE[kind]} {name!r} cannot be loaded"
+    said = f"the {ONE[kind]} {name!r} cannot be loaded"
     _look_beside()
     try:
         return _attribute(place)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            why = f"there is no module {error.name!r} on the path or in this folder; name it as module:Class"
-            raise InputError(f"{said}: {why}") from error
-        raise MissingExtra(f"{said}: {error.name} is missing, which it imports; install it") from error
+            meant = hint(name) or "; name it as module:Class"
+            raise InputError(f"{said}: there is no module {error.name!r} on the path or in this folder{meant}") from error
+        raise missing(kind, name, error) from error
     except AttributeError as error:
         why = f"the module {module!r} has no {attribute!r}" if module in sys.modules else f"{type(error).__name__}: {error}"
-        raise InputError(f"{said}: {why}") from error
+        raise InputError(f"{said}: {why}{_hidden(module)}") from error
     except Exception as error:
         raise InputError(f"{said}: importing {module!r} ended in {type(error).__name__}: {error}") from error
+
+
+def _hidden(module: str) -> str:
+    """Said where a file of the working folder is not found, as another module has its name."""
+    first = module.partition(".")[0]
+    mine, found = Path.cwd() / f"{first}.py", getattr(sys.modules.get(first), "__file__", None)
+    if not mine.is_file() or (found and Path(found).resolve() == mine.resolve()):
+        return ""
+    whose = "Python's own module" if first in sys.stdlib_module_names else "an installed module"
+    return f"; {whose} of that name is found before your file {mine.name}: give the file another name"
 
 
 def can_be_loaded(name: str) -> bool:
@@ -235,8 +275,8 @@ def _table(kind: str) -> Mapping[str, str]:
 
 
 @cache
-def _added(kind: str) -> "Mapping[str, EntryPoint]":
-    """What installed packages add; read once, as it looks through all of them."""
+def added(kind: str) -> "Mapping[str, EntryPoint]":
+    """What installed packages add, by name; read once, as it looks through all of them."""
     from importlib.metadata import entry_points  # Takes 0.02 s to load.
 
     return {each.name: each for each in entry_points(group=f"journeyman.{kind}")}

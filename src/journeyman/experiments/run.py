@@ -1,5 +1,6 @@
 """A run in the store: that it began, what it attempted, and how it ended."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,10 +9,11 @@ from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from journeyman.agents.attempt import Attempt
-from journeyman.core.errors import StoreError
+from journeyman.core.errors import JourneymanError, StoreError
 from journeyman.experiments import wiring
 from journeyman.io.processes import this_process
 from journeyman.stores import AttemptRecord, RunRecord, RunState, Store
+from journeyman.tracing.redaction import Redactor
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -36,17 +38,18 @@ class Run:
 
     @contextmanager
     def tracked(self) -> Iterator[Self]:
-        """It is in the store as running, and as stopped when what is done here breaks off, by whatever it be."""
+        """It is in the store as running, and as stopped, with the reason, when what is done here breaks off, by whatever it
+        be."""
         self.store.add_run(RunRecord(id=self.id, kind=self.kind, config=self.config, started_at=self.clock()))
         self.store.mark_run(self.id, RunState.RUNNING, self.clock(), {"process": this_process()})
         try:
             yield self
-        except BaseException:
+        except BaseException as error:
             try:
-                self.store.mark_run(self.id, RunState.STOPPED, self.clock())
-            except StoreError as error:
+                self.store.mark_run(self.id, RunState.STOPPED, self.clock(), {"reason": _reason(error)})
+            except StoreError as lost:
                 # What broke it off is what must be told.
-                log.warning("the store does not know that the run %s stopped: %s", self.id, error)
+                log.warning("the store does not know that the run %s stopped: %s", self.id, lost)
             raise
 
     def end(self, result: Mapping[str, Any], *, finished: bool = True) -> None:
@@ -62,6 +65,14 @@ class Run:
         """Attempts of this run, as a store keeps them."""
         for attempt in attempts:
             yield AttemptRecord(run_id=self.id, split=attempt.task.split, trace=attempt.trace, score=attempt.score)
+
+
+def _reason(error: BaseException) -> str:
+    """Why a run broke off, in one line; what is said of it may hold a key."""
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return "it was interrupted"
+    said = str(error) if isinstance(error, JourneymanError) else f"{type(error).__name__}: {error}"
+    return Redactor(()).text(" ".join(said.split()))
 
 
 def blocking(work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from journeyman.agents.coder import READING
+from journeyman.core import extension
 from journeyman.core.errors import InputError, StoreError, TraceError, boundary
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace, average
 from journeyman.io.executors import Here, Workers
 from journeyman.io.files import read_json, read_text
-from journeyman.rewards.base import UNREACHABLE, RewardFunction, RewardResult, soft, unknown
+from journeyman.rewards.base import BROKEN, UNREACHABLE, RewardFunction, RewardResult, judged, soft, unknown
 from journeyman.rewards.checks import Check
 from journeyman.rewards.code_execution import wait
 from journeyman.rewards.development import (
@@ -52,8 +53,12 @@ Keys = Mapping[str, str]
 """What a verdict is kept under, beside the digest of its trace: name and version, by the reward's name."""
 
 
-def read_traces(paths: Iterable[Path | str]) -> list[RecordedTrace]:
-    """The traces of files, in all formats of `capture.files`, each by the id that its record gives it, else by where it stands.
+def read_traces(paths: Iterable[Path | str], format: str | None = None) -> list[RecordedTrace]:
+    """The traces of files, in all formats of `tracing.importers`, each by the id that its record gives it, else by where it
+    stands.
+
+    Args:
+        format: What the files are; recognised by what they hold when there is none.
 
     Raises:
         InputError: A file cannot be read, or lines in it are no traces; they are named at once.
@@ -61,7 +66,7 @@ def read_traces(paths: Iterable[Path | str]) -> list[RecordedTrace]:
     bad = Complaints("these lines are no traces, and nothing was scored; mend or remove them")
     found = []
     for path in paths:
-        for one in importers.read(path):
+        for one in importers.read(path, format):
             if isinstance(one, importers.Problem):
                 bad.add(one.where, one.why)
             else:
@@ -85,6 +90,8 @@ class ScoreCache:
             StoreError: It cannot be opened, or is something else.
         """
         self.path = path
+        self.found = 0
+        """How many verdicts were known."""
         with self._named():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
@@ -99,7 +106,9 @@ class ScoreCache:
         """What is known of a trace, by its digest."""
         with self._named():
             known = dict(self._db.execute("select reward, result from verdict where trace = ?", (trace,)))
-        return {name: _result(known[key]) for name, key in keys.items() if key in known}
+            results = {name: _result(known[key]) for name, key in keys.items() if key in known}
+        self.found += len(results)
+        return results
 
     def add(self, found: Iterable[tuple[bytes, str, RewardResult]]) -> None:
         """Keep verdicts by digest and key, all or none. One that a failure kept from being reached is not kept: it may be
@@ -192,7 +201,7 @@ def _jobs(traces: Sequence[Trace], engine: RewardEngine, cache: ScoreCache | Non
 
 
 def _compute(work: list[tuple[Trace, tuple[RewardFunction, ...]]]) -> list[Results]:
-    return [{reward.name: reward.compute(trace) for reward in rewards} for trace, rewards in work]
+    return [{reward.name: judged(reward, trace) for reward in rewards} for trace, rewards in work]
 
 
 def _new(job: _Job, computed: Sequence[Results]) -> Iterator[tuple[bytes, str, RewardResult]]:
@@ -208,7 +217,12 @@ def digest(trace: Trace) -> bytes:
 
 def keys(rewards: Iterable[RewardFunction]) -> Keys:
     """Made once for many traces: a version may be the digest of a whole model, or of every task's goal."""
-    return {reward.name: f"{reward.name} {reward.version}" for reward in rewards}
+    return {reward.name: f"{reward.name} {_version(reward)}" for reward in rewards}
+
+
+def _version(reward: RewardFunction) -> str:
+    with extension.named("rewards", reward.name):
+        return reward.version
 
 
 def _result(text: str) -> RewardResult:
@@ -258,11 +272,16 @@ def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any
             name: {
                 **_mean([one.results[name].score for one in verdicts]),
                 "weight": weight,
-                "unreachable": sum(bool(one.results[name].details.get(UNREACHABLE)) for one in verdicts),
+                "unreachable": _count(verdicts, name, UNREACHABLE),
+                "broken": _count(verdicts, name, BROKEN),
             }
             for name, weight in (verdicts[0].weights if verdicts else engine.weights).items()
         },
     }
+
+
+def _count(verdicts: Sequence[Verdicts], name: str, mark: str) -> int:
+    return sum(bool(one.results[name].details.get(mark)) for one in verdicts)
 
 
 def _mean(scores: Sequence[float | None]) -> Mapping[str, float | int | None]:

@@ -12,12 +12,14 @@ Read once, by a face of the program, and handed on as values. Every setting has 
 
 import getpass
 import json
+import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 from urllib.parse import urlsplit
@@ -41,6 +43,8 @@ from journeyman.io.config import (
 )
 from journeyman.io.http_server import is_loopback
 from journeyman.optimizers.playbook.config import PlaybookSettings
+
+_log = logging.getLogger(__name__)
 
 # What `journeyman.toml` says of the gateway: where it listens, and which servers stand behind it.
 
@@ -556,14 +560,55 @@ def _variables(environment: Mapping[str, str]) -> dict[_Path, tuple[str, Any]]:
     """What the environment says: by setting, the variable and its value, which is a number where the setting is one."""
     named = {name: text for name, text in environment.items() if name.startswith(PREFIX) and "__" in name}
     paths = {name: tuple(name.removeprefix(PREFIX).lower().split("__")) for name in named}
-    known = {each.name for each in fields(Settings)}
-    if strange := [name for name, path in paths.items() if path[0] not in known]:
-        raise InputError(f"{strange[0]}: there is no section {paths[strange[0]][0]}; there are {', '.join(sorted(known))}")
+    if strange := [name for name, path in paths.items() if path[0] not in SECTIONS]:
+        raise InputError(f"{strange[0]}: {no_section(paths[strange[0]][0])}")
+    for name in environment:
+        if name.startswith(PREFIX) and name not in named and name not in READ and (meant := _meant(name)):
+            _warn_once(f"the variable {name} is read by nobody; did you mean {meant}?")
     values = _decoded(named) if named else {}
     found = {path: (name, _at(values, _today(path))) for name, path in paths.items()}
     if url := environment.get(STORE_VARIABLE):
         found.setdefault(("store", "url"), (STORE_VARIABLE, url))
     return found
+
+
+SECTIONS = tuple(each.name for each in fields(Settings))
+READ = frozenset({STORE_VARIABLE, USER_VARIABLE, f"{PREFIX}CHECKPOINTS", f"{PREFIX}SANDBOX_TOKEN", f"{PREFIX}TRAINING_PARENT"})
+"""Variables that are no settings, and that some part of Journeyman reads."""
+
+
+def no_section(name: str) -> str:
+    """The sentence for a section that is none; a setting's own name says where it belongs."""
+    said = f"there is no section {name}"
+    if homes := [section for section in SECTIONS if name in _settings_of(section)]:
+        places = " or ".join(f"[{home}]" for home in homes)
+        return f"{said}; {name} is a setting of {places}, and belongs under it"
+    near = get_close_matches(name, SECTIONS, n=1)
+    return f"{said}; there are {', '.join(SECTIONS)}{f'; did you mean {near[0]}?' if near else ''}"
+
+
+def _settings_of(section: str) -> Collection[str]:
+    """The names of a section's settings, those of earlier versions included."""
+    owner = _section(section)
+    return (*Declared.all(owner), *renamed(owner)) if owner else ()
+
+
+def _meant(variable: str) -> str | None:
+    """The variable that is probably meant by one that nobody reads: one that is near, or written with one underscore."""
+    known = {
+        f"{section}_{name}".upper(): f"{PREFIX}{section}__{name}".upper()
+        for section in SECTIONS
+        for name in _settings_of(section)
+    } | {name.removeprefix(PREFIX): name for name in READ}
+    # A setting may be named without its section.
+    known |= {full.partition("__")[2]: full for full in known.values() if "__" in full}
+    near = get_close_matches(variable.removeprefix(PREFIX), known, n=1, cutoff=0.85)
+    return known[near[0]] if near else None
+
+
+@cache
+def _warn_once(said: str) -> None:
+    _log.warning("%s", said)
 
 
 def _decoded(named: Mapping[str, str]) -> Mapping[str, Any]:
@@ -648,6 +693,8 @@ def _sentence(where: str, path: _Path, error: ErrorDetails) -> str:
         owner = UpstreamSettings if path[0] == "upstreams" else _section(path[0]) or Settings
     name = within[0] if within else path[0]
     if error["type"] == "unexpected_keyword_argument":
+        if owner is Settings and any(name in _settings_of(section) for section in SECTIONS):
+            return f"{where}: {no_section(name)}"
         (near,) = get_close_matches(name, [each.name for each in fields(owner)], n=1, cutoff=0.0)
         above = path[: len(path) - 1]
         return f"{where}: there is no setting {'.'.join(path)}; did you mean {'.'.join((*above, near))}?"

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from journeyman import models
-from journeyman.core import registry
+from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
 from journeyman.core.task import Split
 from journeyman.experiments.playbook.config import TrainingConfig
@@ -144,7 +144,8 @@ def _from_files(config: TrainingConfig) -> Dataset:
     gives, which takes what `questions.custom` takes."""
     name, domain = config.dataset_name, config.domain
     load = registry.load("tasks", name)
-    dataset = load(config.input_path, config.held_out_path, domain=domain, least=config.min_tasks)
+    with extension.named("tasks", name):
+        dataset = load(config.input_path, config.held_out_path, domain=domain, least=config.min_tasks)
     if not isinstance(dataset, Dataset):
         raise InputError(f"the data set {name!r} is none: it gave a {type(dataset).__name__}, and no Dataset")
     found = tuple(task for task in dataset.tasks if domain in ("", task.domain))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from journeyman.core import registry
+from journeyman.core import extension, registry
 from journeyman.core.errors import JourneymanError, ModelError, ModelRefused
 from journeyman.io.retry import RetryPolicy
 from journeyman.models.base import USUAL_POLICY, Limited, Model
@@ -111,7 +111,7 @@ def _of_ones_own(text: str) -> tuple[str, str]:
 
 def _no_client(text: str, hint: str = "") -> str:
     kind = text.partition(":")[0]
-    hint = hint or f"if it is the name of a model itself, write openai:{text} or ollama:{text}"
+    hint = hint or registry.hint(text)[2:] or f"if it is the name of a model itself, write openai:{text} or ollama:{text}"
     return f"no model client {kind!r}; there are {', '.join(registry.names('models'))}, and your own as module:Class; {hint}"
 
 
@@ -122,10 +122,9 @@ def load(name: str, **options: object) -> Model:
     `OPENAI_API_KEY`, so a server that the user did not name needs it: empty, nothing is sent but to OpenAI itself.
     """
     parsed = parse(name)
-    made = registry.load("models", parsed.kind)
     if parsed.base_url is not None:
         options = {**options, "base_url": parsed.base_url}
-    client: Model = made(*([parsed.rest] if parsed.rest else []), **options)
+    client: Model = extension.make("models", parsed.kind, *([parsed.rest] if parsed.rest else []), **options)
     return client
 
 

@@ -13,8 +13,7 @@ module:Class         a class of your own, in a file beside you: see docs/extend-
 
 from typing import Any
 
-from journeyman.core import registry
-from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core import extension, registry
 from journeyman.rewards.base import RewardFunction, RewardResult
 
 __all__ = ["DEFAULTS", "RewardFunction", "RewardResult", "defaults", "load"]
@@ -38,15 +37,13 @@ def load(name: str, **options: Any) -> RewardFunction:
         MissingExtra: What it needs is not installed.
     """
     known, rest = registry.taken_apart("rewards", _own(name.strip()))
-    kind = registry.load("rewards", known)
-    try:
-        reward: RewardFunction = kind.named(rest) if known in _NAMED else kind(**options)
-    except TypeError as error:
-        raise InputError(f"the reward {known!r} cannot be made so: {error}") from None
-    except ModuleNotFoundError as error:
-        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[code]'") from error
-    if not all(hasattr(reward, part) for part in ("name", "compute", "weight", "version")):
-        raise InputError(f"the reward {known!r} is none: it needs a name, a weight, a version and compute")
+    if known in _NAMED:
+        try:
+            reward: RewardFunction = registry.load("rewards", known).named(rest)
+        except ModuleNotFoundError as error:
+            raise registry.missing("rewards", known, error) from error
+    else:
+        reward = extension.make("rewards", known, **options)
     return reward
 
 

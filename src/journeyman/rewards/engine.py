@@ -1,15 +1,20 @@
 """Many verdicts become one number, one label, or the advantages of a group."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from numbers import Real
 from statistics import fmean, pstdev
 from typing import Protocol, runtime_checkable
 
+from journeyman.core import extension
 from journeyman.core.errors import InputError
 from journeyman.core.score import Score
 from journeyman.core.trace import Trace
-from journeyman.rewards.base import RewardFunction, RewardResult
+from journeyman.rewards.base import BROKEN, RewardFunction, RewardResult, judged
 
+_log = logging.getLogger(__name__)
 FORM = frozenset({"syntax_validation", "format_compliance"})
 """Binary rewards that look at the form of an answer, and decide nothing by themselves."""
 RECORDED = "recorded"
@@ -83,6 +88,8 @@ class RewardEngine:
             rewards = defaults()
         self.rewards = tuple(rewards)
         self.threshold = threshold
+        self._broken = set[str]()
+        """Rewards that were said to have failed."""
         self.decisive = None if decisive is None else frozenset(decisive)
         names = [reward.name for reward in self.rewards]
         for name in sorted(set(names)):
@@ -90,17 +97,22 @@ class RewardEngine:
                 raise InputError(f"two rewards are called {name!r}; give one of them another name")
         self.weights = {reward.name: (weights or {}).get(reward.name, reward.weight) for reward in self.rewards}
         for name, weight in self.weights.items():
-            if not weight >= 0:
-                raise InputError(f"the reward {name!r} has the weight {weight}; weights are 0 or more")
+            if not isinstance(weight, Real) or not 0 <= weight < inf:
+                raise InputError(f"the reward {name!r} has the weight {weight!r:.40}; weights are 0 or more, and numbers")
 
     def for_group(self, traces: Sequence[Trace]) -> "RewardEngine":
         """The same engine, with rewards that measure each attempt by these attempts at the same task."""
-        rewards = [reward.for_group(traces) if isinstance(reward, GroupReward) else reward for reward in self.rewards]
+        rewards = [_of_group(reward, traces) for reward in self.rewards]
         return RewardEngine(rewards, weights=self.weights, threshold=self.threshold, decisive=self.decisive)
 
     def verdicts(self, trace: Trace) -> Verdicts:
-        """What every reward says, with its details."""
-        return self.gathered(trace, {reward.name: reward.compute(trace) for reward in self.rewards})
+        """What every reward says, with its details. A reward whose own code failed is said in the log, the first time."""
+        results = {reward.name: judged(reward, trace) for reward in self.rewards}
+        for name, result in results.items():
+            if result.details.get(BROKEN) and name not in self._broken:
+                self._broken.add(name)
+                _log.warning("%s", result.details["evidence"])
+        return self.gathered(trace, results)
 
     def gathered(self, trace: Trace, results: Mapping[str, RewardResult]) -> Verdicts:
         """Verdicts that were computed before."""
@@ -151,6 +163,13 @@ class RewardEngine:
         for reward in self.rewards:
             if isinstance(reward, _Closing):
                 reward.close()
+
+
+def _of_group(reward: RewardFunction, traces: Sequence[Trace]) -> RewardFunction:
+    if not isinstance(reward, GroupReward):
+        return reward
+    with extension.named("rewards", reward.name):
+        return reward.for_group(traces)
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from journeyman.core import registry
+from journeyman.core import extension, registry
 from journeyman.core.errors import InputError
 from journeyman.sandbox.base import Sandbox
 
@@ -35,7 +35,7 @@ def load(name: str = "auto") -> Sandbox:
         raise InputError(said.replace(repr(name), f"{name!r}{meant}", 1))
     if name == "unsafe-local":
         _log.warning("unsafe-local has no walls: the code that runs can do whatever you can do")
-    sandbox: Sandbox = registry.load("sandboxes", name)()
+    sandbox: Sandbox = extension.make("sandboxes", name)
     return sandbox
 
 

@@ -155,7 +155,7 @@ def test_a_format_that_is_named_is_the_one_that_is_read(tmp_path: Path) -> None:
     assert found(path)[0][0].trace.source == "mini-swe-agent"
     assert found(path, "chat")[0][0].trace.source == "chat"
     assert [problem.why for problem in found(path, "langsmith")[1]] == ["is no record of the format langsmith"]
-    with pytest.raises(InputError, match="there is no format 'xml'; there are journeyman, "):
+    with pytest.raises(InputError, match="no format 'xml'; there are journeyman, "):
         list(read(path, "xml"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.agents.workers import ByModel, Worker
-from journeyman.core import registry
+from journeyman.core import extension, registry
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan, Subtask
@@ -121,13 +121,16 @@ def crew_of(
 def _own(named: str) -> Mapping[str, Worker]:
     """Somebody's workers, by an entry point's name, or from a module on the path or in the working folder."""
     if not registry.known("workers", named) and not registry.is_class(named):
-        raise InputError(f"the crew {named!r} cannot be loaded: name it as MODULE:NAME")
+        raise InputError(f"the crew {named!r} cannot be loaded: name it as MODULE:NAME{registry.hint(named)}")
     found = registry.load("workers", named)
-    if not isinstance(found, Mapping) or not all(
-        hasattr(worker, "do") and hasattr(worker, "card") for worker in found.values()
-    ):
+    with extension.named("workers", named):
+        usable = isinstance(found, Mapping) and all(
+            hasattr(worker, "do") and isinstance(worker.card, Card) for worker in found.values()
+        )
+    if not usable:
         raise InputError(f"the crew {named!r} is no mapping from names to workers; see docs/planning.md")
-    return found
+    crew: Mapping[str, Worker] = found
+    return crew
 
 
 def card_of(model: str) -> Card:

@@ -14,8 +14,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.core import registry
-from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core import extension, registry
+from journeyman.core.errors import InputError
 from journeyman.io.atomic import atomic_write
 
 __all__ = ["Embedder", "Vectors", "load"]
@@ -46,14 +46,13 @@ def load(name: str = "hashing") -> Embedder:
         MissingExtra: What it needs is not installed.
     """
     kind, rest = registry.taken_apart("embedders", name)
-    made = registry.load("embedders", kind)
+    if not registry.known("embedders", kind) or not hasattr(made := registry.load("embedders", kind), "named"):
+        embedder: Embedder = extension.make("embedders", kind, *([rest] if rest else []))
+        return embedder
     try:
-        if registry.known("embedders", kind) and hasattr(made, "named"):
-            embedder: Embedder = made.named(rest)
-        else:
-            embedder = made(rest) if rest else made()
+        embedder = made.named(rest)
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[{kind}]'") from error
+        raise registry.missing("embedders", kind, error) from error
     return embedder
 
 
@@ -90,12 +89,21 @@ class Cached:
         keys = [_digest(text) for text in texts]
         new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._rows}
         if new or not keys:
-            made = self.embedder.embed(list(new.values()))
+            made = self._made(list(new.values()))
             if not keys:
                 return made
             self._rows.update(zip(new, made, strict=True))
             self.misses += len(new)
         return np.stack([self._rows[key] for key in keys])
+
+    def _made(self, texts: list[str]) -> Vectors:
+        kind = self.name.partition(":")[0]
+        with extension.named("embedders", kind):
+            made = np.asarray(self.embedder.embed(texts), np.float32)
+        if made.ndim != 2 or len(made) != len(texts):
+            gave = f"gave an array of the shape {made.shape} for {len(texts)} texts"
+            raise InputError(f"the embedder {kind!r} {gave}; it gives a row for each text")
+        return made
 
     def save(self) -> None:
         """Write everything to the file, whole or not at all. Without a path this does nothing."""

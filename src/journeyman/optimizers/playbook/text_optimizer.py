@@ -6,10 +6,11 @@ thinks best. It is merged as one batch of the run, so that journal, examination 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from inspect import isawaitable
+from typing import Any, Protocol
 
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
-from journeyman.core import registry
+from journeyman.core import extension
 from journeyman.core.errors import InputError, JourneymanError, ModelRefused, TaskError
 from journeyman.core.playbook import Add, Batch, Bullet, Insight, Playbook, Provenance, Retire, bullet_id
 from journeyman.core.score import Experience
@@ -43,6 +44,8 @@ class Workbench:
     watcher: Watcher
     before: Progress = field(default_factory=Progress)
     """What the run had spent before, where it was stopped and is gone on with."""
+    name: str = "your own"
+    """The optimizer's, as it was asked for."""
     attempts: list[Attempt] = field(default_factory=list)
     """All that were made."""
     reflections: list[Reflection] = field(default_factory=list)
@@ -106,7 +109,12 @@ class Workbench:
         return [each for each in found.insights if each.content]
 
     def batch(self, texts: Texts) -> Batch:
-        """The change that makes the playbook say these texts; bullets of other domains, and locked ones, stay."""
+        """The change that makes the playbook say these texts; bullets of other domains, and locked ones, stay.
+
+        Raises:
+            InputError: They are no texts by domain, or of a domain that no task has.
+        """
+        self._check(texts)
         wanted = {bullet_id(domain, text): (domain, text) for domain, some in texts.items() for text in some if text.strip()}
         at, by = self.tools.stamp(), Provenance(run=self.tools.name, model=self.tools.reflector.name)
         here = {bullet.id: bullet for bullet in self.playbook.active}
@@ -122,6 +130,20 @@ class Workbench:
         ]
         trained_on = fingerprints(task.question for task in self.tasks)
         return Batch(id=f"{self.tools.name}/1.0", deltas=(*gone, *added), at=at, trained_on=trained_on)
+
+    def _check(self, texts: Any) -> None:
+        """What somebody else's code has made, so that it may be anything."""
+        gave = f"the optimizer {self.name!r} gave"
+        shape = "texts stand in lists by domain, such as {'oslo': ['a text', 'another']}; see docs/extend-optimizer.md"
+        if not isinstance(texts, Mapping):
+            raise InputError(f"{gave} a {type(texts).__name__}; {shape}")
+        domains = dict.fromkeys(task.domain for task in self.tasks)
+        for domain, some in texts.items():
+            if domain not in domains:
+                known = ", ".join(map(repr, domains))
+                raise InputError(f"{gave} texts for the domain {domain!r:.60}, which no task has; there are {known}")
+            if isinstance(some, str) or not isinstance(some, Sequence) or not all(isinstance(text, str) for text in some):
+                raise InputError(f"{gave} {some!r:.60} for {domain!r}; {shape}")
 
     def progress(self, batch: Batch) -> Progress:
         """What all of it took."""
@@ -163,10 +185,7 @@ def learner(name: str) -> LearnRun:
     """
     if name == "playbook":
         return learn
-    found = registry.load("optimizers", name)
-    made: TextOptimizer = found() if isinstance(found, type) else found
-    if not callable(getattr(made, "optimize", None)):
-        raise InputError(f"the optimizer {name!r} is none: it has no optimize; see docs/extend-optimizer.md")
+    made: TextOptimizer = extension.make("optimizers", name)
 
     async def by(
         tasks: Sequence[Task], run: PlaybookRun, tools: TrainerTools, config: LearnConfig, watcher: Watcher | None = None
@@ -178,8 +197,10 @@ def learner(name: str) -> LearnRun:
             config=config,
             watcher=watcher or Unwatched(),
             before=run.progress,
+            name=name,
         )
-        return await learn_by(made, tasks, run, bench)
+        with extension.named("optimizers", name):
+            return await learn_by(made, tasks, run, bench)
 
     return by
 
@@ -197,10 +218,19 @@ async def learn_by(optimizer: TextOptimizer, tasks: Sequence[Task], run: Playboo
     if run.tasks:
         return Learned(run.playbook, run.progress, finished=True)
     try:
-        batch, behind = bench.batch(await optimizer.optimize(bench)), len(tasks)
+        batch, behind = bench.batch(await _asked(optimizer, bench)), len(tasks)
     except BudgetSpent:
         # Nothing is merged but what was spent.
         batch, behind = replace(bench.batch({}), id=f"{bench.tools.name}/0.{run.batches + 1}", trained_on=frozenset()), 0
     run.commit(batch, bench.progress(batch), frozenset(), tasks=behind)
     bench.watcher.merged(run.playbook, run.progress, behind)
     return Learned(run.playbook, run.progress, finished=behind > 0)
+
+
+async def _asked(optimizer: TextOptimizer, bench: Workbench) -> Texts:
+    found: Any = optimizer.optimize(bench)
+    if not isawaitable(found):
+        gave = f"the optimizer {bench.name!r} gave a {type(found).__name__} at once"
+        raise InputError(f"{gave}: optimize must be an `async def`; see docs/extend-optimizer.md")
+    texts: Texts = await found
+    return texts

@@ -139,6 +139,18 @@ def _utc(at: datetime | None) -> datetime | None:
     return at.replace(tzinfo=UTC) if at is not None and not at.tzinfo else at
 
 
+def check(trace: Trace) -> None:
+    """
+    Raises:
+        TraceError: A field of a trace that somebody else's code has made cannot be what it is.
+    """
+    if strange := next((step for step in trace.steps if type(step) not in KIND_OF), None):
+        raise TraceError(f"a step is a {type(strange).__name__}; its kind is one of {', '.join(KINDS)}")
+    told = _TRACE.dump_python(trace, exclude_defaults=True, warnings=False)
+    steps = told.pop("steps", ())
+    _native({**told, "steps": [{"kind": KIND_OF[type(step)], **row} for step, row in zip(trace.steps, steps, strict=True)]})
+
+
 def line(trace: Trace) -> str:
     """A trace as one line of JSON, without the line's end and without what is as it is by default; `parse` gives the same
     trace back."""

@@ -2,19 +2,23 @@
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from journeyman.core import registry
+from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, JourneymanError, TraceError
 from journeyman.core.trace import Trace
 from journeyman.tracing.base import RecordedTrace
+from journeyman.tracing.importers.jsonl import check
 from journeyman.tracing.importers.source import PATIENCE, FileHead, Format, JsonRecord, JsonSource, Problem, SeveralRecords
 
+_log = logging.getLogger(__name__)
 OWN = "journeyman"
 OTLP = "otlp"
 NAMES = tuple(registry.KINDS["importers"])
@@ -28,18 +32,27 @@ def importer(name: str) -> Format:
     Raises:
         InputError: There is no such format, or what has the name is no importer.
     """
-    loaded = registry.load("importers", name)
-    if isinstance(loaded, Format):
-        return loaded
-    own = loaded() if isinstance(loaded, type) else loaded
-    if not callable(getattr(own, "recognises", None)) or not callable(getattr(own, "read", None)):
-        raise InputError(f"{name} is no importer: it lacks recognises or read; see docs/extend-importer.md")
-    return Format(name=name, recognises=own.recognises, read=own.read, unique=bool(getattr(own, "unique", False)))
+    made = extension.make("importers", name)
+    if name in NAMES:
+        ours: Format = made
+        return ours
+    if isinstance(made, Format):
+        return replace(made, name=name)
+    return Format(name=name, recognises=made.recognises, read=made.read, unique=bool(getattr(made, "unique", False)))
 
 
 def is_format(name: str) -> bool:
     """Whether files can be read as this."""
     return registry.known("importers", name) or registry.is_class(name)
+
+
+def check_format(name: str) -> None:
+    """
+    Raises:
+        InputError: There is no such format.
+    """
+    if not is_format(name):
+        raise InputError(registry.unknown("importers", name))
 
 
 _NO_TRACES: tuple[tuple[frozenset[str], str], ...] = (
@@ -52,15 +65,53 @@ _NO_TRACES: tuple[tuple[frozenset[str], str], ...] = (
 """Keys of records that hold something else, and what that is."""
 
 
-def _formats() -> Iterator[Format]:
-    return map(importer, registry.names("importers"))
+def _ours() -> Iterator[Format]:
+    return map(importer, NAMES)
+
+
+def _added() -> Iterator[Format]:
+    """Those of installed packages. One that cannot be loaded is named, and keeps nobody from the others."""
+    for name in registry.names("importers"):
+        if name not in NAMES and (format := _working(name)) is not None:
+            yield format
+
+
+@cache
+def _working(name: str) -> Format | None:
+    """A format of an installed package, which nobody has asked for; said once where it cannot be used."""
+    try:
+        return importer(name)
+    except JourneymanError as error:
+        _log.warning("%s; no file is shown to it; journeyman doctor names the package that it is from", error)
+        return None
+
+
+def _says(format: Format, knows: Callable[[Any], bool], it: Any, *, named: bool = False) -> bool:
+    """Whether a format knows a record, or the head of a file. One that fails over it, and that nobody has `named`, is said
+    once."""
+    try:
+        return bool(knows(it))
+    except Exception as error:
+        if format.name in NAMES:
+            raise
+        said = f"the format {format.name!r} failed in {getattr(knows, '__name__', 'recognises')}: {extension.ended(error)}"
+        if named:
+            raise TraceError(said) from error
+        _warn_once(f"{said}; what it cannot be asked about is left to others")
+        return False
+
+
+@cache
+def _warn_once(said: str) -> None:
+    _log.warning("%s", said)
 
 
 def recognise(record: Any) -> Format | None:
     """The format that a record is of."""
     if not isinstance(record, dict):
         return None
-    return next((each for each in _formats() if each.read is not None and each.recognises(record)), None)
+    everyone = chain(_ours(), _added())
+    return next((each for each in everyone if each.read is not None and _says(each, each.recognises, record)), None)
 
 
 def other_content(record: Any) -> str | None:
@@ -94,8 +145,8 @@ def read(
         MissingExtra: It holds spans of OpenTelemetry, and the libraries for them are not installed.
     """
     path = Path(path)
-    if format is not None and not is_format(format):
-        raise InputError(f"there is no format {format!r}; there are {', '.join(NAMES)}, and your own as module:Class")
+    if format is not None:
+        check_format(format)
     wanted = None if format is None else importer(format)
     with JsonSource(path, done) as source:
         yield from _FileReader(source, wanted).traces()
@@ -117,19 +168,30 @@ class _FileReader:
             return
         if not head.start:
             return
-        for format in [self._format] if self._format else _formats():
-            if format.whole is not None and (format.whole.knows(head) or (self._format and format.read is None)):
+        for format in [self._format] if self._format else chain(_ours(), self._foreign(head)):
+            if (whole := format.whole) is not None and (
+                _says(format, whole.knows, head) or (self._format and format.read is None)
+            ):
                 yield from self._whole(format)
                 return
-            if format.several is not None and head.first is not None and _starts(format.several, head.first):
-                yield from self._several(format, format.several, head.records())
-                return
+            with extension.named("importers", format.name):
+                if format.several is not None and head.first is not None and _starts(format.several, head.first):
+                    yield from self._several(format, format.several, head.records())
+                    return
         if head.is_archive:
             yield Problem(str(self._path), f"is an archive, and nothing of the format {self._format and self._format.name}")
         elif head.first is None and not head.like_json:
-            yield Problem(str(self._path), _unknown(None), strange=True)
+            yield Problem(str(self._path), _NO_JSON if self._format else _unknown(None), strange=True)
         else:
             yield from self._one_by_one(head.records())
+
+    @staticmethod
+    def _foreign(head: FileHead) -> Iterator[Format]:
+        """Those of installed packages, where nothing of ours knows what the file begins with."""
+        record = head.first.value if head.first else None
+        if isinstance(record, dict) and any(each.read is not None and each.recognises(record) for each in _ours()):
+            return
+        yield from _added()
 
     def _problem(self, error: Exception, *, strange: bool = False) -> Problem:
         return Problem(str(self._path), str(error).removeprefix(f"{self._path} "), strange)
@@ -137,7 +199,7 @@ class _FileReader:
     def _whole(self, format: Format) -> Iterator[RecordedTrace | Problem]:
         assert format.whole is not None
         try:
-            for found in _guarded(format.whole.read, [self._path]):
+            for found in _guarded(format, format.whole.read, [self._path]):
                 if isinstance(found, Problem):
                     yield found
                 elif isinstance(found, TraceError):
@@ -178,10 +240,7 @@ class _FileReader:
             if format is not None:
                 yield from strange
                 strange, known = [], True
-                if not isinstance(one.value, dict) or (self._format and not format.recognises(one.value)):
-                    yield Problem(one.where, f"is no record of the format {format.name}")
-                else:
-                    yield from self._read(format, one.value, one.where)
+                yield from self._one(format, one)
                 continue
             what = what or other_content(one.value)
             strange.append(Problem(one.where, "is of no format that is known"))
@@ -193,12 +252,23 @@ class _FileReader:
         if strange:
             yield Problem(strange[0].where, _unknown(what), strange=True)
 
+    def _one(self, format: Format, one: JsonRecord) -> Iterator[RecordedTrace | Problem]:
+        try:
+            strange = self._format is not None and not _says(format, format.recognises, one.value, named=True)
+        except TraceError as error:
+            yield Problem(one.where, str(error))
+            return
+        if strange or not isinstance(one.value, dict):
+            yield Problem(one.where, f"is no record of the format {format.name}")
+        else:
+            yield from self._read(format, one.value, one.where)
+
     def _read(self, format: Format, record: Any, where: str) -> Iterator[RecordedTrace | Problem]:
         """What a record tells."""
         assert format.read is not None
         key = None if format.unique else _digest(record)
         number = 0
-        for found in _guarded(format.read, record):
+        for found in _guarded(format, format.read, record):
             if isinstance(found, TraceError):
                 yield Problem(where, str(found))
                 continue
@@ -260,19 +330,46 @@ def holds_spans(path: Path) -> bool:
 def _unknown(what: str | None) -> str:
     if what is not None:
         return f"holds {what}, and no traces"
-    return f"holds nothing of a format that is known; there are {', '.join(NAMES)}: name one with --format"
+    known = ", ".join(registry.names("importers"))
+    return f"holds nothing of a format that is known; there are {known}: name one with --format"
 
 
-def _guarded(read: Callable[[Any], Iterable[Any]], value: Any) -> Iterator[Any]:
+_NO_JSON = "holds no JSON; an importer gets JSON records, and other files as a whole: see docs/extend-importer.md"
+
+
+def _guarded(format: Format, read: Callable[[Any], Iterable[Any]], value: Any) -> Iterator[Any]:
     """What a format reads; what goes wrong in it comes as the last of it."""
     try:
-        yield from read(value)
+        for found in read(value):
+            if format.name not in NAMES:
+                _check(found)
+            yield found
     except TraceError as error:
         yield error
-    except JourneymanError:
-        raise
+    except JourneymanError as error:
+        if format.name in NAMES:
+            raise
+        yield TraceError(str(error))
     except Exception as error:  # noqa: BLE001 - a record may hold anything where anything else is expected: it is data, and named
-        yield TraceError(f"could not be read: {type(error).__name__}: {error!s:.200}")
+        yield TraceError(f"could not be read: {extension.ended(error)}")
+
+
+def _check(found: Any) -> None:
+    """What an importer of somebody else gives, before it is counted and stored.
+
+    Raises:
+        TraceError: It is no trace, or a field of it cannot be what it is.
+    """
+    if isinstance(found, TraceError | Problem):
+        return
+    if not isinstance(found, RecordedTrace) or not isinstance(found.trace, Trace):
+        what = (
+            f"a RecordedTrace of a {type(found.trace).__name__}"
+            if isinstance(found, RecordedTrace)
+            else f"a {type(found).__name__}"
+        )
+        raise TraceError(f"could not be read: the importer gave {what}, and no RecordedTrace of a Trace")
+    check(found.trace)
 
 
 def _digest(value: Any) -> bytes:

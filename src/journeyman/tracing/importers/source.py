@@ -67,8 +67,9 @@ class Format:
     """An importer made of two functions."""
 
     name: str
-    recognises: Callable[[Row], bool]
-    """Whether a record is of this format. Asked in the order of the registry's table: the narrower ones come first."""
+    recognises: Callable[[Row], bool] = lambda _: False
+    """Whether a record is of this format. Asked in the order of the registry's table: the narrower ones come first. No record
+    is where only whole files are of the format."""
     read: Callable[[Row], Iterable[RecordedTrace | TraceError]] | None = None
     """The traces of a record; what of it is broken comes as an error between them, or is raised. `None` where only whole files
     are of the format."""
