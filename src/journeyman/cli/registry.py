@@ -294,7 +294,7 @@ def show_evaluation(registry: Registry, *, evaluation_id: str, everything: bool,
         _head(("tasks", counts if found.pairs else "were not kept one by one with this evaluation"))
         shown = [*found.won, *found.lost, *(found.same if everything else ())]
         _table(("task", "before", "after", "change"), [_pair(each) for each in shown])
-    pairs = {name: [asdict(each) for each in getattr(found, name)] for name in ("won", "lost", "same")}
+    pairs = {name: [each.json() for each in getattr(found, name)] for name in ("won", "lost", "same")}
     return {"evaluation": _evaluation_json(one), **pairs}
 
 

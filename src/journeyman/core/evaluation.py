@@ -40,6 +40,10 @@ class Pair:
     def difference(self) -> float:
         return self.candidate - self.baseline
 
+    def json(self) -> dict[str, Any]:
+        """`{task_id, baseline, candidate}`, and shares of attempts without a verdict where there are such."""
+        return {name: value for name, value in asdict(self).items() if value or not name.endswith("_unknown")}
+
     @property
     def bounds(self) -> tuple[float, float]:
         """The difference if every attempt without a verdict was worth most to the baseline, and if it was to the candidate."""
@@ -125,8 +129,8 @@ class Evaluation:
         return tuple(task_id for _, task_id in fallen)
 
     def pairs_json(self) -> list[dict[str, Any]]:
-        """Every compared task as `{task_id, baseline, candidate}`: what is kept of an evaluation beside its report."""
-        return [asdict(pair) for pair in self.pairs]
+        """Every compared task as its JSON: what is kept of an evaluation beside its report."""
+        return [pair.json() for pair in self.pairs]
 
 
 @dataclass(frozen=True, slots=True)
