@@ -99,6 +99,11 @@ def test_leaving_the_worst_verdicts_out_is_no_way_to_win() -> None:
     assert not BetterOnHeldOut().decide(pair(before, after)).passed
 
 
+@pytest.mark.parametrize(("looks", "level"), [(0, "95 %"), (1, "98.75 %"), (49, "99.998 %"), (199, "99.9999 %")])
+def test_no_interval_is_certain_however_many_looks_it_pays_for(looks: int, level: str) -> None:
+    assert f" {level} interval" in BetterOnHeldOut().decide(evaluation([0.0] * 60, [1.0] * 60, looks=looks)).reason
+
+
 def test_the_gain_must_be_one_worth_having() -> None:
     before, after = [0.0] * 100, [1.0] * 30 + [0.0] * 70
     assert BetterOnHeldOut().decide(evaluation(before, after)).passed

@@ -110,7 +110,11 @@ def _worst(evaluation: Evaluation) -> str:
 
 
 def _percent(level: float) -> str:
-    return f"{100 * level:.2f}".rstrip("0").rstrip(".") + " %"
+    """With two digits behind the point, or as many more as tell it from certainty."""
+    digits = 2
+    while level < 1 and round(100 * level, digits) >= 100:
+        digits += 1
+    return f"{100 * level:.{digits}f}".rstrip("0").rstrip(".") + " %"
 
 
 def _look(before: int) -> str:
