@@ -129,7 +129,7 @@ def test_the_sandbox_of_a_data_sets_programs_can_be_chosen(
     few = ["--dataset", "humaneval", "--num-examples", "2", "--model", "scripted"]
     examine, train = ["evaluate", *few, "--held-out-input"], ["train", "playbook", *few, "--no-evaluate", "--input"]
     assert main([*examine, "tasks.jsonl", "--sandbox", "unsafe-local"]) == 1
-    assert "100.0%" in capsys.readouterr().out
+    assert "candidate  1.0000" in capsys.readouterr().out
     assert main([*train, "tasks.jsonl", "--unsafe-local", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["metrics"]["training_summary"]["correct_answers"] == 2
     for nowhere in ([*examine, "tasks.jsonl", "--sandbox"], [*train, "tasks.jsonl", "--ptc-url"]):
