@@ -20,6 +20,12 @@ def written(path: Path, scores: list[Any], **more: Any) -> str:
     return str(path)
 
 
+@pytest.fixture(autouse=True)
+def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks are counted in a project's store: this one has none yet, whatever lies where the tests are started."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def better(tmp_path: Path) -> list[str]:
     return [written(tmp_path / "a.jsonl", [0] * 30 + [1] * 10), written(tmp_path / "b.jsonl", [1] * 39 + [0])]

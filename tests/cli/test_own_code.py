@@ -381,6 +381,7 @@ def test_an_optimizer_that_fails_is_named_and_its_run_says_why_it_stopped(
 # What else can be one's own.
 
 
+@pytest.mark.training
 def test_crews_data_sets_and_embedders_that_fail_are_named_too(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     name = write(
         "class Raises:\n    name = 'emb'\n    def embed(self, texts): return [][0]\n\n"
