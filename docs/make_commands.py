@@ -12,6 +12,7 @@ HEAD = """# Commands
 Written by `make docs` from the commands' own help. Options may be spelled with `-` or `_`.
 
 Exit codes: 0 it went well, 1 the answer is no (not passed, something is broken), 2 the input cannot be used, 130 interrupted.
+`train playbook` and `train weights` answer 0 when they have trained, whatever their gate said: `passed` in their JSON tells.
 With `--json` the last line of stdout is one JSON object; words for people go to stderr.
 """
 
