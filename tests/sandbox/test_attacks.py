@@ -11,7 +11,7 @@ import pytest
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
 from journeyman.sandbox.audit import ATTACKS, NONE, check, judge, run_bare
-from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, own_word
+from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, named, own_word
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
 pytestmark = pytest.mark.attacks
@@ -71,6 +71,36 @@ async def test_every_attack_gets_through_where_there_are_no_walls(attack: Attack
     if verdict.state == "untried":
         pytest.skip(verdict.why)
     assert verdict.state == "through", verdict.why
+
+
+CHAIN = """import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        os.setsid()
+        for _ in range(30):
+            if os.fork():
+                os._exit(0)
+        open("/proc/self/comm", "w").write("NAME")
+        os.closerange(0, 256)
+        time.sleep(2)
+        os._exit(0)
+"""
+"""Each process of it has one child, and ends: whoever looks for the living may find only the dead."""
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock", "unsafe-local"])
+async def test_no_chain_of_processes_outlives_its_run_by_ending_faster_than_it_is_found(kind: str) -> None:
+    box = load(kind)
+    try:
+        await box.start()
+        for n in range(25):
+            name = f"chain{n}{os.getpid()}"[:15]
+            await box.run(Program(code=CHAIN.replace("NAME", name), limits=Limits(processes=250)))
+            assert named(name) == []
+    except SandboxError as error:
+        pytest.skip(str(error))
+    finally:
+        await box.close()
 
 
 async def test_a_report_counts_what_was_stopped_and_names_what_was_not(sandbox: Sandbox) -> None:

@@ -92,9 +92,13 @@ class Isolation:
     def kill(self, init: int) -> None:
         """End every process within."""
         end(init)
+        dead: set[int] = set()
         for _ in range(1000):
-            if not (alive := [pid for pid in descendants(os.getpid()) if not _is_zombie(pid)]):
+            found = descendants(os.getpid())
+            # One that forked and ended meanwhile left a child that was not listed yet, and itself as a zombie not seen before.
+            if not (alive := [pid for pid in found if not _is_zombie(pid)]) and dead.issuperset(found):
                 return
+            dead.update(found)
             for pid in alive:
                 end(pid)
             time.sleep(0.001)
