@@ -117,7 +117,8 @@ def test_a_training_killed_at_any_moment_ends_in_the_same_adapter(
     chance = random.Random(method)
     reached = 0
     for updates in moments:
-        assert end_after(killed, max(reached, updates), chance.random(), signal.SIGKILL) == -signal.SIGKILL
+        # The last five updates take less than a second where nothing else runs.
+        assert end_after(killed, max(reached, updates), chance.random() / 5, signal.SIGKILL) == -signal.SIGKILL
         reached = metrics.read(killed.metrics)[-1].step
     if method == "grpo":
         again = launch(killed)
