@@ -22,13 +22,14 @@ LOGS = ((1000, 0.1), (2200, 0.1), (100, 1.0), (220, 1.0), (2000, 1.0), (500, 0.2
 """Decisions, and the share of them in which either worker is drawn alike; in all others it is the first."""
 
 
-def logged(chance: np.random.Generator, decisions: int, explored: float, success: float) -> LoggedDecisions:
+def logged(chance: np.random.Generator, decisions: int, explored: float, successes: tuple[float, float]) -> LoggedDecisions:
+    """Of two workers, each with how often it succeeds; the first is taken but for a share in which either is drawn."""
     actions = np.where(chance.random(decisions) < explored, chance.integers(2, size=decisions), 0)
     return LoggedDecisions(
         workers=("one", "other"),
         actions=actions,
         propensities=np.where(actions == 0, 1 - explored / 2, explored / 2),
-        rewards=(chance.random(decisions) < success).astype(np.float64),
+        rewards=(chance.random(decisions) < np.take(successes, actions)).astype(np.float64),
         candidates=np.ones((decisions, 2), bool),
         features=np.zeros((decisions, 0)),
     )
@@ -36,8 +37,9 @@ def logged(chance: np.random.Generator, decisions: int, explored: float, success
 
 def line(decisions: int, explored: float, success: float, logs: int) -> dict[str, float]:
     chance = np.random.default_rng([decisions, round(100 * explored), round(100 * success)])
+    other = np.tile([0.0, 1.0], (decisions, 1))
     found = [
-        evaluate_policy(logged(chance, decisions, explored, success), np.tile([0.0, 1.0], (decisions, 1)), seed=n, min_sample=0)
+        evaluate_policy(logged(chance, decisions, explored, (success, success)), other, seed=n, min_sample=0)
         for n in range(logs)
     ]
     told = [(each.gain, each.estimates["DR"]) for each in found if each.gain is not None]

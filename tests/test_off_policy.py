@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.sim_off_policy import logged
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Ending, Outcome
 from journeyman.rewards.utility import Runs, Utility, total
@@ -52,17 +53,8 @@ def test_doubly_robust_errs_less_than_plain_inverse_propensities() -> None:
 
 def two_workers(decisions: int, explored: float, successes: tuple[float, float], seed: int) -> OffPolicyResult:
     """What the log says of always taking the second of two workers, where the first was taken but for a share."""
-    chance = np.random.default_rng(seed)
-    actions = np.where(chance.random(decisions) < explored, chance.integers(2, size=decisions), 0)
-    logged = LoggedDecisions(
-        workers=("one", "other"),
-        actions=actions,
-        propensities=np.where(actions == 0, 1 - explored / 2, explored / 2),
-        rewards=(chance.random(decisions) < np.take(successes, actions)).astype(float),
-        candidates=np.ones((decisions, 2), bool),
-        features=np.zeros((decisions, 0)),
-    )
-    return evaluate_policy(logged, np.tile([0.0, 1.0], (decisions, 1)), folds=2)
+    drawn = logged(np.random.default_rng(seed), decisions, explored, successes)
+    return evaluate_policy(drawn, np.tile([0.0, 1.0], (decisions, 1)), folds=2)
 
 
 @pytest.mark.parametrize("success", [0.02, 0.97, 0.99])

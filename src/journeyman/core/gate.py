@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from journeyman.core.evaluation import Decision, Evaluation
+from journeyman.core.format import counted
 
 _NAMED = 5
 """Tasks that a sentence names; the rest are counted."""
@@ -106,7 +107,7 @@ def bounded(evaluation: Evaluation, interval: Callable[[Sequence[float]], tuple[
 
 def _worst(evaluation: Evaluation) -> str:
     missing = evaluation.unknown_attempts
-    return f" with {missing} attempt{'s' * (missing != 1)} without a verdict at 0 and at 1" if missing else ""
+    return f" with {counted(missing, 'attempt')} without a verdict at 0 and at 1" if missing else ""
 
 
 def _percent(level: float) -> str:
