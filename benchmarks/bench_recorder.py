@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from journeyman.models.pricing import cost
-from journeyman.serving.ingest.in_process import hook_into_agent, traced_by
+from journeyman.serving.ingest.hooks import hook_into_agent, traced_by
 from journeyman.tracing.collector import Collector
 from journeyman.tracing.wire.assembler import ConversationAssembler
 from journeyman.tracing.wire.dialects import Dialect, Exchange

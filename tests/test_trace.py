@@ -51,7 +51,14 @@ def test_what_was_asked_and_answered_is_found_without_being_recorded_apart() -> 
     said = Trace(
         id="t", task_id="t", candidate_id="base", started_at=START, ended_at=START + timedelta(seconds=2), input="i", output="o"
     )
-    assert (said.query, said.reply, said.seconds, said.input_tokens) == ("i", "o", 2.0, 0)
+    assert (said.query, said.reply, said.seconds) == ("i", "o", 2.0)
+
+
+def test_where_no_call_was_seen_it_is_unknown_what_was_taken_but_of_our_own_attempts() -> None:
+    seen = Trace(id="t", task_id="t", candidate_id="base", started_at=START, source="hook")
+    assert (seen.input_tokens, seen.output_tokens, seen.cost) == (None, None, None)
+    own = replace(seen, source="run")
+    assert (own.input_tokens, own.output_tokens, own.cost) == (0, 0, 0)
 
 
 def test_rewards_of_earlier_systems_find_the_names_they_know() -> None:

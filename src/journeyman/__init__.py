@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from journeyman.rewards.static import TaskCompletionReward as TaskCompletionReward
     from journeyman.rewards.static import ToolSuccessReward as ToolSuccessReward
     from journeyman.rewards.utility import compute_reward as compute_reward
+    from journeyman.serving.ingest.hooks import hook_into_agent as hook_into_agent
     from journeyman.serving.ingest.in_process import TraceCollector as TraceCollector
-    from journeyman.serving.ingest.in_process import hook_into_agent as hook_into_agent
     from journeyman.serving.ingest.in_process import traced as traced
     from journeyman.serving.router import Router as Router
     from journeyman.stores.registry import Registry as Registry
@@ -128,7 +128,8 @@ _HOMES = {
         "ToolSuccessReward",
     ),
     "rewards.utility": ("compute_reward",),
-    "serving.ingest.in_process": ("TraceCollector", "hook_into_agent", "traced"),
+    "serving.ingest.hooks": ("hook_into_agent",),
+    "serving.ingest.in_process": ("TraceCollector", "traced"),
     "serving.router": ("Router",),
     "stores.registry": ("Registry",),
     "tasks.questions": ("DatasetLoader",),

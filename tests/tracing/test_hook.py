@@ -9,7 +9,7 @@ import pytest
 
 from journeyman.core.errors import InputError
 from journeyman.core.trace import AgentCall
-from journeyman.serving.ingest.in_process import hook_into_agent, traced_by
+from journeyman.serving.ingest.hooks import hook_into_agent, traced_by
 from journeyman.tracing.collector import Collector
 from tests.tracing.trees import drawn, only
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.trace import Message, ToolCall, Trace
-from journeyman.serving.ingest.in_process import traced_by
+from journeyman.serving.ingest.hooks import traced_by
 from journeyman.tracing.collector import Collector, carried
 from tests.tracing.trees import drawn, only
 

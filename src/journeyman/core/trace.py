@@ -64,6 +64,10 @@ class ModelCall:
     """What else was recorded, in the recorder's words: parameters of the request, attributes of the span."""
 
 
+PROGRAM = "program"
+"""Who asked for a tool that no model asked for, in its step's `raw["by"]`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One use of a tool."""
@@ -118,6 +122,8 @@ class AgentCall:
     parent: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+
+_Amount = TypeVar("_Amount", int, float)
 
 Step = ModelCall | ToolCall | Reasoning | AgentCall
 
@@ -216,17 +222,21 @@ class Trace:
 
     @property
     def input_tokens(self) -> int | None:
-        """The sum over calls; unknown as soon as one call is."""
-        return total(call.input_tokens for call in self.calls)
+        """The sum over calls; unknown as soon as one call's are, and where no call was seen."""
+        return self._sum(call.input_tokens for call in self.calls)
 
     @property
     def output_tokens(self) -> int | None:
-        return total(call.output_tokens for call in self.calls)
+        return self._sum(call.output_tokens for call in self.calls)
 
     @property
     def cost(self) -> float | None:
-        """US dollars; unknown as soon as one call's cost is."""
-        return total(call.cost for call in self.calls)
+        """US dollars; unknown as soon as one call's cost is, and where no call was seen."""
+        return self._sum(call.cost for call in self.calls)
+
+    def _sum(self, parts: Iterable[_Amount | None]) -> _Amount | None:
+        # Journeyman's own attempts hold every call that was made. Of others, one that shows none may have made some.
+        return total(parts) if self.calls or self.source == "run" else None
 
     @property
     def seconds(self) -> float | None:
@@ -299,9 +309,6 @@ def walk(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
 
     for root in (*tree.get(None, ()), *steps):
         yield from below(root, 0)
-
-
-_Amount = TypeVar("_Amount", int, float)
 
 
 def total(parts: Iterable[_Amount | None]) -> _Amount | None:

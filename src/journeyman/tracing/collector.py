@@ -22,13 +22,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token, copy_context
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 from uuid import uuid4
 
-from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.core.trace import PROGRAM, AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+
+if TYPE_CHECKING:
+    from journeyman.tracing.wire.assembler import ConversationAssembler, Price
+    from journeyman.tracing.wire.dialects import Exchange
 
 # Values of somebody's program, as text. Nothing here raises, whatever their own code does.
 
@@ -127,6 +131,9 @@ class OpenTrace:
         self.keeper = keep
         self._steps: list[Step | Span] = []
         self._numbers = itertools.count(1)
+        self._hearing = threading.Lock()
+        self._conversations: ConversationAssembler | None = None
+        self._heard: tuple[Step, ...] = ()
 
     def id_of_next(self) -> str:
         return f"{self.id}/{next(self._numbers)}"
@@ -136,6 +143,17 @@ class OpenTrace:
         self._steps.append(step)
         self.changed()
         return step.id
+
+    def hear(self, exchange: "Exchange", price: "Price") -> None:
+        """Add what passed between the agent and a model server. Its labels `trace` and `parent` say where it belongs."""
+        # Late: whoever tells of its calls itself needs none of it.
+        from journeyman.tracing.wire.assembler import ConversationAssembler
+
+        with self._hearing:
+            if self._conversations is None:
+                self._conversations = ConversationAssembler(price=price)
+            self._heard = self._conversations.join(exchange).steps
+        self.changed()
 
     def close(self, output: str | None, error: str | None) -> None:
         self.output = output if self.output is None else self.output
@@ -154,13 +172,60 @@ class OpenTrace:
             id=self.id,
             started_at=self.begun,
             ended_at=self.ended,
-            steps=tuple(step.step if isinstance(step, Span) else step for step in self._steps),
+            steps=_joined(tuple(step.step if isinstance(step, Span) else step for step in self._steps), self._heard),
             error=self.error,
             input=self.input,
             output=self.output,
             source="hook",
             **self.about,
         )
+
+
+def _joined(told: tuple[Step, ...], heard: tuple[Step, ...]) -> tuple[Step, ...]:
+    """What an agent's program tells of and what was heard at its HTTP client, each thing once, oldest first."""
+    if not heard:
+        return told
+    left = {step.id: step for step in heard}
+    steps: list[Step] = []
+    for step in told:
+        if isinstance(step, ModelCall) and (same := _first(left, step, _same_call)) is not None:
+            parts = {field.name: getattr(same, field.name) for field in fields(step) if getattr(step, field.name) is None}
+            left = {id: replace(each, parent=step.id) if each.parent == same.id else each for id, each in left.items()}
+            steps.append(replace(step, **{**parts, "parent": step.parent}))
+        elif isinstance(step, ToolCall) and (asked := _first(left, step, _same_tool)) is not None:
+            steps.append(replace(step, arguments=asked.arguments, parent=asked.parent, raw={**asked.raw, **step.raw}))
+        elif isinstance(step, ToolCall):
+            # No model asked for it: none may be taught that it did.
+            steps.append(replace(step, raw={"by": PROGRAM, **step.raw}))
+        else:
+            steps.append(step)
+    first = min(step.started_at for step in heard if step.started_at)
+    return tuple(sorted((*steps, *left.values()), key=lambda step: step.started_at or first))
+
+
+_Kind = TypeVar("_Kind", ModelCall, ToolCall)
+
+
+def _first(left: dict[str, Step], told: _Kind, same: Callable[[_Kind, _Kind], bool]) -> _Kind | None:
+    """Take the oldest that is the same as what was told of, and began no later."""
+    for id, step in left.items():
+        if isinstance(step, type(told)) and _not_after(step, told) and same(told, step):
+            del left[id]
+            return step
+    return None
+
+
+def _not_after(step: Step, other: Step) -> bool:
+    return step.started_at is None or other.started_at is None or step.started_at <= other.started_at
+
+
+def _same_call(told: ModelCall, heard: ModelCall) -> bool:
+    return told.reply.strip() == heard.reply.strip() and (not told.model or told.model == heard.model)
+
+
+def _same_tool(used: ToolCall, asked: ToolCall) -> bool:
+    """A tool that a model asks for has the name of the function, or that without what makes the function a tool."""
+    return used.tool.rpartition(".")[2].removeprefix("tool_") == asked.tool.removeprefix("tool_")
 
 
 class _Open(ABC):

@@ -102,7 +102,21 @@ def test_all_agents_are_found_and_a_broken_file_stops_nobody(tmp_path: Path) -> 
     statistics = loader.get_training_statistics()
     assert (statistics["total_traces"], statistics["unique_sessions"]) == (3, 2)
     assert statistics["tools_list"] == ["mail", "search"]
-    assert (statistics["tasks_completed"], statistics["total_tokens_in"]) == (2, None)
+    # What each call took is not known; what the agents counted in all is.
+    assert (statistics["tasks_completed"], statistics["total_tokens_in"], statistics["total_tokens_out"]) == (2, 300, 90)
+    assert statistics["total_cost"] == 0.0004
+
+
+def test_an_agent_that_counted_nothing_leaves_the_totals_unknown(tmp_path: Path) -> None:
+    save(tmp_path, "Coder", "a.pkl", checkpoint(1), at=1)
+    save(tmp_path, "self", "a.json", {**checkpoint(2), "agent_state": {}}, at=1)
+    statistics = CheckpointLoader(folder=str(tmp_path)).get_training_statistics()
+    assert (statistics["total_tokens_in"], statistics["total_cost"]) == (None, None)
+
+
+def test_a_path_may_be_a_text(tmp_path: Path) -> None:
+    path = save(tmp_path, "Coder", "a.pkl", checkpoint(1), at=1)
+    assert read(str(path)).traces == read(path).traces
 
 
 def test_where_checkpoints_lie_can_be_said_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.tracing.importers.checkpoints import MOST_DEPTH, read_pickle
+from journeyman.tracing.importers.checkpoints import MOST_DEPTH, nodes_allowed, read_pickle
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -280,6 +280,21 @@ def test_the_traps_are_real(tmp_path: pathlib.Path) -> None:
         cwd=tmp_path, input=content, check=True, timeout=60,
     )  # fmt: skip
     assert (tmp_path / "pwned").exists()
+
+
+def test_what_a_small_file_may_stand_for_hangs_on_its_size() -> None:
+    data: Any = {"a": 1}
+    for _ in range(40):
+        data = {"a": data, "b": data}
+    content = pickle.dumps(data)
+    assert len(content) < 450
+    with pytest.raises(InputError, match="too many for a file of its size"):
+        read_pickle(content, "f.pkl")
+    # Two million, whatever the size, took five seconds to be refused.
+    assert nodes_allowed(content) < 15_000
+    tools = {f"tool {number}": {"args": ["q", "limit"]} for number in range(20)}
+    shared = {f"turn {number}": tools for number in range(100)}
+    assert read_pickle(pickle.dumps(shared), "f.pkl") == shared
 
 
 def test_what_is_just_deep_enough_is_read() -> None:

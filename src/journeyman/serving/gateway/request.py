@@ -16,10 +16,7 @@ from journeyman.tracing.wire.dialects import Dialect
 Header = tuple[bytes, bytes]
 
 DIALECTS: dict[str, tuple[Api, Dialect]] = {
-    "/v1/chat/completions": ("openai", Dialect.CHAT),
-    "/v1/responses": ("openai", Dialect.RESPONSES),
-    "/v1/embeddings": ("openai", Dialect.EMBEDDINGS),
-    "/v1/messages": ("anthropic", Dialect.MESSAGES),
+    f"/v1{dialect.path}": ("anthropic" if dialect is Dialect.MESSAGES else "openai", dialect) for dialect in Dialect
 }
 """What is recorded. Everything else below /v1 is passed on only."""
 

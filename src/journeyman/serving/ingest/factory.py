@@ -326,7 +326,7 @@ def open_intake(
         spill: The folder of what waits while the store is slow or gone.
         opened: What opens the store.
     """
-    joiner = ConversationAssembler(price=_price, past=_Past(store_url))
+    joiner = ConversationAssembler(price=price, past=_Past(store_url))
     cleaner = RecordCleaner(
         redactor=Redactor(settings.redact), content=settings.content, read=lambda exchange: (joiner.join(exchange),)
     )
@@ -396,7 +396,8 @@ class _Past:
         return self._store
 
 
-def _price(base_url: str, model: str, usage: Usage) -> float | None:
+def price(base_url: str, model: str, usage: Usage) -> float | None:
+    """US dollars for a call; `None` when there is no known price."""
     # The list of prices takes a quarter of a second to load: nobody waits for it before the first call.
     from journeyman.models.pricing import cost
 

@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from journeyman.core.reward import Reward
 from journeyman.core.score import Score
-from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken, total
+from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import RECORDER
 
@@ -269,9 +269,9 @@ def line(trace: Trace) -> Row:
         "model_calls": len(calls),
         "tool_calls": len(tools),
         "failed_tool_calls": sum(not call.ok for call in tools),
-        "input_tokens": total(call.input_tokens for call in calls),
-        "output_tokens": total(call.output_tokens for call in calls),
-        "cost": total(call.cost for call in calls),
+        "input_tokens": trace.input_tokens,
+        "output_tokens": trace.output_tokens,
+        "cost": trace.cost,
         "error": None if error is None else error[:_ERROR],
         "failed": error is not None or any(not call.ok or call.error is not None for call in tools),
         "own_label": trace.label,

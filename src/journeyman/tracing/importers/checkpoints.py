@@ -5,7 +5,7 @@ import io
 import json
 import os
 import pickletools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
@@ -347,6 +347,8 @@ _STEPS: Mapping[str, Callable[[Machine, Any], None]] = {
 MOST_BYTES = 512 << 20
 MOST_NODES = 2_000_000
 """References cost a pickle two bytes each: a small file can stand for a structure that no memory holds."""
+_NODES_OF_ANY, _NODES_OF_A_BYTE = 10_000, 8
+"""A value takes a byte at least; what is held in several places, as an agent's tools are, is opened in each of them."""
 MOST_DEPTH = 200
 _MOST_FOLDERS = 100
 _MOST_BITS = 1024
@@ -365,7 +367,7 @@ def read_pickle(content: bytes, name: str) -> Any:
     if len(content) > MOST_BYTES:
         raise InputError(f"{name} has {len(content) >> 20} MiB, and checkpoints are read up to {MOST_BYTES >> 20} MiB")
     try:
-        return _plain(Machine().run(content), text_allowed(content))
+        return _plain(Machine().run(content), nodes_allowed(content), text_allowed(content))
     except BrokenPickle as broken:
         raise InputError(f"{name} {broken}") from None
     except (ValueError, IndexError, OverflowError, TypeError) as error:
@@ -373,7 +375,12 @@ def read_pickle(content: bytes, name: str) -> Any:
         raise InputError(f"{name} is no pickle, or is cut off: {error}") from None
 
 
-def _plain(value: Any, most_text: int) -> Any:
+def nodes_allowed(content: bytes) -> int:
+    """Values that a pickle may stand for: what reading costs hangs on the size of the file."""
+    return min(MOST_NODES, _NODES_OF_ANY + _NODES_OF_A_BYTE * len(content))
+
+
+def _plain(value: Any, most_nodes: int, most_text: int) -> Any:
     """The value with its records opened, without recursion: what is nested deeply is somebody's trap."""
     result: list[Any] = []
     # Where each part goes is told by a container and its key, deepest last.
@@ -382,8 +389,8 @@ def _plain(value: Any, most_text: int) -> Any:
     while waiting:
         into, key, found, depth = waiting.pop()
         nodes += len(found) if isinstance(found, list | dict) else 0
-        if nodes > MOST_NODES:
-            raise BrokenPickle(f"stands for more than {MOST_NODES:,} values, or holds itself")
+        if nodes > most_nodes:
+            raise BrokenPickle(f"stands for more than {most_nodes:,} values, too many for a file of its size, or holds itself")
         if depth > MOST_DEPTH:
             raise BrokenPickle(f"is nested more than {MOST_DEPTH} levels deep, or holds itself")
         made, parts = _opened(found)
@@ -575,10 +582,27 @@ def _thoughts(scopes: Mapping[str, Any]) -> Iterator[Reasoning]:
 def _counted(call: ModelCall, state: Mapping[str, Any]) -> ModelCall:
     return replace(
         call,
-        input_tokens=fields.first_count(state, "tokens_in", "total_tokens_in"),
-        output_tokens=fields.first_count(state, "tokens_out", "total_tokens_out"),
-        cost=next((cost for name in ("cost", "total_cost") if (cost := fields.number(state.get(name))) is not None), None),
+        input_tokens=fields.first_count(state, *_TOKENS_IN),
+        output_tokens=fields.first_count(state, *_TOKENS_OUT),
+        cost=_first_number(state, _COST),
     )
+
+
+_TOKENS_IN = ("tokens_in", "total_tokens_in")
+_TOKENS_OUT = ("tokens_out", "total_tokens_out")
+_COST = ("cost", "total_cost")
+"""An agent's totals, as its state calls them."""
+
+
+def _first_number(state: Mapping[str, Any], names: Iterable[str]) -> float | None:
+    return next((value for name in names if (value := fields.number(state.get(name))) is not None), None)
+
+
+def _spent(traces: Sequence[Trace], what: str, names: Iterable[str]) -> float | None:
+    """What one agent's traces took: the sum, else its own word in its latest state."""
+    known = total(getattr(trace, what) for trace in traces)
+    states = [fields.mapping(trace.raw.get("agent_state")) for trace in traces if trace.raw.get("agent_state")]
+    return known if known is not None or not states else _first_number(states[-1], names)
 
 
 def _status(task: Any) -> str:
@@ -595,7 +619,7 @@ VARIABLE = "JOURNEYMAN_CHECKPOINTS"
 _KINDS = (".pkl", ".pickle", ".json")
 
 
-def read(path: Path, *, agent: str | None = None) -> CheckpointTraces:
+def read(path: Path | str, *, agent: str | None = None) -> CheckpointTraces:
     """The traces of one checkpoint, pickled or JSON, also gzipped. A pickle is data: nothing in it is imported or called.
 
     Args:
@@ -604,6 +628,7 @@ def read(path: Path, *, agent: str | None = None) -> CheckpointTraces:
     Raises:
         InputError: It cannot be read, or is no checkpoint of an agent.
     """
+    path = Path(path)
     with JsonSource(path) as source:
         return parse(source.whole(), name=str(path), agent=agent or path.parent.name or "agent")
 
@@ -634,14 +659,14 @@ class CheckpointLoader:
     Later checkpoints tell again what earlier ones told: each turn of a conversation is one trace, however often it was saved.
     """
 
-    def __init__(self, agent_name: str | None = None, *, folder: Path | None = None) -> None:
+    def __init__(self, agent_name: str | None = None, *, folder: Path | str | None = None) -> None:
         """
         Args:
             agent_name: The one agent to read; all there are when not given.
             folder: Where the agents' folders lie; $JOURNEYMAN_CHECKPOINTS, else `Agents/checkpoint`, when not given.
         """
         self.agent_name = agent_name
-        self.folder = folder or Path(os.environ.get(VARIABLE) or FOLDER)
+        self.folder = Path(folder or os.environ.get(VARIABLE) or FOLDER)
         self.problems: list[str] = []
         """A sentence for each file or place that could not be read, of the last loading."""
 
@@ -669,7 +694,10 @@ class CheckpointLoader:
         return {agent: self._of(agent) for agent in known if self.agent_name in (None, agent)}
 
     def get_training_statistics(self) -> dict[str, Any]:
-        """What there is to learn from: counts of traces, sessions, tools and tasks; sums are `None` where a part is unknown."""
+        """What there is to learn from: counts of traces, sessions, tools and tasks; sums are `None` where a part is unknown.
+
+        Where it is not known what each trace took, an agent's own totals are taken: those of its latest checkpoint.
+        """
         by_agent = self.load_all_agents_traces()
         traces = [trace for found in by_agent.values() for trace in found]
         used = [call for trace in traces for call in trace.tool_calls]
@@ -684,8 +712,9 @@ class CheckpointLoader:
             "reasoning_steps": sum(len(trace.steps) - len(trace.calls) - len(trace.tool_calls) for trace in traces),
             "tasks_completed": sum(len(trace.tasks_completed) for trace in traces),
             "tasks_failed": sum(len(trace.tasks_failed) for trace in traces),
-            "total_tokens_in": total(trace.input_tokens for trace in traces),
-            "total_tokens_out": total(trace.output_tokens for trace in traces),
+            "total_tokens_in": total(_spent(found, "input_tokens", _TOKENS_IN) for found in by_agent.values()),
+            "total_tokens_out": total(_spent(found, "output_tokens", _TOKENS_OUT) for found in by_agent.values()),
+            "total_cost": total(_spent(found, "cost", _COST) for found in by_agent.values()),
             "unreadable": list(self.problems),
         }
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from journeyman.core.messages import Turn
-from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
+from journeyman.core.trace import PROGRAM, AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 
 # Tool calls that were not seen when they were asked for stand in a recorded message in brackets: `[find {"id": 7}]`. Where
 # their answers follow, they are found again.
@@ -117,14 +117,12 @@ class Losses:
 
 def lines(trace: Trace, losses: Losses) -> Iterator[str]:
     """The conversations of a trace as lines of JSON without their ends: one, or more where the agent had sub-agents or began
-    anew. None when no model was called."""
+    anew. None when nothing was asked or answered."""
     if trace.held_out:
         losses.add("attempts at held-out tasks, from which nobody may learn: left out")
         return
-    steps = with_messages(trace.steps)
+    steps = with_messages(trace, losses)
     threads = list(conversations(steps))
-    if not threads:
-        losses.add("traces in which no model was called: left out")
     losses.add("further conversations of a trace: lines of their own", len(threads) - 1)
     losses.add("thoughts that were recorded apart", sum(isinstance(step, Reasoning) for step in trace.steps))
     losses.add("agents' names, inputs and outputs", sum(isinstance(step, AgentCall) for step in trace.steps))
@@ -141,12 +139,21 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
         yield json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
-def with_messages(steps: Sequence[Step]) -> Sequence[Step]:
+def with_messages(trace: Trace, losses: Losses) -> Sequence[Step]:
     """The steps, where the calls of our own agents have their messages: they are recorded with the whole prompt as one text,
-    `[system]`, `[user]` and `[assistant]` before what was said. One that repeats the call before it goes on with that."""
+    `[system]`, `[user]` and `[assistant]` before what was said. One that repeats the call before it goes on with that.
+
+    A trace in which no call of a model was seen is one exchange: what was asked, and what was answered."""
+    if not trace.calls:
+        if not trace.query.strip() or not trace.reply.strip():
+            losses.add("traces in which no model was called: left out")
+            return ()
+        losses.add("traces in which no call of a model was seen: what was asked and answered is all that is told")
+        asked = Message(role="user", text=trace.query)
+        return (ModelCall(model="", prompt=spoken((asked,)), messages=(asked,), reply=trace.reply, id=trace.id),)
     steps_with_messages: list[Step] = []
     before: ModelCall | None = None
-    for number, step in enumerate(steps, start=1):
+    for number, step in enumerate(trace.steps, start=1):
         if not isinstance(step, ModelCall) or step.messages or not _MARKED.match(step.prompt):
             steps_with_messages.append(step)
             continue
@@ -273,14 +280,15 @@ class Transcript:
 
 
 def _calls_by_owner(steps: Sequence[Step]) -> Mapping[int, Sequence[ToolCall]]:
-    """The tool calls that each model call asked for, by the identity of the call: by parent, else those that came after it."""
+    """The tool calls that each model call asked for, by the identity of the call: by parent, else those that came after it, but
+    for those of which it is known that no model asked for them."""
     calls = {step.id: step for step in steps if isinstance(step, ModelCall) and step.id}
     by_owner: dict[int, list[ToolCall]] = {}
     latest: ModelCall | None = None
     for step in steps:
         if isinstance(step, ModelCall):
             latest = step
-        elif isinstance(step, ToolCall):
+        elif isinstance(step, ToolCall) and step.raw.get("by") != PROGRAM:
             owner = calls.get(step.parent, latest) if step.parent else latest
             if owner is not None:
                 by_owner.setdefault(id(owner), []).append(step)

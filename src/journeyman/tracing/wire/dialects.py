@@ -22,6 +22,24 @@ class Dialect(StrEnum):
     EMBEDDINGS = "openai.embeddings"
     MESSAGES = "anthropic.messages"
 
+    @property
+    def path(self) -> str:
+        """How the address of a request ends; what stands before it, such as /v1, is the base URL."""
+        return _PATHS[self]
+
+
+_PATHS = {
+    Dialect.CHAT: "/chat/completions",
+    Dialect.RESPONSES: "/responses",
+    Dialect.EMBEDDINGS: "/embeddings",
+    Dialect.MESSAGES: "/messages",
+}
+
+
+def dialect_of(path: str) -> Dialect | None:
+    """Whose API a request to an address is in; `None` where it is none of those that are read."""
+    return next((dialect for dialect, end in _PATHS.items() if path.endswith(end)), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:

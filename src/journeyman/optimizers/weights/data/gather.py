@@ -105,12 +105,10 @@ class Conversation:
 def conversations_of(trace: Trace, config: DatasetConfig, losses: Losses) -> Iterator[Conversation]:
     """The conversations of a trace: one, or more where the agent had sub-agents or began anew. In the plain form, the one
     answer. What could not be told is counted."""
-    trace = replace(trace, steps=tuple(with_messages(trace.steps)))
+    trace = replace(trace, steps=tuple(with_messages(trace, losses)))
     found = [
         chat for thread in conversations(trace.steps) if (chat := _conversation(trace, thread, config, losses)) is not None
     ]
-    if not trace.calls:
-        losses.add("traces in which no model was called: left out")
     if config.form == "plain":
         yield from _plain(trace, found, config, losses)
         return
