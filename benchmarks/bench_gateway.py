@@ -4,6 +4,8 @@
     python -m benchmarks.bench_gateway --requests 100000 --connections 32 --json
     JOURNEYMAN_LITELLM_PYTHON=/path/to/venv/bin/python python -m benchmarks.bench_gateway
 
+Once as it is by itself, and once with `--durable`, where an answer's end waits for its record.
+
 The upstream, the load and the gateway are processes of their own. Every request is a conversation of its own. CPU and memory
 are of the gateway and the process that records for it, as /proc tells, until all is in the store.
 """
@@ -235,11 +237,11 @@ def measured(server: str, pid: int, port: int, alone: int, options: argparse.Nam
     for stream, connections in itertools.product((False, True), options.connections):
         requests = share // 4 if stream else share
         direct = load(alone, requests, connections, stream=stream)
-        if server == "journeyman":
+        if server != "litellm":
             recorded(port)
         before = cpu_seconds(pid)
         told = load(port, requests, connections, stream=stream)
-        if server == "journeyman":
+        if server != "litellm":
             recorded(port)
         figures = Figures(
             server=server, connections=connections, stream=stream, **told, added_p50_ms=told["p50_ms"] - direct["p50_ms"],
@@ -250,10 +252,10 @@ def measured(server: str, pid: int, port: int, alone: int, options: argparse.Nam
 
 
 @contextmanager
-def journeyman(upstream: int) -> Iterator[tuple[int, int]]:
+def journeyman(upstream: int, *options: str) -> Iterator[tuple[int, int]]:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "journeyman", "serve", "--port", str(port), "--no-pages"]
+        command = [sys.executable, "-m", "journeyman", "serve", "--port", str(port), "--no-pages", *options]
         with started(*command, "--upstream", f"up=http://127.0.0.1:{upstream}/v1", cwd=folder) as process:
             wait_for(f"http://127.0.0.1:{port}/health")
             yield process.pid, port
@@ -282,6 +284,8 @@ def compared(options: argparse.Namespace) -> list[Figures]:
         time.sleep(2)
         with journeyman(upstream) as (pid, port):
             figures += measured("journeyman", pid, port, upstream, options)
+        with journeyman(upstream, "--durable") as (pid, port):
+            figures += measured("durable", pid, port, upstream, options)
         if python := os.environ.get(LITELLM):
             with litellm(python, upstream) as (pid, port):
                 figures += measured("litellm", pid, port, upstream, options)

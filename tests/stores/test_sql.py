@@ -113,12 +113,12 @@ def test_a_migration_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> No
     file = tmp_path / "journeyman.db"
     db = sqlite3.connect(file)
     with db:
-        db.execute("create table moves (mine text)")
+        db.execute("create view moves as select 'mine' as owner")
     db.close()
-    with pytest.raises(StoreError, match="table moves already exists"):
+    with pytest.raises(StoreError, match=r"moves already exists|already a.* named moves"):
         open_store(file)
     db = sqlite3.connect(file)
-    assert db.execute("select name from sqlite_master where type = 'table'").fetchall() == [("moves",)]
+    assert db.execute("select name, type from sqlite_master").fetchall() == [("moves", "view")]
     db.close()
 
 
@@ -274,6 +274,7 @@ def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path)
     other.execute("create table begun (at text)")
 
     def done() -> None:
+        other.execute("drop table begun")
         other.execute("commit")
         other.close()
 

@@ -29,9 +29,19 @@ class Memory:
     failure: Exception | None = None
     held: "Future[None] | None" = None
     """When given, what spans wait for."""
+    keeping: "Future[None] | None" = None
+    """When given, what the ends of answers wait for."""
 
     def submit(self, exchange: Exchange) -> None:
         self.exchanges.append(exchange)
+
+    def keep(self, exchange: Exchange) -> "Future[None]":
+        self.exchanges.append(exchange)
+        if self.keeping is not None:
+            return self.keeping
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
     def add(self, trace: Trace) -> None:
         raise AssertionError("the gateway makes no traces")

@@ -38,7 +38,14 @@ _CLOSING = 15.0
     help="A model server to pass calls on to; the next is asked when one fails. May be given again.",
 )
 @options(ServeSettings, only=("token_env",))
-@options(RecordSettings, only=("content",), helps={"content": "Keep only shapes and numbers, not what was said."})
+@options(
+    RecordSettings,
+    only=("content", "durable"),
+    helps={
+        "content": "Keep only shapes and numbers, not what was said.",
+        "durable": "Pass an answer's end on only when its record is on disk.",
+    },
+)
 @options(
     ServeSettings,
     only=("record", "pages", "who"),
@@ -97,6 +104,7 @@ def _serve(
         tokens=tokens,
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
+        durable=record.durable,
     )
     with (
         listen(serving.host, serving.port) as bound,

@@ -175,6 +175,9 @@ class RecordSettings(Config):
     """Memory for what waits while the store is slow."""
     spill_mb: Annotated[int, Field(ge=0, le=1_000_000)] = 512
     """Disk for what waits longer, in the project's folder. What finds no room there either is dropped, and counted."""
+    durable: Annotated[bool, option("--durable")] = False
+    """Whether the end of an answer is passed on only when its record is on disk: nothing that an agent has seen is lost when
+    the gateway is killed, and each answer takes as much longer as the store does."""
 
 
 FILE = "journeyman.toml"

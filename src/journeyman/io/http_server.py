@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -59,8 +59,14 @@ def addressed_directly(host: str) -> bool:
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
-        return name in ("localhost", "")
+        return name == "localhost"
     return True
+
+
+def named_host(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The host that a request names; nothing where it names none, or more than one (RFC 9112, section 3.2)."""
+    named = [value for name, value in headers if name == b"host"]
+    return named[0].decode("latin-1") if len(named) == 1 else ""
 
 
 def is_of(origin: str, host: str) -> bool:
@@ -91,9 +97,9 @@ class TokenGuard:
         return known_token(given, self._tokens)
 
     def knows(self, host: str) -> bool:
-        """Whether a `Host` header may name this server. A name that somebody else controls could be made to point here (DNS
-        rebinding), and would make their page and ours one origin."""
-        return self.demands or addressed_directly(host)
+        """Whether this server may be asked by this name, as `named_host` gives it. A name that somebody else controls could be
+        made to point here (DNS rebinding), and would make their page and ours one origin."""
+        return host != "" and (self.demands or addressed_directly(host))
 
 
 class BodyRejected(Exception):
@@ -108,17 +114,25 @@ class ClientDisconnected(Exception):
     """The client hung up."""
 
 
+STALLED_SECONDS = 10.0
+"""After which a body of which nothing more comes is given up."""
+
+
 async def read_body(receive: Callable[[], Awaitable[MutableMapping[str, Any]]], limit: int, seconds: float) -> bytes:
     """The whole body of an ASGI request.
 
     Raises:
-        BodyRejected: It is larger than `limit` bytes, or does not come within `seconds`.
+        BodyRejected: It is larger than `limit` bytes, does not come within `seconds`, or stalls.
         ClientDisconnected: The client hung up.
     """
     body = bytearray()
+    until = asyncio.get_running_loop().time() + seconds
     try:
-        async with asyncio.timeout(seconds):
-            while (message := await receive())["type"] != "http.disconnect":
+        async with asyncio.timeout(None) as patience:
+            while True:
+                patience.reschedule(min(until, asyncio.get_running_loop().time() + STALLED_SECONDS))
+                if (message := await receive())["type"] == "http.disconnect":
+                    break
                 body += message.get("body", b"")
                 if len(body) > limit:
                     raise BodyRejected(413)

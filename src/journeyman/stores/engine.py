@@ -1,9 +1,10 @@
 """From a store's URL to an engine that keeps the promises of `SqlStore`, and from a driver's error to a sentence."""
 
 import json
+import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
@@ -31,11 +32,14 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 
+_DAMAGED = "the store is damaged; restore it from a backup, or move it away"
 _ADVICE = {
     "database is locked": f"another process has been writing to it for more than {PATIENCE} s; wait for it or stop it",
     "unable to open database file": "see that its folder can be written to",
     "readonly database": "see that the file and its folder can be written to",
     "file is not a database": "move it away, or name another store",
+    "no such table": _DAMAGED,
+    "no such column": _DAMAGED,
     "malformed": "the file is damaged; restore it from a backup, or move it away",
     "disk is full": "make room on the disk",
     "disk I/O error": "see that the disk has room and is in order",
@@ -82,13 +86,42 @@ def connect(url: str) -> tuple[str, sa.Engine]:
     name, parsed = parse(url)
     if parsed.get_backend_name() == "postgresql":
         return name, _postgres(parsed, dumps)
-    _make_folder(Path(parsed.database or "").parent)
-    return name, _sqlite(parsed, json_serializer=dumps, connect_args={"timeout": PATIENCE})
+    file = Path(parsed.database or "")
+    _make_folder(file.parent)
+    options: dict[str, Any] = {"json_serializer": dumps, "connect_args": {"timeout": PATIENCE}}
+    if not _only_readable(file):
+        return name, _sqlite(parsed, **options)
+    parsed = parsed.set(database=file.absolute().as_uri(), query={**_read_only(file, name), "uri": "true"})
+    return name, _sqlite(parsed, prepare=_prepare_reader, **options)
 
 
-def _sqlite(url: str | sa.URL, **options: Any) -> sa.Engine:
+def _only_readable(file: Path) -> bool:
+    """Whether this process may read a database and not write it. SQLite's log stands beside the file, in its folder."""
+    return file.is_file() and os.access(file, os.R_OK) and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK))
+
+
+def _read_only(file: Path, name: str) -> Mapping[str, str]:
+    """How a file is opened that can only be read.
+
+    Raises:
+        StoreError: Its newest records cannot be read without writing beside it.
+    """
+    log, shared = (Path(f"{file}{ending}") for ending in ("-wal", "-shm"))
+    if shared.exists():
+        # Somebody else has it open, and we may look on.
+        return {"mode": "ro"}
+    if log.exists() and log.stat().st_size:
+        raise StoreError(
+            f"{name} cannot be read where it cannot be written: its newest records stand in {log.name}; copy both to a folder "
+            "of your own, and name the copy"
+        )
+    # Nobody writes to it, so nothing has to be locked, which would be to write.
+    return {"immutable": "1"}
+
+
+def _sqlite(url: str | sa.URL, *, prepare: Callable[..., None] | None = None, **options: Any) -> sa.Engine:
     engine = sa.create_engine(url, **options)
-    sa.event.listen(engine, "connect", _prepare_sqlite)
+    sa.event.listen(engine, "connect", prepare or _prepare_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -119,11 +152,19 @@ def _prepare_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> 
     # The driver would begin transactions as it thinks fit, and not before DDL: we say when, in `_begin_sqlite`.
     connection.isolation_level = None
     cursor = connection.cursor()
-    _write_ahead(cursor)
+    cursor.execute("select count(*), sum(name = 'alembic_version') from sqlite_master where type = 'table'")
+    tables, versions = cursor.fetchone() or (0, 0)
+    # What turns out to be another program's file is left as it is.
+    if not tables or versions:
+        _write_ahead(cursor)
     # Some builds of SQLite would sync only now and then: what was acknowledged must outlive a power cut.
     cursor.execute("pragma synchronous = full")
     cursor.execute("pragma foreign_keys = on")
     cursor.close()
+
+
+def _prepare_reader(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None
 
 
 def _write_ahead(cursor: DBAPICursor) -> None:
@@ -168,12 +209,25 @@ create table alembic_version (version_num varchar(32) not null, constraint alemb
 """As Alembic makes it."""
 
 
-def current(connection: sa.Connection) -> str | None:
-    """The step that the database is at; `None` when it has none of our tables."""
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
-    version: str | None = connection.scalar(sa.text("select version_num from alembic_version"))
-    return version
+def current(connection: sa.Connection, name: str) -> str | None:
+    """The step that the database is at; `None` when it has none of our tables.
+
+    Args:
+        name: Of the database, for messages.
+
+    Raises:
+        StoreError: It has some of them, but says no step; or it is a file of another program.
+    """
+    if sa.inspect(connection).has_table("alembic_version"):
+        version: str | None = connection.scalar(sa.text("select version_num from alembic_version"))
+        if version is not None:
+            return version
+    tables = set(sa.inspect(connection).get_table_names()) - {"alembic_version"}
+    if ours := sorted(tables & METADATA.tables.keys()):
+        raise StoreError(f"{name} has tables of a store, such as {ours[0]}, and does not say of which version: {_DAMAGED}")
+    if tables and connection.dialect.name == "sqlite":
+        raise StoreError(f"{name} is the database of another program: it has the table {min(tables)}; name another store")
+    return None
 
 
 def update(connection: sa.Connection, name: str) -> None:
@@ -188,7 +242,7 @@ def update(connection: sa.Connection, name: str) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     # Another process may have been first.
-    at = current(connection)
+    at = current(connection, name)
     if at is None:
         _create(connection)
     elif at != HEAD:
@@ -252,7 +306,7 @@ def step_of(url: str) -> str | None:
     name, engine = connect(url)
     try:
         with engine.connect() as connection:
-            return current(connection)
+            return current(connection, name)
     except sa.exc.SQLAlchemyError as error:
         raise StoreError(f"{name}: {describe(error)}") from error
     finally:
@@ -278,7 +332,7 @@ class Database:
         self._open(MEMORY if not make and is_nowhere(url) else url)
         try:
             with self.read() as connection:
-                version = current(connection)
+                version = current(connection, self.name)
             if version is None and not make:
                 self.close()
                 self._open(MEMORY)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from journeyman.io import http_server
 from journeyman.serving.gateway import app, request
 from tests.serving.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
@@ -99,6 +100,19 @@ def test_a_body_that_does_not_come_is_not_waited_for(closed: Running, monkeypatc
     with connected(closed) as client:
         client.sendall(POST + b"X-Journeyman-Token: " + TOKEN + b"\r\nContent-Length: 100\r\n\r\n" + begun)
         client.settimeout(5)
+        assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_stalls_is_given_up(closed: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (app.HEAD_SECONDS, http_server.STALLED_SECONDS) == (10, 10)
+    monkeypatch.setattr(http_server, "STALLED_SECONDS", 0.4)
+    with connected(closed) as client:
+        client.settimeout(5)
+        client.sendall(POST + b"X-Journeyman-Token: " + TOKEN + b"\r\nContent-Length: 100\r\n\r\n")
+        # As long as something comes, it is waited for.
+        for _ in range(4):
+            client.sendall(b"{")
+            time.sleep(0.2)
         assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 

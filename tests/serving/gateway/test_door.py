@@ -1,6 +1,7 @@
 """Who may come in."""
 
 import json
+import socket
 
 import pytest
 
@@ -57,6 +58,26 @@ def test_a_strange_name_for_this_server_is_not_answered(running: Running, up: Up
     for path in (CHAT, "/v1/traces"):
         assert ask(running.url, path, headers={"host": host})[0] == 421
     assert up.asked == []
+
+
+@pytest.mark.parametrize("tokens", [(), (TOKEN,)])
+@pytest.mark.parametrize(
+    "hosts", [b"", b"Host:\r\n", b"Host: localhost\r\nHost: localhost\r\n"], ids=["none", "an empty one", "two"]
+)
+def test_a_request_that_names_no_host_or_two_is_refused(up: Upstream, hosts: bytes, tokens: tuple[str, ...]) -> None:
+    with gateway(up.url, tokens=tokens) as running:
+        for path in (b"/v1/chat/completions", b"/v1/traces", b"/metrics"):
+            with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), timeout=10) as client:
+                head = hosts + b"Connection: close\r\nX-Journeyman-Token: " + TOKEN.encode() + b"\r\nContent-Length: 2\r\n\r\n"
+                client.sendall(b"POST " + path + b" HTTP/1.1\r\n" + head + b"{}")
+                assert client.recv(10_000).startswith(b"HTTP/1.1 400 ")
+    assert up.asked == []
+
+
+def test_whoever_is_not_admitted_hears_one_word_of_its_health(running: Running) -> None:
+    for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        assert json.loads(ask(running.url, "/health", None, "GET", headers)[2]) == {"ready": True}
+    assert "upstreams" in json.loads(ask(running.url, "/health", None, "GET")[2])
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:4000", "127.0.0.1", "[::1]:4000", "10.0.0.7:80"])

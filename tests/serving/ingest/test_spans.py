@@ -11,7 +11,7 @@ from journeyman.core.errors import StoreError
 from journeyman.serving.ingest.queues import QueueLimits
 from journeyman.serving.ingest.writer import StoreIntake
 from journeyman.stores.traces import open_traces
-from tests.serving.ingest.test_writer import SOON, Start, cleaner, locked, until
+from tests.serving.ingest.test_writer import SOON, Start, cleaner, exchange, locked, until
 from tests.support.spans import call, rows
 
 pytestmark = pytest.mark.service
@@ -53,6 +53,18 @@ def test_many_requests_at_once_are_each_answered(start: Start) -> None:
         assert intake.flush(SOON)
         assert intake.health().stored == 500
     assert len(start.ids()) == 100
+
+
+def test_spans_do_not_wait_behind_chats(start: Start) -> None:
+    with closing(start(QueueLimits())) as intake:
+        intake.spans(rows(call(1, 1))).result(SOON)
+        for number in range(3000):
+            intake.submit(exchange(number, said="Is it so? " * 200))
+        intake.spans(rows(call(2, 1))).result(SOON)
+        # Behind them in line, it was told when nearly all were stored.
+        assert intake.health().stored < 1500
+        assert intake.flush(SOON)
+        assert intake.health().stored == 3002
 
 
 def test_spans_without_room_are_refused_at_once(start: Start) -> None:

@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from journeyman.core.errors import InputError, JourneymanError, SandboxError
 from journeyman.io import asgi_server
-from journeyman.io.http_server import addressed_directly, bearer_token
+from journeyman.io.http_server import addressed_directly, bearer_token, named_host
 from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.sandbox.base import Level, RunOutcome, Sandbox, Tool
 from journeyman.sandbox.remote import (
@@ -136,14 +136,18 @@ def client_of(request: Request, config: ServiceConfig) -> str:
     """A name for whoever asks: made of the token where there are tokens, else of the address.
 
     Raises:
-        RunRejected: (401) Without a token that is known; (421) by a name that is not ours, as a web page might.
+        RunRejected: (400) Not one host is named; (401) without a token that is known; (421) by a name that is not ours,
+            as a web page might.
     """
+    host = named_host(request.scope["headers"])
+    if not host:
+        raise RunRejected(400, "a request names one host, in one Host header", "no_host")
     if config.tokens:
         known = bearer_token(request.headers.get("authorization", "").encode(), config.tokens)
         if known is None:
             raise RunRejected(401, "this service needs a bearer token that it knows: Authorization: Bearer …", "unauthorised")
         return hashlib.sha256(known.encode()).hexdigest()[:16]
-    if not addressed_directly(request.headers.get("host", "")):
+    if not addressed_directly(host):
         raise RunRejected(421, "without tokens this service answers to its address and to localhost only", "misdirected")
     return request.client.host if request.client else "local"
 

@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Route
 from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.core.reward import Reward
 from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, total, walk
-from journeyman.io.http_server import BodyRejected, ClientDisconnected, read_body
+from journeyman.io.http_server import BodyRejected, ClientDisconnected, named_host, read_body
 from journeyman.serving.dashboard.layout import (
     COOKIE,
     FIELDS,
@@ -531,7 +531,7 @@ def _endpoint(handler: Handler, frame: PageRenderer, *, closed: bool) -> Callabl
 
 
 def _enter(request: Request, guard: Guard, *, closed: bool) -> None:
-    if not guard.knows(request.headers.get("host", "")):
+    if not guard.knows(named_host(request.scope["headers"])):
         raise PageRefused(
             HTTPStatus.MISDIRECTED_REQUEST, "Without a token this server is asked for as localhost, or by its address."
         )

@@ -283,10 +283,6 @@ class Guard(TokenGuard):
             return True
         return known_token(cookie.encode(errors="replace"), [_derived(known) for known in self._tokens]) is not None
 
-    def knows(self, host: str) -> bool:
-        """As elsewhere; and a browser always says whom it asks."""
-        return super().knows(host) and (self.demands or host != "")
-
     def wrong_form(self, headers: Mapping[str, str], token: str) -> str | None:
         """Why a form is not accepted; `None` when it is one of our pages that sent it."""
         site = headers.get("sec-fetch-site")

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.io import asgi_server
-from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of
+from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of, named_host
 from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.serving.gateway.request import (
     Header,
@@ -53,21 +53,23 @@ class RequestGuard(TokenGuard):
         """The headers without our token.
 
         Raises:
-            HTTPRejection: (401) No token is one of ours; (421) we are asked by a strange name; (403) by another site's page.
+            HTTPRejection: (400) Not one host is named; (401) no token is one of ours; (421) we are asked by a strange name;
+                (403) by another site's page.
         """
-        host, origin, site = b"", b"", b""
+        origin, site = b"", b""
         for name, value in headers:
-            if name == b"host":
-                host = value
-            elif name == b"origin":
+            if name == b"origin":
                 origin = value
             elif name == b"sec-fetch-site":
                 site = value
-        if (origin and not is_of(origin.decode("latin-1"), host.decode("latin-1"))) or site in (b"cross-site", b"same-site"):
+        host = named_host(headers)
+        if not host:
+            raise HTTPRejection(400, "a request names one host, in one Host header", "no_host")
+        if (origin and not is_of(origin.decode("latin-1"), host)) or site in (b"cross-site", b"same-site"):
             raise HTTPRejection(403, "pages of other sites are not served", "cross_site")
         if self.demands:
             return self._without_token(headers)
-        if not self.knows(host.decode("latin-1")):
+        if not self.knows(host):
             said = "without tokens this server answers to its address and to localhost only"
             raise HTTPRejection(421, said, "misdirected")
         return headers
@@ -214,6 +216,8 @@ class GatewayConfig:
     """The largest body that is taken."""
     record_limit: int = 32 << 20
     """How much of one answer is kept."""
+    durable: bool = False
+    """Whether the end of an answer waits until its record is kept."""
 
 
 class Gateway:
@@ -228,7 +232,9 @@ class Gateway:
         self.metrics = GatewayMetrics(self._routes, intake.health if intake is not None else None)
         self._door = RequestGuard(config.tokens)
         self._asking = UpstreamClient(self.metrics)
-        self._forwarder = Forwarder(self._routes, self._asking, intake, self.metrics, record_limit=config.record_limit)
+        self._forwarder = Forwarder(
+            self._routes, self._asking, intake, self.metrics, record_limit=config.record_limit, durable=config.durable
+        )
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
         self.draining = False
         """Said by `/health` while the server stops."""
@@ -320,7 +326,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES = 256 << 10
 """The largest head of a request: address and headers. What follows behind a body counts too."""
-HEAD_SECONDS = 30.0
+HEAD_SECONDS = 10.0
 """In which a head must have come, and a connection its first."""
 LINGER_SECONDS = 5.0
 """For which a body that nobody reads may go on after the answer."""

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from journeyman.experiments.settings import Api
-from journeyman.io.http_server import BodyRejected, read_body
+from journeyman.io.http_server import STALLED_SECONDS, BodyRejected, read_body
 from journeyman.tracing.wire.dialects import Dialect
 
 Header = tuple[bytes, bytes]
@@ -195,7 +195,8 @@ async def body_of(receive: Receive, limit: int) -> bytes:
         if rejected.status == 413:
             sentence, code = f"the body is larger than {limit >> 20} MB (serve.max_request_mb)", "too_large"
         else:
-            sentence, code = f"the body did not come within {BODY_SECONDS:g} s", "slow"
+            late = f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for {STALLED_SECONDS:g} s"
+            sentence, code = late, "slow"
         raise HTTPRejection(rejected.status, sentence, code) from None
 
 

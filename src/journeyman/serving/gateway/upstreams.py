@@ -4,9 +4,10 @@ import asyncio
 import io
 import os
 import random
+import re
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,7 +22,7 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
-from journeyman.core.errors import InputError
+from journeyman.core.errors import InputError, StoreError
 from journeyman.experiments.settings import OFFICIAL, Address, Api, UpstreamSettings
 from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
 from journeyman.io.retry import RetryPolicy, retry_after
@@ -276,6 +277,10 @@ class GatewayMetrics(MetricsRegistry):
             "journeyman_gateway_added_seconds", "Before the upstream was asked, and after its answer's end.", ADDED
         )
         self.gauge("journeyman_gateway_in_flight", "Requests under way.", lambda: self.in_flight)
+        self.undurable = self.counter(
+            "journeyman_gateway_undurable_total",
+            "Answers whose end was passed on although their record was not known to be kept (record.durable).",
+        )
         self.stored = self.counter("journeyman_otlp_stored_total", "Spans and log records that exporters were acknowledged.")
         self.failures = self.counter(
             "journeyman_gateway_upstream_failures_total",
@@ -596,13 +601,22 @@ class Forwarder:
     """The way there and back. One for each event loop."""
 
     def __init__(
-        self, routes: Routes, asking: UpstreamClient, intake: Intake | None, metrics: GatewayMetrics, *, record_limit: int
+        self,
+        routes: Routes,
+        asking: UpstreamClient,
+        intake: Intake | None,
+        metrics: GatewayMetrics,
+        *,
+        record_limit: int,
+        durable: bool = False,
     ) -> None:
+        """With `durable`, the end of an answer is passed on when its record is kept."""
         self._routes = routes
         self._asking = asking
         self._intake = intake
         self._metrics = metrics
         self._record_limit = record_limit
+        self._durable = durable
 
     async def forward(self, call: ProxyRequest, receive: Receive, send: Send) -> None:
         """Answer a call whose body was read. Never raises but when the server is stopped."""
@@ -637,7 +651,7 @@ class Forwarder:
         finally:
             passage.added += asked_at - passage.began
         try:
-            await passage.back(response, record.upstream)
+            await passage.back(response, record.upstream, self._kept if self._durable and call.dialect else None)
         finally:
             # Gives the connection back where the answer was read to its end, and closes it elsewhere.
             response.close()
@@ -665,14 +679,31 @@ class Forwarder:
         status = HUNG_UP if passage.gone else passage.status
         self._metrics.ended(call.dialect or "other", name, status, perf_counter() - passage.began)
         self._metrics.added().observe(passage.added)
-        if self._intake is not None and call.dialect is not None:
+        if self._intake is not None and call.dialect is not None and not passage.handed_over:
             self._intake.submit(record.exchange(call.dialect))
+
+    async def _kept(self, passage: "_ProxiedCall") -> None:
+        """Wait until a call's record is kept; not without end: an agent goes on, whatever a store says."""
+        if self._intake is None or passage.call.dialect is None:
+            return
+        passage.handed_over = True
+        done = asyncio.wrap_future(self._intake.keep(passage.record.exchange(passage.call.dialect)))
+        try:
+            await asyncio.wait_for(asyncio.shield(done), DURABLE_SECONDS)
+        except (StoreError, TimeoutError):
+            self._metrics.undurable().inc()
+
+
+DURABLE_SECONDS = 10.0
+"""For which the end of an answer waits for its record to be kept."""
+_LAST_EVENT = re.compile(rb"data: ?\[DONE\]|message_stop|\"response\.(?:completed|incomplete|failed)\"")
+"""Where a stream says that it is over, in any dialect: its reader waits for no more."""
 
 
 class _ProxiedCall:
     """One call under way."""
 
-    __slots__ = ("_task", "added", "began", "call", "gone", "over", "record", "send", "status")
+    __slots__ = ("_task", "added", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
 
     def __init__(self, call: ProxyRequest, record: ExchangeRecording, send: Send) -> None:
         self.call = call
@@ -681,6 +712,7 @@ class _ProxiedCall:
         self.began = perf_counter()
         self.added = 0.0
         self.gone = False
+        self.handed_over = False
         self.over = False
         self.status = 0
         self._task = asyncio.current_task()
@@ -693,8 +725,14 @@ class _ProxiedCall:
             self.gone = True
             self._task.cancel()
 
-    async def back(self, response: ClientResponse, upstream: Upstream) -> None:
-        """Pass the answer on as it comes. A cut is passed on as a cut: the end of the answer is not said."""
+    async def back(
+        self, response: ClientResponse, upstream: Upstream, kept: "Callable[[_ProxiedCall], Awaitable[None]] | None"
+    ) -> None:
+        """Pass the answer on as it comes. A cut is passed on as a cut: the end of the answer is not said.
+
+        Args:
+            kept: Waits until the call's record is kept; then what a reader takes for the end is passed on, and not before.
+        """
         record = self.record
         headers = self._headers(response.raw_headers, upstream)
         self.status = record.status = response.status
@@ -702,19 +740,31 @@ class _ProxiedCall:
         record.encoding = response.headers.get("content-encoding", "").lower()
         send, content = self.send, response.content
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        held = b""
         try:
             while data := await content.readany():
                 record.add(data)
                 if content.at_eof():
                     break
+                if kept is not None:
+                    data, held = self._before_the_end(held, data)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
+            await send({"type": "http.response.body", "body": held, "more_body": True})
             return
         ended = perf_counter()
+        if kept is not None:
+            await kept(self)
         self.over = True
-        await send({"type": "http.response.body", "body": data})
+        await send({"type": "http.response.body", "body": held + data})
         self.added += perf_counter() - ended
+
+    def _before_the_end(self, held: bytes, data: bytes) -> tuple[bytes, bytes]:
+        """What can be passed on of an answer that goes on, and what may be its end for whoever reads it."""
+        if not self.record.streamed:
+            return held, data
+        return (b"", held + data) if held or _LAST_EVENT.search(data) else (data, b"")
 
     def _headers(self, raw: Sequence[Header], upstream: Upstream) -> list[Header]:
         headers = [(name, value) for name, value in raw if name.lower() not in _KEPT_HERE]

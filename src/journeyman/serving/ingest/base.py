@@ -38,8 +38,12 @@ class Intake(Protocol):
         """Take an exchange. Never blocks and never raises: where the store is slow, it waits in memory, then in a spill file of
         bounded size, and is then dropped and counted."""
 
+    def keep(self, exchange: Exchange) -> "Future[None]":
+        """Take an exchange. The future is done when it outlives this process, in the store or in the spill file, and fails with
+        `StoreError` when neither takes it."""
+
     def add(self, trace: Trace) -> None:
-        """Take a trace that is ready, in the same way."""
+        """Take a trace that is ready, in the same way as `submit`."""
 
     def spans(self, spans: Sequence[SpanRow]) -> "Future[None]":
         """Take raw spans. The future is done when they are on disk, and fails with `StoreError` when they cannot be: then

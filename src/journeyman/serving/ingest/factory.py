@@ -55,6 +55,9 @@ _PAUSE = 1.0
 _NOTHING = Health(waiting=0, spilled=0, stored=0, dropped=0, retries=0, error=None)
 _FRUGAL = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 """Else each thread would keep memory that others cannot use, and what a large batch took would never be given back."""
+_COUNTED = ("submit", "add", "keep")
+"""What is recorded: it is lost where it finds no room, and counted."""
+_URGENT = ("spans", "keep")
 ENDED = "the process that records has ended, and is started again"
 
 
@@ -72,6 +75,8 @@ class SubprocessIntake:
         self._settings = settings
         self._changed = threading.Condition()
         self._waiting: deque[tuple[tuple[Any, ...], int]] = deque()
+        self._urgent: deque[tuple[tuple[Any, ...], int]] = deque()
+        """What somebody waits for: it does not stand behind what nobody does."""
         self._bytes = 0
         self._asked: dict[int, Future[Any]] = {}
         self._numbers = count()
@@ -89,6 +94,10 @@ class SubprocessIntake:
     def submit(self, exchange: Exchange) -> None:
         """Take an exchange. Never blocks, never raises."""
         self._put(("submit", exchange), 1000 + len(exchange.request) + len(exchange.response))
+
+    def keep(self, exchange: Exchange) -> "Future[None]":
+        """Take an exchange. The future is done when it is on disk, in the store or in the spill file."""
+        return self._ask("keep", exchange, 1000 + len(exchange.request) + len(exchange.response))
 
     def add(self, trace: Trace) -> None:
         """Take a trace that is ready, in the same way."""
@@ -110,7 +119,7 @@ class SubprocessIntake:
             said, before = self._said, self._before
             under_way = max(0, self._sent - said.stored - said.spilled - said.dropped)
             return Health(
-                waiting=len(self._waiting) + under_way,
+                waiting=len(self._waiting) + len(self._urgent) + under_way,
                 spilled=said.spilled,
                 stored=before.stored + said.stored,
                 dropped=self._dropped + before.dropped + said.dropped,
@@ -147,10 +156,10 @@ class SubprocessIntake:
 
     def _put(self, what: tuple[Any, ...], weight: int) -> bool:
         with self._changed:
-            if self._closing or len(self._waiting) >= _THINGS or self._bytes + weight > _BYTES:
-                self._dropped += what[0] in ("submit", "add")
+            if self._closing or len(self._waiting) + len(self._urgent) >= _THINGS or self._bytes + weight > _BYTES:
+                self._dropped += what[0] in _COUNTED
                 return False
-            self._waiting.append((what, weight))
+            (self._urgent if what[0] in _URGENT else self._waiting).append((what, weight))
             self._bytes += weight
             if len(self._waiting) == 1 or self._hurry:
                 self._changed.notify()
@@ -196,11 +205,11 @@ class SubprocessIntake:
         return False
 
     def _over(self) -> bool:
-        return self._closing and not self._waiting
+        return self._closing and not self._waiting and not self._urgent
 
     def _next_batch(self) -> list[tuple[tuple[Any, ...], int]]:
         with self._changed:
-            while not self._waiting:
+            while not self._waiting and not self._urgent:
                 self._changed.wait()
             hurry = self._hurry or self._closing
         if not hurry:
@@ -208,12 +217,12 @@ class SubprocessIntake:
         with self._changed:
             batch: list[tuple[tuple[Any, ...], int]] = []
             size = 0
-            while self._waiting and len(batch) < _TOGETHER and size < _PIECE:
-                batch.append(self._waiting.popleft())
+            while (first := self._urgent or self._waiting) and len(batch) < _TOGETHER and size < _PIECE:
+                batch.append(first.popleft())
                 size += batch[-1][1]
             self._bytes -= size
-            self._sent += sum(what[0] in ("submit", "add") for what, _ in batch)
-            self._hurry = any(what[0] not in ("submit", "add") for what, _ in self._waiting)
+            self._sent += sum(what[0] in _COUNTED for what, _ in batch)
+            self._hurry = bool(self._urgent) or any(what[0] not in _COUNTED for what, _ in self._waiting)
         return batch
 
     def _listen(self, connection: Connection) -> None:
@@ -300,8 +309,9 @@ def _take(intake: Any, what: str, rest: Sequence[Any], say: Callable[..., None])
         intake.submit(rest[0])
     elif what == "add":
         intake.add(rest[0])
-    elif what == "spans":
-        intake.spans(rest[1]).add_done_callback(lambda done: say("answer", rest[0], done.exception()))
+    elif what in _URGENT:
+        taken = intake.spans(rest[1]) if what == "spans" else intake.keep(rest[1])
+        taken.add_done_callback(lambda done: say("answer", rest[0], done.exception()))
     else:
         # Waiting must not keep what comes after from being taken.
         wait = threading.Thread(

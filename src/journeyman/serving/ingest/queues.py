@@ -55,8 +55,20 @@ class Waiting:
     things: int = 1
     """How many things that were handed over are in it: of a conversation's traces only the latest is written."""
     since: float = field(default_factory=time.monotonic)
-    done: "Future[None] | None" = None
-    """Told when the spans are stored."""
+    told: "list[Future[None]]" = field(default_factory=list)
+    """Those who wait to hear that it is kept."""
+
+    def kept(self) -> None:
+        for each in self.told:
+            with suppress(InvalidStateError):
+                each.set_result(None)
+        self.told = []
+
+    def lost(self, reason: str) -> None:
+        for each in self.told:
+            with suppress(InvalidStateError):
+                each.set_exception(StoreError(reason))
+        self.told = []
 
     @property
     def trace(self) -> Trace:
@@ -74,6 +86,8 @@ class BoundedQueue:
         self.left = threading.Condition(self.lock)
         """Something is not in memory any more."""
         self.items: deque[Waiting] = deque()
+        self.urgent: deque[Waiting] = deque()
+        """What somebody waits for: it does not stand behind what nobody does."""
         self.things = 0
         self.bytes = 0
         """Held in memory, from here to the store."""
@@ -82,18 +96,18 @@ class BoundedQueue:
         self._hurry = False
         self._limits = limits
 
-    def put(self, item: Waiting, *, hurry: bool = False) -> bool:
+    def put(self, item: Waiting) -> bool:
         """Whether there was room."""
         with self.lock:
             full = self.things + item.things > self._limits.things or self.bytes + item.weight > self._limits.bytes
             if self.closed or full:
                 return False
-            self.items.append(item)
+            into = self.urgent if item.told else self.items
+            into.append(item)
             self.things += item.things
             self.bytes += item.weight
             # Who waits is woken once for a group, not once for each: waking costs more than putting.
-            if len(self.items) == 1 or (hurry and not self._hurry):
-                self._hurry = self._hurry or hurry
+            if len(into) == 1:
                 self.arrived.notify()
         return True
 
@@ -104,14 +118,22 @@ class BoundedQueue:
             self.arrived.notify()
 
     def take(self, timeout: float) -> Sequence[Waiting]:
-        """All that is there, after a moment in which more may come; nothing after `timeout` seconds."""
+        """All that somebody waits for, and of the rest as much as is written together, after a moment in which more may come;
+        nothing after `timeout` seconds."""
         with self.lock:
-            self.arrived.wait_for(lambda: self.items or self._hurry or self.closed, timeout)
-            if self.items:
-                self.arrived.wait_for(lambda: self._hurry or self.closed, self._limits.linger)
-            self._hurry = False
-            taken, self.items = self.items, deque()
+            self.arrived.wait_for(lambda: self.items or self._pressing, timeout)
+            if len(self.items) < self._limits.batch:
+                self.arrived.wait_for(lambda: self._pressing, self._limits.linger if self.items else 0)
+            taken = [*self.urgent]
+            self.urgent.clear()
+            while self.items and len(taken) < self._limits.batch:
+                taken.append(self.items.popleft())
+            self._hurry = self._hurry and bool(self.items)
             return taken
+
+    @property
+    def _pressing(self) -> bool:
+        return bool(self.urgent) or self._hurry or self.closed
 
     def release(self, item: Waiting, *, dropped: int = 0) -> None:
         """It is not in memory any more."""
@@ -416,7 +438,7 @@ class Pipe:
 
     def prepare(self, item: Waiting) -> None:
         try:
-            if item.done is not None:
+            if item.rows:
                 item.rows = tuple(map(self._cleaner.span, item.rows))
                 with self._line.lock:
                     self._spans.append(item)
@@ -426,8 +448,7 @@ class Pipe:
             # The type alone: a message may quote what was said.
             log.warning("something that was recorded cannot be read: %s", type(error).__name__, exc_info=False)
             self._line.release(item, dropped=item.things)
-            if item.done is not None:
-                item.done.set_exception(StoreError("these spans cannot be read"))
+            item.lost("what was handed over cannot be read")
             return
         self._replace(item, traces)
 
@@ -446,8 +467,11 @@ class Pipe:
                 except Unkeepable as error:
                     log.warning("trace %r is left out: %s", id, error)
                     self._drop(id, item, dropped=item.things)
+                    item.lost(f"the trace cannot be kept: {error}")
                 else:
+                    # With the operating system: it outlives this process.
                     self._drop(id, item)
+                    item.kept()
 
     def refuse(self, before: float, reason: str) -> None:
         """Give up spans that have waited since before then, and are not being written just now."""
@@ -457,7 +481,7 @@ class Pipe:
                 self._spans.remove(item)
         for item in late:
             self._line.release(item)
-            _fail(item, reason)
+            item.lost(reason)
 
     # -- for who writes
 
@@ -514,8 +538,12 @@ class Pipe:
         for number, (id, item) in enumerate(taken.items):
             lost = number < taken.passed or id in refused
             # What went to the disk meanwhile is counted when it comes from there.
-            if self._drop(id, item, dropped=item.things if lost else 0) and not lost:
-                stored += item.things
+            if self._drop(id, item, dropped=item.things if lost else 0):
+                if lost:
+                    item.lost("the store does not take this trace")
+                else:
+                    stored += item.things
+                    item.kept()
         return stored
 
     def close(self) -> None:
@@ -524,6 +552,8 @@ class Pipe:
         self.refuse(float("inf"), "the intake was closed before these spans could be stored; send them again")
         with self._moving:
             self._spill.close()
+        for item in self._ready.items.values():
+            item.lost("the intake was closed before this could be kept")
         if lost := sum(item.things for item in self._ready.items.values()):
             log.warning("%d things that were recorded are lost: neither the store nor the spill file took them", lost)
             with self._line.lock:
@@ -544,11 +574,15 @@ class Pipe:
                 new = Waiting(what=trace, weight=weight(trace), things=0)
                 self._line.bytes += new.weight
                 new.things, item.things = item.things, 0
+                new.told, item.told = item.told, []
                 if (older := self._ready.put(trace.id, new)) is not None:
                     new.things += older.things
-                    older.things = 0
+                    new.told += older.told
+                    older.things, older.told = 0, []
                     self._line.release(older)
             self._line.release(item)
+        # What makes no trace leaves nothing to wait for.
+        item.kept()
 
     def _drop(self, id: str, item: Waiting, *, dropped: int = 0) -> bool:
         """Whether it was still there."""
@@ -556,9 +590,3 @@ class Pipe:
             if found := self._ready.drop(id, item):
                 self._line.release(item, dropped=dropped)
         return found
-
-
-def _fail(item: Waiting, reason: str) -> None:
-    if item.done is not None:
-        with suppress(InvalidStateError):
-            item.done.set_exception(StoreError(reason))

@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -215,6 +215,14 @@ class StoreIntake:
         size = 1000 + len(exchange.request) + len(exchange.response)
         self._put(Waiting(what=exchange, weight=size))
 
+    def keep(self, exchange: Exchange) -> "Future[None]":
+        """Take an exchange. The future is done when it is on disk, in the store or in the spill file."""
+        done: Future[None] = Future()
+        size = 1000 + len(exchange.request) + len(exchange.response)
+        if not self._put(Waiting(what=exchange, weight=size, told=[done])):
+            done.set_exception(StoreError("there is no room in memory until the store has caught up"))
+        return done
+
     def add(self, trace: Trace) -> None:
         """Take a trace that is ready, in the same way."""
         self._put(Waiting(what=trace, weight=weight(trace)))
@@ -223,7 +231,7 @@ class StoreIntake:
         """Take raw spans. The future is done when they are on disk, and fails with `StoreError` when they cannot be."""
         done: Future[None] = Future()
         size = 200 + sum(500 + len(row.body) for row in spans)
-        if not self._line.put(Waiting(rows=tuple(spans), weight=size, done=done), hurry=True):
+        if not self._line.put(Waiting(rows=tuple(spans), weight=size, told=[done])):
             done.set_exception(StoreError(FULL))
         return done
 
@@ -264,13 +272,15 @@ class StoreIntake:
         self._threads[1].join(max(0.1, deadline - time.monotonic()))
         self._pipe.close()
 
-    def _put(self, item: Waiting) -> None:
-        if not self._line.put(item):
-            with self._line.lock:
-                self._line.dropped += 1
-                first = self._line.dropped == 1
-            if first:
-                log.warning("the store does not keep up, and there is no more room: some of what is watched is not kept")
+    def _put(self, item: Waiting) -> bool:
+        if self._line.put(item):
+            return True
+        with self._line.lock:
+            self._line.dropped += 1
+            first = self._line.dropped == 1
+        if first:
+            log.warning("the store does not keep up, and there is no more room: some of what is watched is not kept")
+        return False
 
     def _idle(self) -> bool:
         return self._line.things == 0 and self._pipe.spilled == 0 and self._writer.quiet
@@ -394,9 +404,7 @@ class _StoreThread:
             self._assembler.wanted()
         self._pipe.drop_spans(batches)
         for batch in batches:
-            if batch.done is not None:
-                with suppress(InvalidStateError):
-                    batch.done.set_result(None)
+            batch.kept()
 
     def _write_traces(self, store: TraceStore) -> None:
         # After a refusal one at a time, then the one behind it: it may be that a single trace is what the store does not take.
