@@ -11,7 +11,6 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -24,9 +23,11 @@ from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.bubblewrap import Bubblewrap, installed
 from journeyman.sandbox.fork_server_host import ETC, PROGRAMS, SYSTEM, UIDS
-from journeyman.sandbox.inside import linux
+from journeyman.sandbox.inside import files, linux
 from journeyman.sandbox.run_channel import LocalSession, RunChannel, request
 from journeyman.sandbox.self_test import Tested
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,14 @@ class SupervisedSandbox(ABC):
                 # It ends by itself once nobody listens, and takes what it started with it.
                 await asyncio.shield(process.wait())
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(_remove, folder)
+
+
+def _remove(folder: str) -> None:
+    try:
+        files.remove(folder)
+    except OSError as error:
+        _log.warning("%s: something of a run could not be removed: %s", folder, error)
 
 
 ENVIRONMENT = ("PATH", "SYSTEMROOT")
@@ -195,8 +203,6 @@ def missing() -> str | None:
 
 
 # The strongest sandbox that works on this machine: bubblewrap, else Landlock, else none.
-
-_log = logging.getLogger(__name__)
 
 
 class Strongest:

@@ -7,6 +7,7 @@ What namespaces would hide is refused instead. What a file system of its own wou
 
 import ctypes
 import errno
+import itertools
 import json
 import os
 import platform
@@ -19,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import linux, seccomp
+from . import files, linux, seccomp
 from .isolation import Isolation, Limits, ProcessUsage, descendants, processes, rlimits, shared_out, usage
 from .seccomp import ALLOW, AUDIT, FIRST_ARGUMENT, JUMP_EQUAL, LOAD, NUMBER, RETURN, Instruction, refuse
 from .supervisor import Supervisor, serve
@@ -203,9 +204,8 @@ class LandlockIsolation(Isolation):
     def _own(self, folder: str) -> None:
         """What was laid out belongs to whoever runs."""
         if self.uid is not None:
-            for place, folders, files in os.walk(folder):
-                for name in (*folders, *files):
-                    os.chown(os.path.join(place, name), self.uid, self.uid, follow_symlinks=False)
+            for place, entry in files.everything_in(folder):
+                os.chown(entry.name, self.uid, self.uid, dir_fd=place, follow_symlinks=False)
 
 
 def _become(uid: int, keep: int | None) -> None:
@@ -234,7 +234,7 @@ class DiskWatchingSupervisor(Supervisor):
     def _measure(self) -> None:
         size = count = 0
         for place in (self.isolation.work, self.isolation.home, self.isolation.temporary):
-            for found in _everything_in(place):
+            for found in _sizes_in(place):
                 size += found
                 count += 1
                 if size > self.limits["disk"] or count > self.limits["inodes"]:
@@ -242,14 +242,16 @@ class DiskWatchingSupervisor(Supervisor):
                     return
 
 
-def _everything_in(folder: str) -> Iterator[int]:
-    """The size on the disk of all that is in a folder; what goes away meanwhile is left out."""
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
+def _sizes_in(folder: str) -> Iterator[float]:
+    """The size on the disk of all that is in a folder; without end where it is nested too deep to be looked at."""
+    try:
+        for _, entry in files.everything_in(folder):
             try:
-                yield os.lstat(os.path.join(place, name)).st_blocks * 512
+                yield entry.stat(follow_symlinks=False).st_blocks * 512
             except OSError:
                 continue
+    except OSError:
+        yield from itertools.repeat(0)
 
 
 def _processes_of(uid: int) -> int:
@@ -266,4 +268,7 @@ def _processes_of(uid: int) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One for each level of the folders it looks through.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     serve(socket.socket(fileno=os.dup(0)), LandlockIsolation(json.loads(arguments[0])), DiskWatchingSupervisor)
