@@ -141,7 +141,7 @@ print(os.listdir("/proc/self/fd"), len([p for p in os.listdir("/proc") if p.isdi
     first, second = [await sandbox.run(Program(code=code)) for _ in range(2)]
     assert first.stdout == second.stdout
     assert first.stdout.startswith("[] False False\n")
-    assert first.stdout.endswith(" 2\n")
+    assert first.stdout.endswith(" 1\n")
 
 
 async def test_the_code_has_a_user_of_its_own_and_no_right_at_all(sandbox: Bubblewrap) -> None:
