@@ -10,7 +10,8 @@ import pytest
 
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
-from journeyman.sandbox.audit import ATTACKS, NONE, check, judge, run_bare
+from journeyman.sandbox.audit import NONE, check, judge, run_bare
+from journeyman.sandbox.audit.attacks import ATTACKS
 from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, named, own_word
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 

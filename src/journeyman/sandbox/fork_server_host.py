@@ -328,7 +328,7 @@ class ForkServerHost:
 
 
 def straight(path: str) -> str:
-    """The same without `..`, which leads nowhere where not all folders are. A link at its end stays: Python goes by its place."""
+    """The same without `..`, which leads nowhere where folders are missing. A link at the end stays: Python goes by it."""
     place = Path(path)
     if ".." not in place.parts:
         return path

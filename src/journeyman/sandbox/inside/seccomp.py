@@ -35,8 +35,8 @@ ADVICE = (0, 1, 2, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19, 102, 103)
 """What `madvise` may be told: all about memory of one's own. None that loads pages of a file or drops them for everybody
 (WILLNEED, COLD, PAGEOUT, POPULATE, COLLAPSE), or has the kernel look for equal pages of others (MERGEABLE)."""
 LOCKING = (6, 7)
-"""F_SETLK and F_SETLKW, granted and not made: SQLite opens no file without them; made on a file of the host, which needs but the
-right to read, they would keep the host out and be seen by other runs. Between processes of one run they keep nobody out;
+"""F_SETLK and F_SETLKW, granted and not made: SQLite opens no file without them; made on a file of the host, for which it is
+enough to read it, they would keep the host out and be seen by other runs. Between processes of one run they keep nobody out;
 within one process they never do."""
 NOTICES = (37, 38, 1024, 1026)
 """F_OFD_SETLK and F_OFD_SETLKW, F_SETLEASE, F_NOTIFY: newer locks, and word of what others do to a file."""
