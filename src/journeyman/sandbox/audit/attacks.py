@@ -305,7 +305,7 @@ RESOURCE_ATTACKS = (
         "nests folders deeper than whoever removes them can go",
         "deep_folders",
         traps.deep_folders,
-        limits=replace(SMALL, inodes=4000, disk=32 * MIB),
+        limits=replace(SMALL, inodes=2000, disk=16 * MIB),
     ),
     _resource(
         "open files",

@@ -473,10 +473,10 @@ def deep_folders() -> Iterator[Trap]:
     name = token()
 
     def left() -> list[Path]:
-        return [path for pattern in (f"*/{name}", f"*/work/{name}") for path in temporary().glob(pattern)]
+        return [path for pattern in (f"*/{name}", f"*/*/{name}") for path in temporary().glob(pattern)]
 
     try:
-        yield Trap({"name": name, "goal": 3000}, lambda _: "its folders stay" if left() else None)
+        yield Trap({"name": name, "goal": 1500}, lambda _: "its folders stay" if left() else None)
     finally:
         for path in left():
             inside_files.remove(str(temporary() / path.relative_to(temporary()).parts[0]))
