@@ -59,6 +59,22 @@ def test_a_limit_that_was_hit_is_exit_code_124_and_named(tmp_path: Path, capfd: 
     assert capfd.readouterr() == ("begun\n", "journeyman: stopped by the limit on wall; --limit wall_seconds=… sets it\n")
 
 
+OBEYED = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b31m\x08\u202e"
+"""What a terminal would obey: its title, an empty screen, colours, going back, writing from right to left."""
+
+
+def test_what_code_prints_is_shown_and_no_terminal_obeys_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = file(tmp_path, f"import sys\nprint({OBEYED!r})\nprint({OBEYED!r}, file=sys.stderr)\nprint('a\\tb\\nc')\n")
+    assert main(["sandbox", "run", path, "--unsafe-local"]) == 0
+    told = capfd.readouterr()
+    for said in told:
+        assert not set(said) & {"\x1b", "\x07", "\x08", "\x9b", "\u202e"}
+        assert "\\x1b[31mred\\x9b31m\\x08\\x202e\n" in said
+    assert told.out.endswith("a\tb\nc\n")
+    assert main(["sandbox", "run", path, "--unsafe-local", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["stdout"].startswith(OBEYED)
+
+
 @bubblewrapped
 def test_stdin_is_handed_through(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "given").write_text("what was given")

@@ -1,6 +1,7 @@
 """What every sandbox promises. A new one joins by a word in `SANDBOXES`."""
 
 import asyncio
+import secrets
 import shutil
 import sys
 import tempfile
@@ -354,6 +355,66 @@ raise SystemExit(3)
 """
     outcome = await sandbox.run(Program(code=code), tools={"search": search})
     assert (outcome.exit_code, outcome.limit) == (3, None), outcome.stderr
+
+
+LEFT_BEHIND = {
+    "folders nested deeper than calls can be": (
+        "for _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w').close()\nprint('made')"
+    ),
+    "names that make every path too long": (
+        "for _ in range(100):\n    os.mkdir('d' * 250)\n    os.chdir('d' * 250)\nopen('x', 'w').close()\nprint('made')"
+    ),
+    "folders that are shut": (
+        "for _ in range(3):\n    os.mkdir('d', 0o300)\n    os.chdir('d')\n    open('x', 'w').close()\n"
+        "os.mkdir('e', 0)\nprint('made')"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+async def test_whatever_code_leaves_behind_is_a_result_and_gone_afterwards(sandbox: Sandbox, name: str) -> None:
+    top = secrets.token_hex(8)
+    outcome = await sandbox.run(
+        Program(code=f"import os\nos.mkdir('{top}')\nos.chdir('{top}')\n{LEFT_BEHIND[name]}", collect=("**",))
+    )
+    assert (outcome.exit_code, outcome.stdout) == (0, "made\n"), outcome
+    assert list(Path(tempfile.gettempdir()).glob(f"*/*/{top}")) == []
+    assert (await sandbox.run(Program(code="print('next')"))).stdout == "next\n"
+
+
+ORDINARY = {
+    "a database": """import sqlite3
+for mode in ("delete", "wal"):
+    one = sqlite3.connect(f"{mode}.db", timeout=0.1)
+    one.execute(f"pragma journal_mode={mode}")
+    one.execute("create table t(x)")
+    one.execute("insert into t values(1)")
+    one.commit()
+    other = sqlite3.connect(f"{mode}.db", timeout=0.1)
+    print(other.execute("select x from t").fetchall())
+    one.execute("begin immediate")
+    try:
+        other.execute("begin immediate")
+    except sqlite3.OperationalError as error:
+        print(error)
+""",
+    "copies with their dates": (
+        "import os, shutil\nopen('a', 'w').write('x')\nos.utime('a')\nshutil.copyfile('a', 'b')\nprint(open('b').read())"
+    ),
+    "the number of cores": "import os\nprint(os.cpu_count(), len(os.sched_getaffinity(0)))",
+    "itself in /proc": "print(open('/proc/self/comm').read() != '', 'VmRSS' in open('/proc/self/status').read())",
+    "a file in memory": (
+        "import mmap\nopen('f', 'wb').write(b'x' * 9999)\nwith open('f', 'r+b') as f, mmap.mmap(f.fileno(), 0) as m:\n"
+        "    m.madvise(mmap.MADV_SEQUENTIAL)\n    m[0] = 65\n    m.flush()\nprint(open('f', 'rb').read(2))"
+    ),
+    "reads at a place": "import os\nf = os.open('main.py', 0)\nb = bytearray(6)\nprint(os.preadv(f, [b], 0), b)",
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+async def test_what_ordinary_code_needs_is_not_refused(sandbox: Sandbox, name: str) -> None:
+    outcome = await sandbox.run(Program(code=ORDINARY[name]))
+    assert (outcome.exit_code, outcome.stdout) == ((await bare(ORDINARY[name]))[:2]), outcome.stderr
 
 
 async def test_a_run_that_says_it_will_import_pytest_is_a_run_like_any_other(sandbox: Sandbox) -> None:

@@ -1,7 +1,9 @@
 """Every attack on every sandbox that runs here, and each without walls: a probe that gets through nowhere proves nothing."""
 
 import asyncio
+import fcntl
 import os
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,8 +12,9 @@ import pytest
 
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox import load
-from journeyman.sandbox.audit import ATTACKS, NONE, check, judge, run_bare
-from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, named, own_word
+from journeyman.sandbox.audit import NONE, check, judge, run_bare
+from journeyman.sandbox.audit.attacks import ATTACKS
+from journeyman.sandbox.audit.traps import Attack, AttackEvidence, Trap, named, own_word, readable
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 
 pytestmark = pytest.mark.attacks
@@ -71,6 +74,29 @@ async def test_every_attack_gets_through_where_there_are_no_walls(attack: Attack
     if verdict.state == "untried":
         pytest.skip(verdict.why)
     assert verdict.state == "through", verdict.why
+
+
+LOCKING = """import fcntl, os
+for lock in (fcntl.flock, fcntl.lockf):
+    try: lock(os.open(PATH, os.O_RDONLY), fcntl.LOCK_SH)
+    except OSError: pass
+tools.locked()
+"""
+FLOCK = "hhqqixxxx"
+
+
+async def test_no_lock_of_the_code_keeps_anybody_out_on_the_host(sandbox: Sandbox) -> None:
+    path, free = readable(100), []
+
+    async def locked(_: Mapping[str, object]) -> None:
+        with Path(path).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            asked = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(FLOCK, fcntl.F_WRLCK, 0, 0, 0, 0))
+            free.append(struct.unpack(FLOCK, asked)[0] == fcntl.F_UNLCK)
+
+    outcome = await sandbox.run(Program(code=LOCKING.replace("PATH", repr(path))), tools={"locked": locked})
+    assert outcome.ok, outcome.stderr
+    assert free == [True]
 
 
 CHAIN = """import os, time

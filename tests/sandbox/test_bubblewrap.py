@@ -141,7 +141,31 @@ print(os.listdir("/proc/self/fd"), len([p for p in os.listdir("/proc") if p.isdi
     first, second = [await sandbox.run(Program(code=code)) for _ in range(2)]
     assert first.stdout == second.stdout
     assert first.stdout.startswith("[] False False\n")
-    assert first.stdout.endswith(" 2\n")
+    assert first.stdout.endswith(" 1\n")
+
+
+async def test_of_the_machine_it_shows_what_was_granted_and_counts_nothing(sandbox: Bubblewrap) -> None:
+    code = """
+import os
+def read(path):
+    with open(path) as file: return file.read()
+for path in ("self/mountinfo", "self/task/2/mounts", "mounts", "cmdline", "vmstat", "locks", "key-users"):
+    print(path, repr(read(f"/proc/{path}")))
+print(os.listdir("/proc/sys"), os.path.exists("/proc/1"))
+print(read("/proc/meminfo").split()[:2], read("/proc/loadavg").split()[:3], read("/proc/uptime").split())
+groups = read("/proc/self/cgroup")
+print(groups.count("journeyman"), groups.count("run-"), os.listdir("/dev/pts"))
+"""
+    outcome = await sandbox.run(Program(code=code, limits=Limits(memory=100 * MIB)))
+    assert outcome.stdout.splitlines() == [
+        *(
+            f"{path} ''"
+            for path in ("self/mountinfo", "self/task/2/mounts", "mounts", "cmdline", "vmstat", "locks", "key-users")
+        ),
+        "[] False",
+        "['MemTotal:', '102400'] ['0.00', '0.00', '0.00'] ['0.00', '0.00']",
+        "0 0 ['ptmx']",
+    ], outcome.stderr
 
 
 async def test_the_code_has_a_user_of_its_own_and_no_right_at_all(sandbox: Bubblewrap) -> None:

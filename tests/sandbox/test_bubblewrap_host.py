@@ -1,6 +1,7 @@
 """The host's side of the sandbox: event loops, processes that are killed, machines that have no bubblewrap."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Program
 from journeyman.sandbox.bubblewrap import Bubblewrap
-from journeyman.sandbox.fork_server_host import ForkServerHost, diagnosis, installing
+from journeyman.sandbox.fork_server_host import ForkServerHost, diagnosis, installing, shown, straight
 from tests.support.processes import below, is_alive
 
 pytestmark = pytest.mark.attacks
@@ -63,6 +64,34 @@ asyncio.run(main())
         time.sleep(0.05)
     assert alive == []
     assert not Path(folder).exists()
+
+
+@needs_bubblewrap
+def test_an_interpreter_that_was_started_by_a_way_back_up_gets_the_same_walls(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys
+from journeyman.sandbox.base import Program
+from journeyman.sandbox.bubblewrap import Bubblewrap
+async def main():
+    sandbox = Bubblewrap()
+    outcome = await sandbox.run(Program(code="import sys, pytest; print(sys.prefix)"))
+    await sandbox.close()
+    print(".." in sys.executable, sandbox.level.name, outcome.stdout)
+asyncio.run(main())
+"""
+    way = os.path.relpath(sys.executable, tmp_path)
+    found = subprocess.run([way, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.stdout.split() == ["True", "bubblewrap", shown(sys.prefix)], found.stderr
+
+
+def test_a_way_back_up_is_gone_straight_and_a_link_at_its_end_stays(tmp_path: Path) -> None:
+    (tmp_path / "real" / "bin").mkdir(parents=True)
+    (tmp_path / "real" / "bin" / "python").symlink_to("/usr/bin/env")
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "bin")
+    real = (tmp_path / "real").resolve()
+    assert straight(f"{tmp_path}/link/../bin/python") == f"{real}/bin/python"
+    assert straight(f"{tmp_path}/real/bin/..") == str(real)
+    assert straight("/opt/python/bin/python") == "/opt/python/bin/python"
 
 
 def test_where_bubblewrap_is_missing_the_command_that_installs_it_is_named(

@@ -115,6 +115,39 @@ def test_collecting_follows_no_link_and_stops_at_its_limit(tmp_path: Path) -> No
     assert files.collect(str(box), ["**"], 50) == {"small": b"s"}
 
 
+def test_folders_nested_deeper_than_any_path_is_long_are_looked_through_and_removed(tmp_path: Path) -> None:
+    box, here = tmp_path / "box", os.open(".", os.O_RDONLY)
+    box.mkdir()
+    os.chdir(box)
+    try:
+        for _ in range(600):
+            Path("d" * 200).mkdir()
+            os.chdir("d" * 200)
+        Path("last").write_bytes(b"x")
+    finally:
+        os.fchdir(here)
+        os.close(here)
+    assert [entry.name for _, entry in files.everything_in(str(box))] == ["d" * 200] * 600 + ["last"]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    files.remove(str(box))
+    assert not box.exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_what_is_removed_is_never_what_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("kept")
+    box = tmp_path / "box"
+    (box / "a" / "b").mkdir(parents=True)
+    for place in (box, box / "a", box / "a" / "b"):
+        (place / "link").symlink_to(tmp_path / "kept")
+        (place / "file").symlink_to(tmp_path / "kept" / "file")
+    assert sum(1 for _ in files.everything_in(str(box))) == 8
+    files.remove(str(box))
+    assert not box.exists()
+    assert (tmp_path / "kept" / "file").read_text() == "kept"
+
+
 def interpret(program: list[seccomp.Instruction], number: int, arguments: tuple[int, ...] = (), audit: int = 0xC000003E) -> int:
     """What the kernel would answer: a machine for the instructions that the filter uses."""
     words = {seccomp.NUMBER: number, seccomp.ARCHITECTURE: audit}
@@ -153,6 +186,25 @@ def interpret(program: list[seccomp.Instruction], number: int, arguments: tuple[
         (135, (0xFFFFFFFF,), seccomp.ALLOW),
         (135, (0x0040000,), seccomp.ERRNO | errno.EPERM),
         (0x40000000 | 1, (), seccomp.ERRNO | errno.ENOSYS),
+        (73, (3, 2), seccomp.ERRNO | errno.ENOSYS),
+        (72, (3, 6), seccomp.ERRNO),
+        (72, (3, 7), seccomp.ERRNO),
+        (72, (3, 5), seccomp.ALLOW),
+        (72, (3, 37), seccomp.ERRNO | errno.EINVAL),
+        (72, (3, 1024), seccomp.ERRNO | errno.EINVAL),
+        (72, (3, 1026), seccomp.ERRNO | errno.EINVAL),
+        (72, (3, 1030), seccomp.ALLOW),
+        (327, (3, 0, 1, 0, 0, 0), seccomp.ALLOW),
+        (327, (3, 0, 1, 0, 0, 8), seccomp.ERRNO | errno.EOPNOTSUPP),
+        (28, (0, 4096, 4), seccomp.ALLOW),
+        (28, (0, 4096, 3), seccomp.ERRNO | errno.EINVAL),
+        (28, (0, 4096, 21), seccomp.ERRNO | errno.EINVAL),
+        (28, (0, 4096, 12), seccomp.ERRNO | errno.EINVAL),
+        (157, (67, 1), seccomp.ERRNO | errno.EINVAL),
+        (157, (15,), seccomp.ALLOW),
+        (16, (3, 0x40086602), seccomp.ERRNO | errno.EPERM),
+        *((number, (), seccomp.ERRNO | errno.ENOSYS) for number in (27, 187, 206, 221, 254, 294, 437, 451, 457, 458)),
+        (99, (), seccomp.ERRNO | errno.EPERM),
     ],
 )
 def test_the_filter_answers_each_call(number: int, arguments: tuple[int, ...], answer: int) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,82 @@ def test_every_jump_of_the_filter_lands_within_it(column: int, shared: bool) -> 
         if code == seccomp.JUMP_EQUAL:
             assert place + 1 + max(if_true, if_false) < len(lines)
     assert lines[-1] == (seccomp.RETURN, 0, 0, seccomp.ALLOW)
+
+
+async def test_the_disk_is_watched_also_below_paths_that_are_too_long(sandbox: Landlock) -> None:
+    code = (
+        "import os, time\nfor _ in range(40):\n    os.mkdir('d' * 250)\n    os.chdir('d' * 250)\n"
+        "for i in range(8): open(f'f{i}', 'wb').write(bytes(range(256)) * 4096)\ntime.sleep(20)"
+    )
+    outcome = await sandbox.run(Program(code=code, limits=Limits(disk=4 * MIB, file_size=2 * MIB)))
+    assert outcome.limit == "disk"
+
+
+CLOSED = """import os, subprocess, sys
+print(open("/proc/self/status").read().partition("CapEff:")[2].split()[0])
+print(subprocess.run(["python", "-c", "import colorsys, pytest; print('found')"], capture_output=True, text=True).stdout)
+try: print(os.listdir("HOME"))
+except OSError as error: print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a Python where nobody else may go")
+async def test_root_shows_what_a_run_needs_below_a_closed_home_and_nothing_else_of_it(
+    sandbox: Landlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        assert Path(home).stat().st_mode & 0o077 == 0
+        (Path(home) / "secret").write_text("secret")
+        monkeypatch.setattr(tempfile, "tempdir", home)
+        outcome = await sandbox.run(Program(code=CLOSED.replace("HOME", home)))
+    assert outcome.stdout == "0000000000000000\nfound\n\nPermissionError\n", outcome
+
+
+MARKING = """import os, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+changes = {
+    "rights": lambda: os.fchmod(f, 0o777),
+    "attribute": lambda: os.setxattr(f, "user.mark", b"x"),
+    "date": lambda: os.utime(f, (1, 1)),
+}
+for name, change in changes.items():
+    try: change()
+    except OSError: print(name, "refused")
+    else: print(name)
+"""
+MARKED = f"""
+import asyncio, os, tempfile
+from pathlib import Path
+from journeyman.sandbox import supervised
+from journeyman.sandbox.base import Program
+
+async def main():
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "mine")
+        path.write_text("x")
+        job = supervised.landlock_job
+        supervised.landlock_job = lambda place: {{**(told := job(place)), "readable": [*told["readable"], folder]}}
+        before = path.stat()
+        outcome = await supervised.Landlock().run(Program(code={MARKING!r}, arguments=(str(path),)))
+        after = path.stat()
+        unchanged = (before.st_mode, before.st_mtime_ns) == (after.st_mode, after.st_mtime_ns)
+        print(outcome.stdout.split(), outcome.stderr, unchanged, os.listxattr(path))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user; any other already is one")
+def test_a_run_of_an_ordinary_user_leaves_no_mark_on_a_file_of_his_that_it_may_read() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.support.ordinary", "-c", MARKED],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert found.stdout == "['rights', 'refused', 'attribute', 'refused', 'date']  True []\n", found.stderr
 
 
 def test_root_runs_each_program_as_a_user_of_its_own_and_a_user_as_himself(

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from journeyman.cli.console import say
 from journeyman.cli.lazy import LazyGroup
 from journeyman.core.errors import JourneymanError
 
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return 2
     except JourneymanError as error:
-        click.echo(f"journeyman: {error}", err=True)
+        say(f"journeyman: {error}")
         return 2
     except click.Abort:
         return 130

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import bar
+from journeyman.cli.console import bar, write
 from journeyman.cli.shared import emit, json_option
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def code(  # noqa: PLR0913 - a parameter an option
 
     result = _checked("unsafe-local" if unsafe_local else sandbox, "samples", len(written), check)
     if not as_json:
-        click.echo("\n".join(lines(result, ks)))
+        write(*lines(result, ks))
     emit(result, as_json=as_json)
 
 
@@ -135,7 +135,7 @@ def cheats(context: click.Context, *, workers: int, sandbox: str, unsafe_local: 
         lambda box, done: try_cheats(box, workers=workers, done=done),
     )
     if not as_json:
-        click.echo("\n".join(cheat_lines(result)))
+        write(*cheat_lines(result))
     emit(result, as_json=as_json)
     context.exit(1 if result["paid"] or not result["honest_paid"] else 0)
 

@@ -59,6 +59,11 @@ def write(*lines: str) -> None:
         click.echo(plain(line))
 
 
+def pour(text: str) -> None:
+    """A whole file on stdout: as it is for another program or a file, and on a terminal without what that would obey."""
+    click.echo(plain(text) if sys.stdout.isatty() else text, nl=False)
+
+
 class Screen:
     """How far something is, on stderr: a bar on a terminal, a few lines elsewhere."""
 
@@ -124,7 +129,7 @@ class Screen:
         self.show(done)
 
     def say(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(plain(text))
 
     def _left(self) -> str:
         here, rest = self.done - self.before, (self._total or 0) - self.done
@@ -316,7 +321,8 @@ def table(
     Args:
         styles: One for each row, as rich names them; `None` for none.
     """
-    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    shown = [[plain(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    cells = list(zip(*shown, strict=True)) or [()] * len(columns)
     filled = [replace(column, cells=list(each)) for column, each in zip(columns, cells, strict=True)]
     screen = console()
     if title:

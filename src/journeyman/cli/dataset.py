@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import bar, say, say_some
+from journeyman.cli.console import bar, say, say_some, write
 from journeyman.cli.shared import emit, json_option, options_named, store_option
 from journeyman.cli.trace_filters import filters, query
 from journeyman.core.errors import InputError
@@ -144,7 +144,7 @@ def show(file: Path, limit: int, full: bool, as_json: bool) -> None:
     if not as_json:
         for number, row in enumerate(rows, start=1):
             click.echo(f"{'' if number == 1 else chr(10)}── row {number} " + "─" * 40)
-            click.echo("\n".join(_lines(row, None if full else _SHORT)))
+            write(*_lines(row, None if full else _SHORT))
     emit({"file": str(file), "rows": [json.loads(files.line_of(row)) for row in rows]}, as_json=as_json)
 
 

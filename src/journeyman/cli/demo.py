@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import PlaybookScreen, WeightsScreen, pipeline_lines
+from journeyman.cli.console import PlaybookScreen, WeightsScreen, pipeline_lines, write
 from journeyman.cli.shared import emit, json_option, options_named, shares
 from journeyman.core.errors import JourneymanError
 from journeyman.core.release import Stage
@@ -81,7 +81,7 @@ def command(weights: bool, compare: bool, as_json: bool, **given: Any) -> int:
 
 def _out(*, quiet: bool) -> Callable[[str], None]:
     """What tells the story on stdout, where there is anybody to hear it."""
-    return (lambda _: None) if quiet else click.echo
+    return (lambda _: None) if quiet else write
 
 
 def _learn_playbook(domain: str, model: str, num_examples: int, held_out: int, *, quiet: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import plain, say
+from journeyman.cli.console import plain, pour, say
 from journeyman.cli.shared import emit, json_option, options_named, project_folder
 from journeyman.core.errors import InputError
 
@@ -158,7 +158,7 @@ def ollama(wish: DeployOptions, *, host: str | None, system: str, licence: Path 
     _show(deployment)
     if dry_run:
         if not wish.as_json:
-            click.echo(deployment.modelfile.text, nl=False)
+            pour(deployment.modelfile.text)
         emit({**_planned(deployment), "dry_run": True}, as_json=wish.as_json)
         return allowed
     deployed = deployer.carry_out(deployment)

@@ -171,7 +171,7 @@ def export(file: str, name: str, output: Path | None, domain: str | None, as_jso
     if output:
         write_text(output, exported.text)
     elif not as_json:
-        click.echo(exported.text, nl=False)
+        console.pour(exported.text)
     for loss in exported.losses:
         say(f"lost: {loss}")
     written: dict[str, Any] = {"output": str(output)} if output else {"text": exported.text}
@@ -244,7 +244,7 @@ def prune(file: Path, min_confidence: float, max_bullets: int | None, harmful: b
     if not as_json:
         texts = {bullet.id: bullet.content for bullet in playbook.bullets}
         for each in found:
-            click.echo(f"{each.bullet_id} goes: {short(texts[each.bullet_id])}\n  {each.reason}")
+            console.write(f"{each.bullet_id} goes: {short(texts[each.bullet_id])}\n  {each.reason}")
     say(f"{len(found)} of {len(playbook.active)} bullets are not worth their place")
     rows = [{"id": retire.bullet_id, "reason": retire.reason} for retire in found]
     emit({**_write(file, playbook, "prune", found, where), "retired": rows}, as_json=as_json)

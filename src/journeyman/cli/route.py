@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import Column, named_columns, number, say, short, table, write
+from journeyman.cli.console import Column, named_columns, number, pour, say, short, table, write
 from journeyman.cli.lazy import CommandGroup, Own
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, read_store_url, together, warn_of_few
@@ -406,7 +406,7 @@ def _anchors(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     if given["output"]:
         write_text(given["output"], text)
     elif not quiet:
-        click.echo(text, nl=False)
+        pour(text)
     if not quiet:
         say(f"{len(lines)} of {len(split.train)} requests to ask a new model; add model and success to each line")
     return {"anchors": lines, "output": str(given["output"]) if given["output"] else None}

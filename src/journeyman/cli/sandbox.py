@@ -11,12 +11,13 @@ import click
 
 from journeyman import sandbox
 from journeyman.cli import console
-from journeyman.cli.console import Column, Screen, say
+from journeyman.cli.console import Column, Screen, plain, say
 from journeyman.cli.shared import emit, json_option, tokens_in
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.io.http_server import is_loopback, listen, url_of
 from journeyman.sandbox import audit
 from journeyman.sandbox.audit import AttackVerdict, AuditReport
+from journeyman.sandbox.audit.attacks import ATTACKS
 from journeyman.sandbox.audit.traps import Attack
 from journeyman.sandbox.base import LANGUAGES, Level, Limits, Program, RunOutcome
 
@@ -154,8 +155,9 @@ def run(  # noqa: PLR0913 - a parameter an option
         say("journeyman: interrupted; what the code has printed so far is not shown")
         raise
     if not as_json:
-        click.echo(outcome.stdout, nl=False)
-        click.echo(outcome.stderr, nl=False, err=True)
+        # The code wrote it: on a terminal it is shown, and none of it obeyed.
+        click.echo(plain(outcome.stdout), nl=False)
+        click.echo(plain(outcome.stderr), nl=False, err=True)
         if reason := ending(outcome):
             click.echo(f"journeyman: {reason}", err=True)
     emit(outcome_json(outcome), as_json=as_json)
@@ -275,9 +277,9 @@ def callback_host(text: str) -> str:
 def chosen_by(only: Sequence[str]) -> tuple[Attack, ...]:
     """The attacks with one of these texts in their name; all, when nothing was asked for."""
     for text in only:
-        if not any(text in attack.name for attack in audit.ATTACKS):
-            raise InputError(f"--only {text}: there are {', '.join(attack.name for attack in audit.ATTACKS)}")
-    return tuple(attack for attack in audit.ATTACKS if not only or any(text in attack.name for text in only))
+        if not any(text in attack.name for attack in ATTACKS):
+            raise InputError(f"--only {text}: there are {', '.join(attack.name for attack in ATTACKS)}")
+    return tuple(attack for attack in ATTACKS if not only or any(text in attack.name for text in only))
 
 
 def _show(report: AuditReport) -> None:

@@ -297,7 +297,7 @@ class ForkServerHost:
         for name in SYSTEM:
             if (Path("/") / name).is_dir() and not (Path("/") / name).is_symlink():
                 yield Bind(Path("/") / name, f"/{name}")
-        for prefix in dict.fromkeys((sys.base_prefix, sys.prefix)):
+        for prefix in dict.fromkeys((straight(sys.base_prefix), straight(sys.prefix))):
             if not Path(prefix).is_relative_to("/usr"):
                 yield Bind(Path(prefix), shown(prefix))
         for name, text in MADE.items():
@@ -322,13 +322,22 @@ class ForkServerHost:
         for name in SYSTEM:
             if (link := Path("/") / name).is_symlink():
                 words += ["--symlink", str(link.readlink()), f"/{name}"]
-        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--remount-ro", "/", "--remount-ro", "/dev"]  # noqa: S108
-        return [*words, "--", shown(sys.executable), "-I", PROGRAMS_WITHIN, "fork_server", str(fd)]
+        words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", f"{PLACE}/shown"]  # noqa: S108
+        words += ["--remount-ro", "/", "--remount-ro", "/dev"]
+        return [*words, "--", shown(straight(sys.executable)), "-I", PROGRAMS_WITHIN, "fork_server", str(fd)]
+
+
+def straight(path: str) -> str:
+    """The same without `..`, which leads nowhere where folders are missing. A link at the end stays: Python goes by it."""
+    place = Path(path)
+    if ".." not in place.parts:
+        return path
+    return str(place.resolve() if place.name == ".." else place.parent.resolve() / place.name)
 
 
 def shown(path: str) -> str:
     """Where in the sandbox a part of this Python is: where it is here, unless the run's own /tmp would hide it."""
-    prefix = Path(sys.prefix)
+    prefix = Path(straight(sys.prefix))
     if prefix.is_relative_to("/tmp") and Path(path).is_relative_to(prefix):  # noqa: S108
         return str(Path("/python") / Path(path).relative_to(prefix))
     return path

@@ -11,7 +11,6 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -24,9 +23,11 @@ from journeyman.core.errors import SandboxError
 from journeyman.sandbox.base import Level, Limits, Program, RunOutcome, Sandbox, Session, Tool
 from journeyman.sandbox.bubblewrap import Bubblewrap, installed
 from journeyman.sandbox.fork_server_host import ETC, PROGRAMS, SYSTEM, UIDS
-from journeyman.sandbox.inside import linux
+from journeyman.sandbox.inside import files, linux
 from journeyman.sandbox.run_channel import LocalSession, RunChannel, request
 from journeyman.sandbox.self_test import Tested
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,14 @@ class SupervisedSandbox(ABC):
                 # It ends by itself once nobody listens, and takes what it started with it.
                 await asyncio.shield(process.wait())
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(_remove, folder)
+
+
+def _remove(folder: str) -> None:
+    try:
+        files.remove(folder)
+    except OSError as error:
+        _log.warning("%s: something of a run could not be removed: %s", folder, error)
 
 
 ENVIRONMENT = ("PATH", "SYSTEMROOT")
@@ -165,6 +173,7 @@ class Landlock(Tested, SupervisedSandbox):
 def landlock_job(folder: str) -> dict[str, object]:
     """What the supervisor of one run is told: where it may write, what it may read, and whom it is to be."""
     roots = dict.fromkeys((sys.base_prefix, sys.prefix))
+    needed = (*roots, str(PROGRAMS), folder)
     uid = None
     if os.geteuid() == 0:
         uid = UIDS[next(_uids) % len(UIDS)]
@@ -173,13 +182,8 @@ def landlock_job(folder: str) -> dict[str, object]:
         "folder": folder,
         "readable": [*(f"/{name}" for name in SYSTEM), *roots, *(f"/etc/{name}" for name in ETC), str(PROGRAMS)],
         "uid": uid,
-        # Landlock still holds it to what is readable here.
-        "reads_all": uid is not None and not all(_open_to_all(Path(root)) for root in roots),
+        "reads_all": uid is not None and any(linux.door(str(Path(path).resolve())) for path in needed),
     }
-
-
-def _open_to_all(path: Path) -> bool:
-    return all(folder.stat().st_mode & 0o001 for folder in (path.resolve(), *path.resolve().parents))
 
 
 def missing() -> str | None:
@@ -195,8 +199,6 @@ def missing() -> str | None:
 
 
 # The strongest sandbox that works on this machine: bubblewrap, else Landlock, else none.
-
-_log = logging.getLogger(__name__)
 
 
 class Strongest:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from journeyman.sandbox.base import KIB, MIB, Limits, RunOutcome
+from journeyman.sandbox.inside import files as inside_files
 
 # The words of the suite: an attack, and the trap that proves it.
 
-Category = Literal["resources", "network", "files", "processes", "privileges"]
+Category = Literal["resources", "network", "files", "processes", "privileges", "channels"]
 
 SMALL = Limits(
     cpu_seconds=3,
@@ -464,6 +465,100 @@ def neighbour() -> Iterator[Trap]:
         return shows(secret)(seen)
 
     yield Trap({"name": name, "token": secret, "seconds": 1.5}, sprung)
+
+
+@contextmanager
+def deep_folders() -> Iterator[Trap]:
+    """Nothing of it may stay in the folder for temporary files."""
+    name = token()
+
+    def left() -> list[Path]:
+        return [path for pattern in (f"*/{name}", f"*/*/{name}") for path in temporary().glob(pattern)]
+
+    try:
+        yield Trap({"name": name, "goal": 1500}, lambda _: "its folders stay" if left() else None)
+    finally:
+        for path in left():
+            inside_files.remove(str(temporary() / path.relative_to(temporary()).parts[0]))
+
+
+# Traps for what goes from one run to the next: files that every sandbox shows, and what the kernel tells of the whole machine.
+
+
+def readable(number: int, *, ours: bool = False) -> str:
+    """A file that code may read in every sandbox, with others for other numbers: of this Python. `ours` where we own it."""
+    files = sorted(path for path in Path(os.__file__).parent.glob("*.py") if path.stat().st_size > 4096)
+    if ours:
+        files = [path for path in files if path.stat().st_uid == os.geteuid()]
+    if not files:
+        raise Untried("no file of this Python is yours")
+    return str(files[number % len(files)])
+
+
+def shared_file(number: int, *, ours: bool = False) -> Callable[[], Trapping]:
+    @contextmanager
+    def trap() -> Iterator[Trap]:
+        yield Trap({"path": readable(number, ours=ours)}, _through)
+
+    return trap
+
+
+@contextmanager
+def another_run() -> Iterator[Trap]:
+    """A run beside it, that holds what the code is to find."""
+    size = [secrets.randbelow(30000) + 1000, secrets.randbelow(30000) + 1000]
+    number = secrets.randbelow(1000)
+    yield Trap({"flocked": readable(number), "locked": readable(number + 1), "size": size, "seconds": 1.5}, _through)
+
+
+@contextmanager
+def dates() -> Iterator[Trap]:
+    """Of a device, and of a file that everybody may write to."""
+    with writable_file() as trap:
+        paths = [trap.bait["path"], os.devnull]
+
+        def seen() -> list[int]:
+            return [Path(path).stat().st_mtime_ns for path in paths]
+
+        before = seen()
+        yield Trap({"paths": paths}, lambda _: "left a date on a file of the host" if seen() != before else None)
+
+
+@contextmanager
+def mounts() -> Iterator[Trap]:
+    """What lies below the root of the host, as every list of mounts names it."""
+    paths = [
+        "/proc/self/mountinfo",
+        "/proc/self/mounts",
+        "/proc/self/mountstats",
+        "/proc/1/mountinfo",
+        "/proc/thread-self/mounts",
+    ]
+    row = next(line.split() for line in Path("/proc/self/mounts").read_text().splitlines() if line.split()[1] == "/")
+
+    def sprung(seen: AttackEvidence) -> str | None:
+        told = " ".join(seen.reported("told")).split()
+        return f"read that {row[0]} is mounted" if row[0] in told or row[3] in told else None
+
+    yield Trap({"paths": paths}, sprung)
+
+
+@contextmanager
+def command_line() -> Iterator[Trap]:
+    """Of the kernel, and of the first process of the host."""
+    paths = ["/proc/cmdline", "/proc/1/cmdline", "/proc/bootconfig"]
+    secret = {text for path in paths if Path(path).exists() and (text := Path(path).read_text(encoding="latin-1"))}
+    if not secret:
+        raise Untried("the kernel was started without a command line")
+    yield Trap(
+        {"paths": paths}, lambda seen: "read a command line of the host" if secret & set(seen.reported("told")) else None
+    )
+
+
+COUNTERS = (
+    "stat", "uptime", "loadavg", "meminfo", "vmstat", "zoneinfo", "interrupts", "softirqs", "diskstats", "schedstat",
+    "buddyinfo", "slabinfo", "timer_list", "pressure/cpu", "sys/fs/dentry-state", "sys/fs/inode-state", "sys/fs/file-nr",
+)  # fmt: skip
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Files in and out of a working folder that the code may have filled with links."""
+"""Files in and out of a working folder that the code may have filled with links, and nested deeper than any path is long."""
 
+import errno
 import fnmatch
 import os
 import stat
@@ -102,3 +103,84 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# Folders however deep: neither calls within calls nor paths may grow with the depth, which is the code's choice.
+
+
+def everything_in(folder: str) -> Iterator[tuple[int, "os.DirEntry[str]"]]:
+    """Each file and folder, with the open folder in which it lies. What goes away meanwhile is left out.
+
+    Raises:
+        OSError: It is nested deeper than this process may have files open.
+    """
+    stack = [(os.open(folder, FOLDER), ["."])]
+    try:
+        while stack:
+            opened, waiting = stack[-1]
+            if not waiting:
+                os.close(stack.pop()[0])
+            elif (below := _entered(waiting.pop(), opened)) is not None:
+                with os.scandir(below) as entries:
+                    found = list(entries)
+                stack.append((below, [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]))
+                yield from ((below, entry) for entry in found)
+    finally:
+        for opened, _ in stack:
+            os.close(opened)
+
+
+def _entered(name: str, folder: int) -> int | None:
+    """The folder of that name, opened, also where its owner shut it to himself; `None` where it is one no longer."""
+    for shut in (False, True):
+        try:
+            if shut:
+                os.chmod(name, 0o700, dir_fd=folder)
+            return os.open(name, FOLDER, dir_fd=folder)
+        except PermissionError:
+            if shut:
+                raise
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            return None
+    return None
+
+
+def remove(folder: str) -> None:
+    """A folder with all that the code left in it, nested however deep and shut however tight. Nothing runs in it any more.
+
+    Raises:
+        OSError: Something cannot be removed.
+    """
+    os.chmod(folder, 0o700)
+    top = os.open(folder, FOLDER)
+    try:
+        unique, count, waiting = os.urandom(8).hex(), 0, _folders_left(top)
+        while waiting:
+            name = waiting.pop()
+            below = os.open(name, FOLDER, dir_fd=top)
+            try:
+                # Brought up, what lies deep can be reached in one step.
+                for child in _folders_left(below):
+                    count += 1
+                    os.rename(child, f"{unique}{count}", src_dir_fd=below, dst_dir_fd=top)
+                    waiting.append(f"{unique}{count}")
+            finally:
+                os.close(below)
+            os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(folder)
+
+
+def _folders_left(opened: int) -> list[str]:
+    """The folders in a folder when all else in it was removed. They are open to whoever removes them."""
+    with os.scandir(opened) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if is_folder:
+            os.chmod(name, 0o700, dir_fd=opened)
+        else:
+            os.unlink(name, dir_fd=opened)
+    return [name for name, is_folder in found if is_folder]

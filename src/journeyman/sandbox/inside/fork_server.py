@@ -28,7 +28,7 @@ from typing import NoReturn
 
 from . import linux, seccomp, wire
 from .init import InitProcess
-from .isolation import FreeSpace, Isolation, Limits, ProcessUsage, end, processes, rlimits, shared_out, usage
+from .isolation import PAGE, FreeSpace, Isolation, Limits, ProcessUsage, end, processes, rlimits, shared_out, usage
 from .supervisor import serve
 
 # The walls of a run within bubblewrap's: namespaces, a filesystem and a user of its own, no capability, a filter; and, where
@@ -45,6 +45,52 @@ HIDDEN = linux.MS_NOSUID | linux.MS_NODEV
 READ_ONLY = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 WORK, HOME, TEMPORARY, SHARED = (f"{BOX}/{name}" for name in ("work", "home", "tmp", "shm"))
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+# What /proc says of the machine: as it was when the fork server started where that never changes, and else nothing. What
+# changes tells of others, and of the run before.
+
+SHOWN = f"{BOX}/shown"
+"""Where the host left a folder for it."""
+OWN = frozenset({"self", "thread-self", "mounts", "net", "sysvipc", "filesystems", "version"})
+"""Of the run itself, or of the kernel for ever."""
+NOTHING, NO_FILES = "nothing", "no-files"
+
+
+def prepare_shown() -> None:
+    """Write what covers the machine's own words; and nobody may leave a date on a device."""
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("shown", SHOWN, "tmpfs", HIDDEN | linux.MS_NOEXEC, "size=1m,mode=0755")
+    with open("/proc/stat", encoding="ascii") as file:
+        cores = [word for word in (line.split()[0] for line in file) if word.startswith("cpu")]
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        processors = file.read()
+    counted = "".join(f"{core} 0 0 0 0 0 0 0 0 0 0\n" for core in cores)
+    words = {
+        NOTHING: "",
+        "cpuinfo": processors,
+        "stat": f"{counted}intr 0\nctxt 0\nbtime {int(time.time())}\nprocesses 0\nprocs_running 1\nprocs_blocked 0\n",
+        "loadavg": "0.00 0.00 0.00 1/1 1\n",
+        "uptime": "0.00 0.00\n",
+    }
+    for name, text in words.items():
+        with open(f"{SHOWN}/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
+    os.mkdir(f"{SHOWN}/{NO_FILES}")
+    linux.mount("none", SHOWN, flags=READ_ONLY)
+    for device in (entry.path for entry in os.scandir("/dev") if not (entry.is_dir() or entry.is_symlink())):
+        linux.mount("none", device, flags=READ_ONLY & ~linux.MS_NODEV)
+    covers()
+
+
+@cache
+def covers() -> list[tuple[str, str]]:
+    """By what each word of /proc is covered. Every run covers the same, so the fork server looks first."""
+    prepared = os.listdir(SHOWN)
+    return [
+        (f"{SHOWN}/{entry.name if entry.name in prepared else NO_FILES if entry.is_dir() else NOTHING}", entry.path)
+        for entry in os.scandir("/proc")
+        if not (entry.name.isdecimal() or entry.name in OWN or entry.is_symlink())
+    ]
 
 
 @cache
@@ -150,6 +196,7 @@ class NamespaceIsolation(Isolation):
         super().__init__("/")
         self.work, self.home, self.temporary = WORK, HOME, "/tmp"
         self.cgroup: Cgroup | None = None
+        self.mounts: int | None = None
 
     def surround(self) -> None:
         linux.unshare(NAMESPACES)
@@ -162,10 +209,11 @@ class NamespaceIsolation(Isolation):
 
     def build(self) -> None:
         linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-        linux.mount("proc", "/proc", "proc", HIDDEN | linux.MS_NOEXEC)
-        for place in filter(os.path.exists, ("/proc/sys", "/proc/sysrq-trigger")):
-            linux.mount(place, place, flags=linux.MS_BIND)
-            linux.mount("none", place, flags=READ_ONLY)
+        # Of the processes within only those of the code: the first of them has the host's mounts.
+        linux.mount("proc", "/proc", "proc", HIDDEN | linux.MS_NOEXEC, "hidepid=2")
+        for source, place in covers():
+            linux.mount(source, place, flags=linux.MS_BIND)
+        linux.mount("devpts", "/dev/pts", "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
         linux.loopback_up()
 
     def allow(self, limits: Limits) -> None:
@@ -175,15 +223,27 @@ class NamespaceIsolation(Isolation):
 
     def furnish(self, limits: Limits) -> None:
         folders = (WORK, HOME, TEMPORARY, SHARED)
-        room = f"size={limits['disk']},nr_inodes={limits['inodes'] + len(folders) + 1},mode=0755"
+        # And what is shown as the memory of the machine.
+        room = f"size={limits['disk'] + PAGE},nr_inodes={limits['inodes'] + len(folders) + 2},mode=0755"
         linux.mount("box", BOX, "tmpfs", HIDDEN, room)
         for folder in folders:
             os.mkdir(folder)
         linux.mount(TEMPORARY, "/tmp", flags=linux.MS_BIND)
         linux.mount(SHARED, "/dev/shm", flags=linux.MS_BIND)
+        _show_memory(limits["memory"])
+        # Kernels before 5.2 have no such thing, and there the mounts are seen.
+        with contextlib.suppress(OSError):
+            self.mounts = linux.mounts_apart()
 
     def confine(self, limits: Limits) -> None:
+        # Its group is the root of all groups that it sees.
+        with contextlib.suppress(OSError):
+            linux.unshare(linux.CLONE_NEWCGROUP)
         linux.become_only_user(USER, USER)
+        if self.mounts is not None:
+            os.fchdir(self.mounts)
+            os.chroot(".")
+            os.chdir(self.work)
         rlimits(limits)
         # Counted for each user namespace by itself, and so for each run.
         resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
@@ -231,6 +291,19 @@ class NamespaceIsolation(Isolation):
             self.cgroup = None
 
 
+def _show_memory(size: int) -> None:
+    """What was granted, as the memory of the machine. The file has no name afterwards, by which it could be written to."""
+    path = f"{BOX}/meminfo"
+    with open(path, "w", encoding="ascii") as file:
+        rows = {"MemTotal": size, "MemFree": size, "MemAvailable": size} | dict.fromkeys(
+            ("Buffers", "Cached", "SReclaimable", "Shmem", "SwapTotal", "SwapFree"), 0
+        )
+        file.writelines(f"{f'{name}:':<16}{value // 1024:>8} kB\n" for name, value in rows.items())
+    linux.mount(path, "/proc/meminfo", flags=linux.MS_BIND)
+    linux.mount("none", "/proc/meminfo", flags=READ_ONLY)
+    os.unlink(path)
+
+
 # The fork server itself.
 
 SPARES = 2
@@ -265,6 +338,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warm()
+    prepare_shown()
     with contextlib.suppress(NotImplementedError):
         seccomp.assembled(platform.machine())
     if os.path.isdir(LENT):

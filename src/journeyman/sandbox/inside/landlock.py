@@ -5,8 +5,10 @@
 What namespaces would hide is refused instead. What a file system of its own would limit is looked at, and so a little late.
 """
 
+import contextlib
 import ctypes
 import errno
+import itertools
 import json
 import os
 import platform
@@ -19,7 +21,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import linux, seccomp
+from . import files, linux, seccomp
 from .isolation import Isolation, Limits, ProcessUsage, descendants, processes, rlimits, shared_out, usage
 from .seccomp import ALLOW, AUDIT, FIRST_ARGUMENT, JUMP_EQUAL, LOAD, NUMBER, RETURN, Instruction, refuse
 from .supervisor import Supervisor, serve
@@ -107,10 +109,19 @@ PATH_CALLS = {
     "lsetxattr": (189, 6),
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "fchmod": (91, 52),
+    "fchown": (93, 55),
+    "fsetxattr": (190, 7),
+    "fremovexattr": (199, 16),
     "setpriority": (141, 140),
     "ioprio_set": (251, 30),
 }
-"""Done to what is named and not opened, a file or a process: refused where the code has the same user as you."""
+"""Done to what is named or was only opened to be read, a file or a process: refused where the code has the same user as you."""
+DATE_CALLS = {"utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88)}
+"""Granted and not made, as by a file system that keeps no dates: of a file of yours, or one that everybody may write to such as
+/dev/null, the date would tell the next run what this one wants it to know."""
 PROCESS_CALLS = {
     "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
@@ -137,10 +148,9 @@ def apply_filter(*, shared_user: bool) -> None:
 def filter_program(column: int, *, shared_user: bool) -> list[Instruction]:
     """The filter, by the column of the tables."""
     lines: list[Instruction] = [(LOAD, 0, 0, NUMBER), (JUMP_EQUAL, 0, 1, SOCKET_CALL[column]), refuse(errno.EAFNOSUPPORT)]
+    lines += seccomp.refused(DATE_CALLS, column, 0)
     if shared_user:
-        for numbers in PATH_CALLS.values():
-            if (number := numbers[column]) is not None:
-                lines += [(JUMP_EQUAL, 0, 1, number), refuse(errno.EPERM)]
+        lines += seccomp.refused(PATH_CALLS, column, errno.EPERM)
         for number in (numbers[column] for numbers in PROCESS_CALLS.values()):
             body = [(LOAD, 0, 0, FIRST_ARGUMENT), (JUMP_EQUAL, 1, 0, 0), refuse(errno.EPERM), (LOAD, 0, 0, NUMBER)]
             lines += [(JUMP_EQUAL, 0, len(body), number), *body]
@@ -150,7 +160,12 @@ def filter_program(column: int, *, shared_user: bool) -> list[Instruction]:
 # The run.
 
 DEVICES = (("/dev/null", USE), ("/dev/zero", USE), ("/dev/full", USE), ("/dev/random", READ_FILE), ("/dev/urandom", READ_FILE))
-PUBLIC = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/filesystems", "/proc/version")
+PUBLIC = ("/proc/cpuinfo", "/proc/filesystems", "/proc/version", "/sys/devices/system/cpu/online")
+OF_ITSELF = (
+    "auxv", "cmdline", "comm", "environ", "exe", "io", "limits", "maps", "oom_score", "oom_score_adj", "smaps", "smaps_rollup",
+    "stat", "statm", "status",
+)  # fmt: skip
+"""Of what /proc says of a process: nothing of the mounts, groups and connections of the host, which stand there, too."""
 PR_SET_KEEPCAPS = 8
 CAP_DAC_READ_SEARCH = 2
 MEASURE_SECONDS = 0.03
@@ -164,7 +179,16 @@ class LandlockIsolation(Isolation):
         super().__init__(given["folder"])
         self.readable: list[str] = given["readable"]
         self.uid: int | None = given["uid"]
+        self.folder: str = given["folder"]
         self.reads_all: bool = given["reads_all"]
+
+    def surround(self) -> None:
+        super().surround()
+        if self.reads_all:
+            # Where no mounts may be made, the right to read past permissions is kept; Landlock still says what is read.
+            with contextlib.suppress(OSError):
+                linux.open_up((*self.readable, self.folder))
+                self.reads_all = False
 
     def furnish(self, limits: Limits) -> None:
         super().furnish(limits)
@@ -198,18 +222,19 @@ class LandlockIsolation(Isolation):
         yield from ((folder, own) for folder in (self.work, self.home, self.temporary))
         yield from DEVICES
         yield from ((path, READ_FILE) for path in PUBLIC)
-        yield f"/proc/{os.getpid()}", READ
+        yield f"/proc/{os.getpid()}", READ_DIR
+        yield from ((f"/proc/{os.getpid()}/{name}", READ_FILE) for name in OF_ITSELF)
 
     def _own(self, folder: str) -> None:
         """What was laid out belongs to whoever runs."""
         if self.uid is not None:
-            for place, folders, files in os.walk(folder):
-                for name in (*folders, *files):
-                    os.chown(os.path.join(place, name), self.uid, self.uid, follow_symlinks=False)
+            for place, entry in files.everything_in(folder):
+                os.chown(entry.name, self.uid, self.uid, dir_fd=place, follow_symlinks=False)
 
 
 def _become(uid: int, keep: int | None) -> None:
     """Another user for good, with no capability but perhaps one."""
+    linux.bound_capabilities(keep)
     linux.prctl(PR_SET_KEEPCAPS, 1)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -234,7 +259,7 @@ class DiskWatchingSupervisor(Supervisor):
     def _measure(self) -> None:
         size = count = 0
         for place in (self.isolation.work, self.isolation.home, self.isolation.temporary):
-            for found in _everything_in(place):
+            for found in _sizes_in(place):
                 size += found
                 count += 1
                 if size > self.limits["disk"] or count > self.limits["inodes"]:
@@ -242,14 +267,16 @@ class DiskWatchingSupervisor(Supervisor):
                     return
 
 
-def _everything_in(folder: str) -> Iterator[int]:
-    """The size on the disk of all that is in a folder; what goes away meanwhile is left out."""
-    for place, folders, files in os.walk(folder):
-        for name in (*folders, *files):
+def _sizes_in(folder: str) -> Iterator[int]:
+    """The size on the disk of all that is in a folder; without end where it is nested too deep to be looked at."""
+    try:
+        for _, entry in files.everything_in(folder):
             try:
-                yield os.lstat(os.path.join(place, name)).st_blocks * 512
+                yield entry.stat(follow_symlinks=False).st_blocks * 512
             except OSError:
                 continue
+    except OSError:
+        yield from itertools.repeat(0)
 
 
 def _processes_of(uid: int) -> int:
@@ -266,4 +293,7 @@ def _processes_of(uid: int) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # One for each level of the folders it looks through.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     serve(socket.socket(fileno=os.dup(0)), LandlockIsolation(json.loads(arguments[0])), DiskWatchingSupervisor)

@@ -1,14 +1,15 @@
 """A filter on system calls, assembled here: no library is needed for a list of refusals.
 
-What stays open is what a program needs; what is refused either reaches around the other walls (namespaces, mounts, other
-processes, sockets that no namespace holds) or has a history of holes in the kernel that nothing run here needs to be near.
+What stays open is what a program needs; what is refused reaches around the other walls (namespaces, mounts, other processes,
+sockets that no namespace holds), tells one run of another by a file of the host that both may read (locks, watches, what of it
+is in memory), or has a history of holes in the kernel that nothing run here needs to be near.
 """
 
 import ctypes
 import errno
 import platform
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from .linux import PR_SET_SECCOMP, prctl
@@ -19,7 +20,7 @@ ERRNO = 0x00050000
 KILL_PROCESS = 0x80000000
 
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, SIXTH_ARGUMENT = 0, 4, 16, 24, 32, 56
 """Where the words of `struct seccomp_data` lie, on a little-endian machine."""
 
 NEW_NAMESPACES = 0x7E020000
@@ -27,8 +28,19 @@ NEW_NAMESPACES = 0x7E020000
 X32 = 0x40000000
 FAMILIES = (1, 2, 10)
 """AF_UNIX, AF_INET, AF_INET6: those that a network namespace holds. AF_VSOCK, for one, reaches the host of a machine."""
-TERMINAL = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: typing on somebody else's terminal."""
+CONTROLS = (0x5412, 0x541C, 0x40086602, 0x401C5820)
+"""TIOCSTI and TIOCLINUX, typing on somebody else's terminal; FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR, attributes of a file that
+was only opened to be read."""
+ADVICE = (0, 1, 2, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19, 102, 103)
+"""What `madvise` may be told: all about memory of one's own. None that loads pages of a file or drops them for everybody
+(WILLNEED, COLD, PAGEOUT, POPULATE, COLLAPSE), or has the kernel look for equal pages of others (MERGEABLE)."""
+LOCKING = (6, 7)
+"""F_SETLK and F_SETLKW, granted and not made: SQLite opens no file without them; made on a file of the host, for which it is
+enough to read it, they would keep the host out and be seen by other runs. Between processes of one run they keep nobody out;
+within one process they never do."""
+NOTICES = (37, 38, 1024, 1026)
+"""F_OFD_SETLK and F_OFD_SETLKW, F_SETLEASE, F_NOTIFY: newer locks, and word of what others do to a file."""
+PR_SET_MEMORY_MERGE = 67
 
 # The number on x86_64, and on aarch64.
 REFUSED = {
@@ -42,6 +54,7 @@ REFUSED = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
     "mount_setattr": (442, 442),
     "pivot_root": (155, 41),
     "chroot": (161, 51),
@@ -71,6 +84,7 @@ REFUSED = {
     "quotactl_fd": (443, 443),
     "acct": (163, 89),
     "syslog": (103, 116),
+    "sysinfo": (99, 179),
     "settimeofday": (164, 170),
     "clock_settime": (227, 112),
     "clock_adjtime": (305, 266),
@@ -97,10 +111,36 @@ UNKNOWN = {
     "shmget": (29, 194),
     "msgget": (68, 186),
     "semget": (64, 190),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "semctl": (66, 191),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "flock": (73, 32),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
+    "mincore": (27, 232),
+    "cachestat": (451, 451),
+    "fadvise64": (221, 223),
+    "readahead": (187, 213),
+    "io_setup": (206, 0),
+    "openat2": (437, 437),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "listns": (470, 470),
+    "file_setattr": (469, 469),
 }
-"""Answered as by a kernel that does not have them, so that callers fall back. Flags of clone3 lie where no filter can look; the
-others hold memory that no limit on files or processes counts."""
+"""Answered as by a kernel that does not have them, so that callers fall back. Flags of clone3, openat2 (RESOLVE_CACHED) and
+io_submit lie where no filter can look. The next hold memory that no limit on files or processes counts, or reach that of others
+by its number. The last tell of the host, or of a file that another run reads, too."""
 CLONE, SOCKET, IOCTL, PERSONALITY = (56, 220), (41, 198), (16, 29), (135, 92)
+FCNTL, MADVISE, PREADV2, PRCTL = (72, 25), (28, 233), (327, 286), (157, 167)
 
 AUDIT = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """The architecture as the kernel names it, and its column above."""
@@ -125,24 +165,33 @@ def program(machine: str) -> list[Instruction]:
     ]
     if machine == "x86_64":
         lines += [(JUMP_AT_LEAST, 0, 1, X32), refuse(errno.ENOSYS)]
-    for table, error in ((REFUSED, errno.EPERM), (UNKNOWN, errno.ENOSYS)):
-        for numbers in table.values():
-            if (number := numbers[column]) is not None:
-                lines += [(JUMP_EQUAL, 0, 1, number), refuse(error)]
+    lines += refused(REFUSED, column, errno.EPERM)
+    lines += refused(UNKNOWN, column, errno.ENOSYS)
     lines += _on(CLONE[column], FIRST_ARGUMENT, [(JUMP_ANY_BIT, 0, 1, NEW_NAMESPACES), refuse(errno.EPERM)])
     lines += _on(SOCKET[column], FIRST_ARGUMENT, _only(FAMILIES, errno.EAFNOSUPPORT))
     lines += _on(PERSONALITY[column], FIRST_ARGUMENT, _only((0, 0xFFFFFFFF), errno.EPERM))
-    lines += _on(IOCTL[column], SECOND_ARGUMENT, [line for each in TERMINAL for line in _unless(each, errno.EPERM)])
+    lines += _on(IOCTL[column], SECOND_ARGUMENT, _none_of(CONTROLS, errno.EPERM))
+    lines += _on(FCNTL[column], SECOND_ARGUMENT, [*_none_of(NOTICES, errno.EINVAL), *_none_of(LOCKING, 0)])
+    lines += _on(MADVISE[column], THIRD_ARGUMENT, _only(ADVICE, errno.EINVAL))
+    # Any flag: RWF_NOWAIT tells whether a page is in memory, RWF_DONTCACHE drops it.
+    lines += _on(PREADV2[column], SIXTH_ARGUMENT, _only((0,), errno.EOPNOTSUPP))
+    lines += _on(PRCTL[column], FIRST_ARGUMENT, _none_of((PR_SET_MEMORY_MERGE,), errno.EINVAL))
     return [*lines, (RETURN, 0, 0, ALLOW)]
 
 
 def refuse(error: int) -> Instruction:
-    """The last instruction of a call that is answered with an error."""
+    """The last instruction of a call that is answered with an error; without being made and without one where it is 0."""
     return RETURN, 0, 0, ERRNO | error
 
 
-def _unless(value: int, error: int) -> list[Instruction]:
-    return [(JUMP_EQUAL, 0, 1, value), refuse(error)]
+def refused(calls: Mapping[str, tuple[int | None, int | None]], column: int, error: int) -> list[Instruction]:
+    """Refuse each call of a table, whatever its arguments."""
+    return _none_of((number for numbers in calls.values() if (number := numbers[column]) is not None), error)
+
+
+def _none_of(values: Iterable[int], error: int) -> list[Instruction]:
+    """Refuse these and look on with all others."""
+    return [line for value in values for line in ((JUMP_EQUAL, 0, 1, value), refuse(error))]
 
 
 def _only(values: Iterable[int], error: int) -> list[Instruction]:

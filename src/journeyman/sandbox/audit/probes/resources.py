@@ -127,6 +127,17 @@ def many_inodes(bait: Bait) -> None:
             time.sleep(0.01)
 
 
+def deep_folders(bait: Bait) -> None:
+    """Deeper than calls within calls can go, and than any path is long. The first tells whose they are."""
+    os.mkdir(bait["name"])
+    os.chdir(bait["name"])
+    for count in range(2, bait["goal"] + 1):
+        os.mkdir("d")
+        os.chdir("d")
+        if not count % 100:
+            say(reached=count)
+
+
 def open_files(bait: Bait) -> None:
     for count in range(1, bait["goal"] + 1):
         os.open("/dev/null", os.O_RDONLY)
