@@ -67,9 +67,10 @@ def command(as_json: bool, **given: Any) -> int:
 
     Files are of any format that `journeyman collect` takes: traces of Journeyman, {"messages": [...]} as chat APIs write them,
     results of tau-bench, logs of Inspect, exports of Langfuse and more, recognised by what they hold.
-    A reward that cannot tell says so, and is left out of the mean. What was scored before is not scored again. With --task the
-    exit code is 1 when the answer is not a good one. It is 1, too, when a reward of your own failed on some traces, and 2 when
-    it failed on all.
+    A reward that cannot tell says so, and is left out of the mean. Whether an attempt was good is what ground truth says, else
+    a person, a check, an end user, a judge, heuristics, in this order. What was scored before is not scored again. With --task
+    the exit code is 1 when the answer is not a good one. It is 1, too, when a reward of your own failed on some traces, and 2
+    when it failed on all.
 
     \b
     Examples:
