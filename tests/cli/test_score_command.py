@@ -42,7 +42,8 @@ def test_a_file_of_traces_is_scored_and_the_table_counts_the_unknown(capsys: pyt
     assert "task_completion" in out
     assert "4 traces: " in out
     found = scored(capsys, str(SAMPLE))
-    assert found["rewards"]["task_completion"]["mean"] == 0.75
+    completed = found["rewards"]["task_completion"]
+    assert (completed["mean"], completed["known"]) == (0.5, 2), "of two there is no more to see than replies"
     unknown = {"mean": None, "known": 0, "unknown": 4, "weight": 2.0, "unreachable": 0, "broken": 0}
     assert found["rewards"]["code_execution"] == unknown
 
@@ -101,9 +102,10 @@ def test_what_traces_are_worth_is_kept_with_them_and_is_no_verdict_of_the_record
     assert once["kept"] == again["kept"] == 1
     assert once["rewards"] == again["rewards"]
     with open_traces(here / "my.db") as store:
-        ((found, said),) = [(store.get(line.id), store.rewards(line.id)) for line in store.page(Query(max_reward=0.4)).lines]
+        ((found, said),) = [(store.get(line.id), store.rewards(line.id)) for line in store.page(Query(max_reward=0.5)).lines]
         assert found is not None
         assert [reward.name for reward in found.rewards] == ["stars", "tool_success"]
+        assert found.worth == 0.5, "a user's word goes before heuristics"
         assert [(each.reward.value, each.by.split()[0]) for each in said] == [(0.0, "journeyman")]
         assert "no" in said[0].reward.evidence
 
@@ -113,7 +115,7 @@ def test_what_traces_are_worth_is_kept_with_them_and_is_no_verdict_of_the_record
     [
         (Reward(name="checks", value=0.5, evidence="1 of 2 checks passed"), (0, 1)),
         (Reward(name="checks", value=1.0), (1, 0)),
-        (Reward(name="checks", value=None, evidence="the checks could not be run"), (1, 0)),
+        (Reward(name="checks", value=None, evidence="the checks could not be run"), (0, 0)),
         (Reward(name="reading", value=0.2), (1, 0)),
     ],
 )
@@ -259,11 +261,68 @@ def test_development_work_is_scored_by_its_checks_and_not_by_what_is_said_of_it(
     task = {"question": "Write slugs.py", "checks": CHECKS, "development": {"bonus_threshold": 1.0}}
     (here / "task.json").write_text(json.dumps(task))
     (here / "output.json").write_text(json.dumps({"reply": "All tests pass.", "files": {"slugs.py": SLUGS}}))
-    found = scored(capsys, "--task", "task.json", "--output", "output.json", "--rewards", "development", "--unsafe-local")
+    asked = ("--task", "task.json", "--output", "output.json", "--rewards", "development", "--unsafe-local")
+    found = scored(capsys, *asked, code=1)
     development = found["rewards"]["development"]
     works = development["components"]["functionality"]
     assert works["score"] < 1.0
     assert development["score"] == pytest.approx(development["mean"])
+
+
+SHARED = {
+    "question": "Write slugs.py with slug(title)",
+    "files": {"README.md": "x"},
+    "checks": [
+        {"name": "plain", "pytest": "from slugs import slug\ndef test_it():\n    assert slug('A b') == 'a-b'\n"},
+        {"name": "starts", "shell": "python slugs.py", "edge": True},
+    ],
+    "development": {"weights": {"autonomy": 0}, "penalty_multiplier": 0.5, "bonus_threshold": 0.8, "profile": "V2"},
+}
+WRONG = "def slug(t):\n    return t\n"
+
+
+@pytest.mark.parametrize("rewards", [(), ("--rewards", "development")])
+@pytest.mark.parametrize(
+    ("output", "good", "reason"),
+    [
+        ({"files": {"slugs.py": WRONG}}, False, "the check checks says bad: 1 of 2 checks passed; failed: plain"),
+        ({"reply": "Done: it is written.", "files": {"slugs.py": WRONG}}, False, "the check checks says bad: 1 of 2"),
+        ({"reply": "Done.", "files": {"slugs.py": "raise SystemExit(3)\n"}}, False, "failed: plain, starts"),
+        ({"files": {"slugs.py": SLUGS}}, True, "the check checks says good"),
+        ({"reply": "Done: it is written.", "output": "Done", "files": {"slugs.py": SLUGS}}, True, "the check checks says good"),
+    ],
+)
+def test_the_checks_of_a_task_decide_and_neither_the_form_nor_a_reply(
+    capsys: pytest.CaptureFixture[str], here: Path, output: dict[str, Any], good: bool, reason: str, rewards: tuple[str, ...]
+) -> None:
+    (here / "task.json").write_text(json.dumps(SHARED))
+    (here / "output.json").write_text(json.dumps(output))
+    asked = ("--task", "task.json", "--output", "output.json", *rewards)
+    found = scored(capsys, *asked, "--unsafe-local", code=0 if good else 1)
+    assert (found["label"], found["score"], found["decided_by"]) == (good, float(good), "check")
+    assert reason in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "label"),
+    [
+        ("no-such-linter slugs.py", None),
+        ("python slugs.py && no-such-linter", None),
+        ("./build.sh", False),
+        ("python leaves.py", False),
+    ],
+)
+def test_a_check_whose_command_is_not_installed_is_no_verdict_and_code_cannot_pretend_it(
+    capsys: pytest.CaptureFixture[str], here: Path, shell: str, label: bool | None
+) -> None:
+    checks = [{"name": "lint", "shell": shell}]
+    (here / "task.json").write_text(json.dumps({"question": "Write slugs.py", "checks": checks}))
+    leaves = "import sys\nprint('x: 1: no-such-linter: not found', file=sys.stderr)\nsys.exit(127)\n"
+    (here / "output.json").write_text(json.dumps({"files": {"slugs.py": SLUGS, "leaves.py": leaves}}))
+    found = scored(capsys, "--task", "task.json", "--output", "output.json", "--unsafe-local", code=1 if label is False else 0)
+    assert (found["label"], found["score"]) == (label, None if label is None else 0.0)
+    if label is None:
+        assert "no-such-linter is not installed" in found["reason"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Training on scenarios, end to end: from failures that checks found to a playbook that avoids them, with a file of results."""
 
 import json
+import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ from journeyman.experiments.playbook.config import ScenarioConfig
 from journeyman.experiments.playbook.scenarios import ScenarioTrainer
 from journeyman.models.base import ModelRequest
 from journeyman.models.scripted import Line, Scripted
+from tests.support import code_service
 from tests.support.builder import LESSON, Builder, block, over_http
-from tests.support.llm_server import KEY, LLMServer, serving
+from tests.support.llm_server import KEY, LLMServer, completion, serving
+from tests.support.llm_server import Answer as LLMAnswer
 
 pytestmark = pytest.mark.service
 
@@ -177,6 +181,48 @@ def test_a_playbook_passes_the_gate_on_scenarios_that_it_was_not_trained_on(monk
     assert (result.evaluation.baseline, result.evaluation.candidate) == (0.0, 1.0)
     assert result.evaluation.passed
     assert len(results()["results"]) == 2, "what is examined is no row of the training"
+
+
+@pytest.mark.parametrize("moment", ["while a check runs", "between two scenarios"])
+def test_a_checker_that_is_down_stops_the_run_and_no_model_is_asked_in_vain(
+    server: LLMServer, folder: Path, capsys: pytest.CaptureFixture[str], moment: str
+) -> None:
+    server.reset()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    write("s.yaml", *(summing(number) for number in range(1, 13)))
+    with code_service.process(folder, "--port", str(port)) as service:
+        asked: list[str] = []
+
+        def answer(body: dict[str, Any]) -> LLMAnswer:
+            said = json.dumps(body["messages"])
+            reflects = "response_format" in body
+            number = re.findall(r"Print what (\d+) and", said)[-1]
+            if not reflects:
+                asked.append(number)
+            # The lesson of the fourth is drawn when its checks are over; the code of the fifth is still to be checked.
+            if number == ("5" if moment == "while a check runs" else "4") and reflects is (moment != "while a check runs"):
+                service.popen.kill()
+                service.popen.wait()
+            code = json.dumps({"insights": [], "shown": []}) if reflects else block("main.py", f"print({2 * int(number)})\n")
+            return completion(code)
+
+        server.default = answer
+        model = f"openai:builder@{server.url}"
+        command = ["train", "playbook", "--scenarios", "s.yaml", "--model", model, "--max-repairs", "0"]
+        command += ["--ptc-url", service.url]
+        assert main(command) == 2
+    said = capsys.readouterr().err
+    assert f"no code service answers at {service.url}: start one with journeyman sandbox serve --port {port}" in said
+    assert "go on with --resume" in said
+    assert "Traceback" not in said
+    in_vain = ["5"] if moment == "while a check runs" else []
+    assert asked == ["1", "2", "3", "4", *in_vain], "nobody is asked for what nobody can check"
+    with code_service.process(folder, "--port", str(port)):
+        assert main(["train", "playbook", "--resume"]) == 0
+    assert asked[4 + len(in_vain) :] == [str(number) for number in range(5, 13)]
+    found = results()
+    assert (found["total_scenarios"], found["successful"], found["unknown"]) == (12, 12, 0)
 
 
 def test_the_five_examples_over_http_with_a_model_that_learns(server: LLMServer, capsys: pytest.CaptureFixture[str]) -> None:

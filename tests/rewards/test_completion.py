@@ -14,7 +14,6 @@ GOAL = TaskCompletionReward(goals={"task": Goal(calls=(("book", BOOK),), only=fr
 @pytest.mark.parametrize(
     "trace",
     [
-        done(reply("the end")),
         done(reply("calling"), used("save"), reply("done")),
         done(used("a", "Error"), used("b"), reply("done")),
         done(reply("handing over"), used("transfer")),
@@ -22,6 +21,12 @@ GOAL = TaskCompletionReward(goals={"task": Goal(calls=(("book", BOOK),), only=fr
 )
 def test_an_attempt_that_ended_by_itself_is_complete(trace: Trace) -> None:
     assert REWARD.compute(trace).score == 1.0
+
+
+def test_a_reply_alone_of_which_no_goal_is_known_is_nothing_to_measure() -> None:
+    found = REWARD.compute(done(reply("the end")))
+    assert (found.score, found.details.get("unreachable")) == (None, None)
+    assert "no goal is known" in found.details["evidence"]
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,11 @@ class Given:
     version: str = "1"
     is_binary: bool = True
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    details: Mapping[str, bool] = field(default_factory=dict)
 
     def compute(self, trace: Trace) -> RewardResult:
-        return RewardResult(score=self.scores[trace.reply], is_binary=self.is_binary, details={"evidence": "as given"})
+        details = {"evidence": "as given", **self.details}
+        return RewardResult(score=self.scores[trace.reply], is_binary=self.is_binary, details=details)
 
 
 def engine(*scores: float | None, weights: tuple[float, ...] = ()) -> RewardEngine:
@@ -98,10 +100,18 @@ def test_a_decisive_reward_at_zero_makes_an_attempt_a_bad_one_whatever_the_rest_
     assert engine(1.0, 1.0).get_binary_label(said("x")) is True
 
 
-def test_a_combined_score_below_the_threshold_is_a_bad_attempt() -> None:
+def test_a_check_decides_whatever_heuristics_say_and_heuristics_among_themselves_by_the_threshold() -> None:
     soft = Given(name="soft", weight=9, is_binary=False, scores={"x": 0.2})
-    assert RewardEngine([Given(scores={"x": 1.0}), soft]).get_binary_label(said("x")) is False
-    assert RewardEngine([Given(scores={"x": 1.0}), soft], threshold=0.1).get_binary_label(said("x")) is True
+    assert RewardEngine([Given(scores={"x": 1.0}), soft]).get_binary_label(said("x")) is True
+    tools = Given(name="tool_success", scores={"x": 1.0})
+    assert RewardEngine([tools, soft]).get_binary_label(said("x")) is False
+    assert RewardEngine([tools, soft], threshold=0.1).get_binary_label(said("x")) is True
+
+
+def test_a_result_may_say_whose_word_it_is() -> None:
+    judge = RewardResult(score=0.9, details={"source": "judge"}).named("mine", 1.0)
+    assert (judge.told_by, RewardResult(score=1.0, is_binary=True).named("mine", 1.0).told_by) == ("judge", "check")
+    assert RewardResult(score=0.9).named("mine", 1.0).told_by == "heuristic"
 
 
 def test_good_form_alone_is_no_success() -> None:
@@ -109,8 +119,17 @@ def test_good_form_alone_is_no_success() -> None:
     assert RewardEngine([FormatComplianceReward()], decisive=["format_compliance"]).get_binary_label(said("plain")) is True
 
 
-def test_a_soft_reward_alone_decides_nothing() -> None:
-    assert RewardEngine([Given(is_binary=False, scores={"x": 1.0})]).get_binary_label(said("x")) is None
+def test_a_soft_reward_alone_decides_by_the_threshold() -> None:
+    soft = RewardEngine([Given(is_binary=False, scores={"x": 0.9, "y": 0.4})])
+    assert [soft.get_binary_label(said(each)) for each in "xy"] == [True, False]
+
+
+def test_a_reward_that_had_nothing_to_measure_says_nothing_and_one_that_was_kept_from_it_leaves_it_open() -> None:
+    tools = Given(name="tool_success", scores={"x": 1.0})
+    assert RewardEngine([Given(scores={"x": None}), tools]).get_binary_label(said("x")) is True
+    lost = RewardEngine([Given(scores={"x": None}, details={"unreachable": True}), tools])
+    assert lost.get_binary_label(said("x")) is None
+    assert lost.decide(lost.verdicts(said("x"))).reason == "undecided: the check given could not tell: as given"
 
 
 def test_two_rewards_of_one_name_are_refused() -> None:

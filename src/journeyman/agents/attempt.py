@@ -1,16 +1,18 @@
 """Attempting tasks: the one place where an exception becomes data."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from journeyman.core.errors import ModelRefused
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Task
 from journeyman.core.trace import Step, Trace
-from journeyman.tasks.base import Verifier
+from journeyman.tasks.base import ReachableVerifier, Verifier
+
+_Result = TypeVar("_Result")
 
 
 class Agent(Protocol):
@@ -73,15 +75,44 @@ async def attempt_all(
 
     Trace ids are `prefix/task id`, so that the same attempt has the same id whenever it is made again. `done` is called
     after each attempt, for a progress bar.
+
+    Raises:
+        SandboxError: Whatever checks the attempts is down. No model is asked for what nobody can check.
     """
+    await see_checker(verifier)
 
     async def one(task: Task) -> Attempt:
         trace = await attempt(agent, task, id=f"{prefix}/{task.id}", clock=clock)
         result = Attempt(task, trace, await score(verifier, task, trace))
+        if result.score.total is None:
+            # Unknown for this one alone, or for whatever comes?
+            await see_checker(verifier)
         done(result)
         return result
 
-    return list(await asyncio.gather(*(one(task) for task in tasks)))
+    return await together(one(task) for task in tasks)
+
+
+async def see_checker(verifier: object) -> None:
+    """See that what the verifier needs is there, where it needs anything.
+
+    Raises:
+        SandboxError: It is not.
+    """
+    checker = verifier if isinstance(verifier, ReachableVerifier) else getattr(verifier, "sandbox", None)
+    if isinstance(checker, ReachableVerifier):
+        await checker.start()
+
+
+async def together(parts: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
+    """The results of all, in their order. Where one raises, the others are ended and not left to go on for nobody."""
+    running = [asyncio.ensure_future(part) for part in parts]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def refusal(attempts: Iterable[Attempt]) -> str | None:

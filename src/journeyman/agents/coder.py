@@ -335,6 +335,11 @@ class ScenarioWorkshop:
             self._sandbox = self._open()
         return self._sandbox
 
+    async def start(self) -> None:
+        """See that the sandbox is there, where any scenario needs one."""
+        if any(scenario.checks or scenario.runs for scenario in self._scenarios.values()):
+            await self.sandbox.start()
+
     async def close(self) -> None:
         """End the sandbox. The next run opens another."""
         sandbox, self._sandbox = self._sandbox, None

@@ -78,7 +78,13 @@ def command() -> None:
 @click.option(
     "--reasoning", type=click.Choice(("keep", "drop")), default="keep", show_default=True, help="What becomes of thoughts."
 )
-@click.option("--threshold", type=float, default=0.5, show_default=True, help="Mean reward from which an attempt is good.")
+@click.option(
+    "--threshold",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Mean from which an attempt is good that neither a person nor a check judged.",
+)
 @click.option("--auto-labels", is_flag=True, help="Take the auto-labeler's word where there is no other.")
 @click.option(
     "--balance",
@@ -98,9 +104,9 @@ def command() -> None:
 def build(as_json: bool, **given: Any) -> None:
     """Make a set of rows from recorded attempts, with a datasheet beside it.
 
-    A completion is good in a person's word, else where the mean reward of its trace reaches the threshold; what nobody knows
-    is left out and counted, and so is every attempt at a held-out task. For grpo the attempts at one task, or else with one
-    prompt, are compared. The same traces give the same bytes.
+    Ground truth decides whether a completion is good, else a person, a check, an end user, a judge, heuristics, in this order;
+    what nobody knows is left out and counted, and so is every attempt at a held-out task. For grpo the attempts at one task,
+    or else with one prompt, are compared. The same traces give the same bytes.
 
     \b
     Examples:

@@ -129,7 +129,8 @@ def label(  # noqa: PLR0913 - a parameter an option
 
     Without an ID the traces that nobody has labelled are shown one after the other, newest first: y good, n bad, s skip,
     f the whole of it, u undo, q quit. Where there is no terminal, the same letters are read from stdin, a line each. Every word
-    is kept at once, with who said it and when; of one person the latest word holds.
+    is kept at once, with who said it and when; of one person the latest word holds. --who ground-truth tells what turned out
+    later and goes before every person; --who end-user tells what those who were served said, and goes behind checks.
 
     \b
     Examples:

@@ -3,9 +3,9 @@
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from journeyman.cli.console import Column, bar, number, say
 from journeyman.cli.shared import emit, format_option, json_option, store_url
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.core.reward import Reward
+from journeyman.core.reward import Reward, Source, Verdict
 from journeyman.core.score import Score
 from journeyman.core.task import Split
 from journeyman.core.trace import Trace
@@ -67,9 +67,10 @@ def command(as_json: bool, **given: Any) -> int:
 
     Files are of any format that `journeyman collect` takes: traces of Journeyman, {"messages": [...]} as chat APIs write them,
     results of tau-bench, logs of Inspect, exports of Langfuse and more, recognised by what they hold.
-    A reward that cannot tell says so, and is left out of the mean. What was scored before is not scored again. With --task the
-    exit code is 1 when the answer is not a good one. It is 1, too, when a reward of your own failed on some traces, and 2 when
-    it failed on all.
+    A reward that cannot tell says so, and is left out of the mean. Whether an attempt was good is what ground truth says, else
+    a person, a check, an end user, a judge, heuristics, in this order. What was scored before is not scored again. With --task
+    the exit code is 1 when the answer is not a good one. It is 1, too, when a reward of your own failed on some traces, and 2
+    when it failed on all.
 
     \b
     Examples:
@@ -101,7 +102,7 @@ class _Stored:
     """What it is called among the traces of the store."""
     trace: Trace
     score: Score
-    """What its own run, or its recorder, found it worth."""
+    """What was said of it: by the checks of its own run, by its recorder, by people."""
     split: Split | None = None
     """`None` for what was recorded: it is of no set of tasks."""
 
@@ -175,14 +176,14 @@ def _one(given: Mapping[str, Any], stack: ExitStack, *, quiet: bool) -> tuple[di
     if task.answer:
         own.append(answers.AnswerReward(answers.load(check, _opening(given, stack)), [task]))
     if work:
-        own.append(scoring.development_reward(given["task_path"], work, files, _opening(given, stack)))
+        own += scoring.development_rewards(given["task_path"], work, files, _opening(given, stack))
     engine = stack.enter_context(closing(_engine(given, own)))
     verdicts = engine.verdicts(trace)
-    label = engine.label(verdicts)
+    found = engine.decide(verdicts)
     if not quiet:
-        _show_verdicts(verdicts, label)
+        _show_verdicts(verdicts, found)
     broken = any(result.details.get(BROKEN) for result in verdicts.results.values())
-    return scoring.report(trace, verdicts, label), 2 if broken else 1 if label is False else 0
+    return scoring.report(trace, verdicts, found), 2 if broken else 1 if found.good is False else 0
 
 
 def _opening(given: Mapping[str, Any], stack: ExitStack) -> "Callable[[], Sandbox]":
@@ -247,19 +248,31 @@ def _stored(url: str) -> list[_Stored]:
     if where == MEMORY or schema.step_of(where) is None:
         raise InputError(f"there is no store at {redacted(where)}; name one: --store URL")
     with open_store(where) as store:
-        attempts = list(store.attempts())
-    # Attempts are among the traces, too.
-    found = [_Stored(as_trace(one).id, one.trace, one.score, one.split) for one in attempts]
-    known = {one.id for one in found}
+        attempts = {as_trace(one).id: one for one in store.attempts()}
     with open_traces(where) as watched:
-        others = (trace for trace in watched.traces() if trace.id not in known)
-        return [*found, *(_Stored(trace.id, trace, _recorded(watched, trace)) for trace in others)]
+        # Attempts are among the traces, too, with what people said of them.
+        others, labels = list[_Stored](), dict[str, tuple[Reward, ...]]()
+        for trace in watched.traces():
+            if trace.id in attempts:
+                labels[trace.id] = _others(replace(trace, rewards=()).said)
+            else:
+                others.append(_Stored(trace.id, trace, _said(watched, trace)))
+    found = (
+        _Stored(id, one.trace, replace(one.score, rewards=(*one.score.rewards, *labels.get(id, ()))), one.split)
+        for id, one in attempts.items()
+    )
+    return [*found, *others]
 
 
-def _recorded(store: "TraceStore", trace: Trace) -> Score:
-    """What others found a trace worth: what was kept of an earlier scoring is no verdict of its own."""
+def _said(store: "TraceStore", trace: Trace) -> Score:
+    """What others said of a trace: what was kept of an earlier scoring is no verdict of its own."""
     ours = _ours(store, trace.id)
-    return Score(trace_id=trace.id, rewards=tuple(reward for reward in trace.rewards if reward not in ours))
+    return Score(trace_id=trace.id, rewards=_others(reward for reward in trace.said if reward not in ours))
+
+
+def _others(said: Iterable[Reward]) -> tuple[Reward, ...]:
+    """Without what our own labeler proposes."""
+    return tuple(reward for reward in said if reward.told_by is not Source.LABELER)
 
 
 def _ours(store: "TraceStore", trace_id: str) -> Sequence[Reward]:
@@ -276,8 +289,12 @@ def _keep(url: str, stored: Sequence[_Stored], verdicts: "Sequence[Verdicts]") -
         for one, verdict in zip(stored, verdicts, strict=True):
             # One that is unknown would make the trace's mean unknown: here it is left out of the mean, and so of the store.
             known = [reward for reward in verdict.score.rewards if reward.value is not None]
-            new = [reward for reward in known if reward not in _ours(store, one.id)]
-            store.reward(one.id, new, by=f"{_BY} {version('journeyman')}", at=at)
+            ours = _ours(store, one.id)
+            new = [reward for reward in known if reward not in ours]
+            for source in {reward.source for reward in known}:
+                # Whose word it is, where the name does not say: see `stores.traces.labels.reward_of`.
+                by = f"{_BY} {version('journeyman')}{f' ({source})' if source else ''}"
+                store.reward(one.id, [reward for reward in new if reward.source == source], by=by, at=at)
             count += len(known)
     return count
 
@@ -294,15 +311,15 @@ def _counts(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return number(row["mean"]), str(row["known"]), str(row["unknown"])
 
 
-def _show_verdicts(verdicts: "Verdicts", label: bool | None) -> None:
+def _show_verdicts(verdicts: "Verdicts", found: Verdict) -> None:
     rows = [
         (name, f"{verdicts.weights[name]:g}", number(result.score), str(result.details.get("evidence", "")))
         for name, result in verdicts.results.items()
     ]
     columns = [Column(name="reward", words=True), Column(name="weight"), Column(name="score")]
     console.table([*columns, Column(name="evidence", words=True, wraps=True)], rows)
-    word = {True: "good", False: "bad", None: "undecided"}[label]
-    click.echo(f"{word}: {number(verdicts.combined)}")
+    word = {True: "good: ", False: "bad: ", None: ""}[found.good]
+    click.echo(f"{word}{found.reason}")
 
 
 def _warn(verdicts: "Sequence[Verdicts]", *, cached: int) -> None:

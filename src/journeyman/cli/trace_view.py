@@ -89,6 +89,9 @@ def _head(trace: Trace) -> Iterator[tuple[str, str]]:
     yield from ((name, "; ".join(short(task) for task in tasks)) for name, tasks in set_itself if tasks)
     if trace.error:
         yield "error", trace.error
+    if trace.said:
+        verdict = trace.verdict
+        yield "verdict", {True: "good: ", False: "bad: ", None: ""}[verdict.good] + verdict.reason
 
 
 def conversation(trace: Trace, *, full: bool) -> Iterator[str]:

@@ -142,6 +142,7 @@ def show(*, trace_id: str, full: bool, store: str | None, quiet: bool) -> dict[s
         show_trace(trace, labels, given, full=full)
     return {
         "trace": json.loads(jsonl.line(trace)),
+        "verdict": asdict(trace.verdict),
         "labels": [_json(asdict(label)) for label in labels],
         "given": [_json({**asdict(each.reward), "by": each.by, "at": each.at}) for each in given],
     }

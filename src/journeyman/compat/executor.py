@@ -28,6 +28,7 @@ from journeyman.agents.coder import ROUNDS, Coder, ScenarioWorkshop, last_files,
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.reward import Source
 from journeyman.core.score import Experience, Reward, Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import Trace, total
@@ -132,8 +133,7 @@ class Execution:
     def success(self) -> bool | None:
         """Whether checks or a verifier found everything right. `None` when nobody could tell: code that ran to its end has not
         been shown to do what was asked."""
-        value = self.score.total
-        return None if value is None else value >= 1
+        return self.score.verdict.good
 
     @property
     def error(self) -> str | None:
@@ -344,7 +344,7 @@ class Executor:
         if execution.success is not None or execution.trace.id in self._taught:
             raise InputError(f"what became of {execution.trace.id} is known already, and one attempt counts once")
         found = "\n".join(filter(None, (evidence, execution.score.evidence)))
-        verdict = Reward(name="feedback", value=float(reward), evidence=found)
+        verdict = Reward(name="feedback", value=float(reward), evidence=found, source=Source.TRUTH)
         await self._learn(replace(execution, score=Score(trace_id=execution.trace.id, rewards=(verdict,))))
 
     async def _learn(self, execution: Execution) -> None:

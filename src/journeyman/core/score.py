@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from journeyman.core.errors import TaskError
 from journeyman.core.reward import Reward as Reward
-from journeyman.core.reward import mean
+from journeyman.core.reward import Verdict, decide, mean
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import Trace
 
@@ -18,8 +18,13 @@ class Score:
 
     @property
     def total(self) -> float | None:
-        """The weighted mean. Unknown as soon as one reward is: half a verdict is none."""
+        """The weighted mean of all, which is what a run makes larger. Unknown as soon as one is: half a verdict is none."""
         return mean(self.rewards)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether all was right, and by whose word."""
+        return decide(self.rewards, threshold=1.0)
 
     @property
     def evidence(self) -> str:
@@ -42,5 +47,4 @@ class Experience:
     @property
     def solved(self) -> bool | None:
         """Whether the attempt got everything right; `None` when that could not be told."""
-        total = self.score.total
-        return None if total is None else total >= 1.0
+        return self.score.verdict.good

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from journeyman.core.reward import Reward, mean
+from journeyman.core.reward import RECORDER, Reward, Verdict, decide, label
 from journeyman.core.task import Split
 
 
@@ -162,6 +162,8 @@ class Trace:
     tasks_failed: tuple[str, ...] = ()
     label: bool | None = None
     """What a person says of it; `None` while nobody has."""
+    labelled_by: str | None = None
+    """Whose word the label is, where that is known: a person's name, `ground-truth`, `end-user` or `auto-labeler`."""
     rewards: tuple[Reward, ...] = ()
     """What its recorder, or Journeyman, found it worth. No reward of ours reads them."""
     source: str = ""
@@ -183,8 +185,18 @@ class Trace:
 
     @property
     def worth(self) -> float | None:
-        """The weighted mean of its rewards, 0 to 1; unknown as soon as one of them is, and where there are none."""
-        return mean(self.rewards)
+        """The weighted mean of the rewards that decide, 0 to 1; unknown as soon as one of them is, and where there are none."""
+        return decide(self.rewards).value
+
+    @property
+    def said(self) -> tuple[Reward, ...]:
+        """All that was said of it: the label as a verdict of whoever gave it, and the rewards."""
+        return self.rewards if self.label is None else (label(self.label, self.labelled_by or RECORDER), *self.rewards)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it was a good attempt, and by whose word."""
+        return decide(self.said)
 
     @property
     def candidate_ids(self) -> tuple[str, ...]:

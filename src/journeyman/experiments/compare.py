@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman import stats
-from journeyman.agents.attempt import Agent, Attempt, attempt_all
+from journeyman.agents.attempt import Agent, Attempt, attempt_all, together
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, Totals, pair
 from journeyman.core.gate import BetterOnHeldOut, Gate, bounded
@@ -196,9 +196,8 @@ async def evaluate_agents(
 ) -> EvaluationReport:
     """`evaluate`, awaited."""
     config = config or EvaluateConfig()
-    before, after = await asyncio.gather(
-        _trials(baseline, tasks, verifier, "baseline", config), _trials(candidate, tasks, verifier, "candidate", config)
-    )
+    sides = {"baseline": baseline, "candidate": candidate}
+    before, after = await together(_trials(agent, tasks, verifier, side, config) for side, agent in sides.items())
     evaluation = replace(
         pair(results(before), results(after), looks=config.looks),
         spent_baseline=_totals(before),
@@ -222,7 +221,7 @@ async def _trials(
         attempt_all(agent, tasks, verifier, prefix=f"{config.prefix}/{side}/{trial}", clock=config.clock, done=config.done)
         for trial in range(config.attempts_per_task)
     ]
-    return tuple(attempt for attempts in await asyncio.gather(*rounds) for attempt in attempts)
+    return tuple(attempt for attempts in await together(rounds) for attempt in attempts)
 
 
 def _totals(attempts: Sequence[Attempt]) -> Totals:

@@ -51,7 +51,7 @@ def of_attempts(attempts: Iterable[AttemptRecord]) -> tuple[Point, ...]:
         Point(
             name=attempt.trace.task_id,
             group=attempt.trace.domain,
-            success=None if attempt.score.total is None else attempt.score.total >= 1,
+            success=attempt.score.verdict.good,
             score=attempt.score.total,
             tokens=attempt.tokens if attempt.trace.calls else None,
             cost=attempt.trace.cost if attempt.trace.calls else None,

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from journeyman.agents.coder import READING
 from journeyman.core import extension
 from journeyman.core.errors import InputError, StoreError, TraceError, boundary
+from journeyman.core.reward import Verdict, decide
 from journeyman.core.score import Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace, average
@@ -26,6 +27,7 @@ from journeyman.rewards.checks import Check
 from journeyman.rewards.code_execution import wait
 from journeyman.rewards.development import (
     WEIGHTS,
+    ChecksReward,
     Development,
     DevelopmentReward,
     DevelopmentWork,
@@ -238,15 +240,15 @@ def cached(path: Path) -> "closing[ScoreCache]":
 def with_recorded(
     verdicts: Sequence[Verdicts], scores: Iterable[Score], weights: Mapping[str, float] | None = None
 ) -> list[Verdicts]:
-    """The verdicts with what the attempts' own run found, first: its checks, or the right answer. It decides the label.
+    """The verdicts with what was said of the attempts before, first: by the checks of their run, their recorder, people.
 
-    Unknown where the run could not tell. What was only read, without checks, is no verdict.
+    Unknown where that could not be told. What was only read, without checks, is no verdict.
     """
     weight = (weights or {}).get(RECORDED, RECORDED_WEIGHT)
     found = []
     for one, score in zip(verdicts, scores, strict=True):
         results = {RECORDED: _recorded(score), **one.results}
-        found.append(Verdicts(one.trace_id, results, {RECORDED: weight, **one.weights}))
+        found.append(Verdicts(one.trace_id, results, {RECORDED: weight, **one.weights}, score.rewards))
     return found
 
 
@@ -254,17 +256,19 @@ def _recorded(score: Score) -> RewardResult:
     names = ", ".join(reward.name for reward in score.rewards)
     if any(reward.name == READING for reward in score.rewards):
         return unknown("there were no checks: it was only read", is_binary=False)
-    if score.total is None:
+    found = decide(score.rewards)
+    if found.worth is None:
         return unknown(score.evidence or "its run has no verdict on it", is_binary=False, by=names)
-    return soft(score.total, score.evidence or f"{names}: {score.total:g}", by=names)
+    return soft(found.worth, score.evidence or f"{names}: {found.worth:g}", by=names)
 
 
 def summary(engine: RewardEngine, verdicts: Sequence[Verdicts]) -> dict[str, Any]:
-    """The mean of each reward and of all together, each with how many traces it could not tell about."""
-    labels = [engine.label(one) for one in verdicts]
+    """The mean of each reward and of what decided, each with how many traces it could not tell about."""
+    decided = [engine.decide(one) for one in verdicts]
+    labels = [one.good for one in decided]
     return {
         "traces": len(verdicts),
-        **_mean([one.combined for one in verdicts]),
+        **_mean([one.worth for one in decided]),
         "good": labels.count(True),
         "bad": labels.count(False),
         "unlabelled": labels.count(None),
@@ -293,18 +297,21 @@ def reports(traces: Sequence[Trace], verdicts: Sequence[Verdicts], engine: Rewar
     """The verdicts as rows of JSON that `journeyman compare` reads; attempts at one task are numbered in their order."""
     trials: Counter[str] = Counter()
     for trace, one in zip(traces, verdicts, strict=True):
-        yield report(trace, one, engine.label(one), trial=trials[trace.task_id])
+        yield report(trace, one, engine.decide(one), trial=trials[trace.task_id])
         trials[trace.task_id] += 1
 
 
-def report(trace: Trace, verdicts: Verdicts, label: bool | None, *, trial: int = 0) -> dict[str, Any]:
+def report(trace: Trace, verdicts: Verdicts, found: Verdict, *, trial: int = 0) -> dict[str, Any]:
     """One trace's verdicts as a row of JSON."""
     return {
         "trace_id": trace.id,
         "task_id": trace.task_id,
         "trial": trial,
-        "score": verdicts.combined,
-        "label": label,
+        "score": found.worth,
+        "label": found.good,
+        "decided_by": found.source,
+        "reason": found.reason,
+        "combined": verdicts.combined,
         "rewards": {
             name: {"score": result.score, "binary": result.is_binary, "weight": verdicts.weights[name], **result.details}
             for name, result in verdicts.results.items()
@@ -353,8 +360,9 @@ def read_output(path: Path, task: Task) -> tuple[Trace, dict[str, str]]:
     left = files if isinstance(files, dict) else {}
     if not all(isinstance(text, str) for text in left.values()):
         raise InputError(f"{path}: files is an object of texts, by path")
-    call = ModelCall(model="", prompt=task.question, reply=reply if isinstance(reply, str) else "")
-    return Trace(id=task.id, task_id=task.id, candidate_id="base", started_at=NO_TIME, steps=(call,)), left
+    # Files without a word are no empty reply: there is none that could be looked at.
+    calls = (ModelCall(model="", prompt=task.question, reply=reply),) if isinstance(reply, str) else ()
+    return Trace(id=task.id, task_id=task.id, candidate_id="base", started_at=NO_TIME, steps=calls), left
 
 
 # Development work: the files that were there, the checks, and how their reward is made up.
@@ -389,10 +397,11 @@ class _Work(_Strict):
     development: _Settings = _Settings()
 
 
-def development_reward(
+def development_rewards(
     path: Path, given: Mapping[str, Any], left: Mapping[str, str], sandbox: Callable[[], Sandbox]
-) -> DevelopmentReward:
-    """The reward for the work that the task at `path` asks for; its checks run in the sandbox.
+) -> tuple[ChecksReward, DevelopmentReward]:
+    """The rewards for the work that the task at `path` asks for: whether its checks passed, which run in the sandbox, and how
+    well it is done.
 
     Args:
         given: The task's fields about development work.
@@ -409,13 +418,20 @@ def development_reward(
     checks = [_check_of(path, number, each) for number, each in enumerate(asked.checks, start=1)]
     edges = {check.name for check, each in zip(checks, asked.checks, strict=True) if each.edge}
 
+    found: dict[str, DevelopmentWork] = {}
+
     def find(trace: Trace) -> DevelopmentWork:
+        if trace.id not in found:
+            found[trace.id] = run(trace)
+        return found[trace.id]
+
+    def run(trace: Trace) -> DevelopmentWork:
         shown = work_of(trace)
         # What was not written anew is still there.
         work = replace(shown, before=asked.files, after={**asked.files, **shown.after, **left})
         return wait(examine(work, sandbox(), checks, edges=edges, setup=asked.setup))
 
-    return DevelopmentReward(development=_development(asked.development), find=find)
+    return ChecksReward(find=find), DevelopmentReward(development=_development(asked.development), find=find)
 
 
 def _check_of(path: Path, number: int, asked: _Check) -> Check:

@@ -6,13 +6,14 @@ import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
 from journeyman.core import extension
 from journeyman.core.errors import JourneymanError
+from journeyman.core.reward import Source
 from journeyman.core.score import Reward
 from journeyman.core.trace import Trace
 
@@ -30,7 +31,8 @@ class RewardResult:
     is_binary: bool = False
     """Whether only 0 and 1 (and unknown) can come out."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What was found, JSON; under "evidence" one sentence, as an API's error would say it."""
+    """What was found, JSON; under "evidence" one sentence, as an API's error would say it, and under "source" whose word it is
+    (`core.reward.Source`) where that is not a check's for yes or no, and a heuristic's for a degree."""
 
     def __post_init__(self) -> None:
         if self.score is None:
@@ -44,7 +46,10 @@ class RewardResult:
 
     def named(self, name: str, weight: float) -> Reward:
         """The verdict as it stands in a score."""
-        return Reward(name=name, value=self.score, evidence=str(self.details.get("evidence", "")), weight=weight)
+        found = Reward(name=name, value=self.score, evidence=str(self.details.get("evidence", "")), weight=weight)
+        if said := self.details.get("source"):
+            return replace(found, source=Source(said))
+        return found if found.is_told else replace(found, source=Source.CHECK if self.is_binary else Source.HEURISTIC)
 
 
 class RewardFunction(Protocol):

@@ -11,6 +11,7 @@ import copy
 import json
 import random
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -345,6 +346,8 @@ def _name(node: str) -> str:
 LIMITS = Limits(cpu_seconds=20.0, wall_seconds=30.0)
 """For one check."""
 
+NOT_FOUND = 127
+"""What a shell ends with where a command is not installed."""
 _FILE = "test_check.py"
 _NEEDS_FILES = frozenset(
     {
@@ -473,8 +476,32 @@ async def _shell(sandbox: Sandbox, text: str, candidate: CodeUnderTest) -> UnitT
     except SandboxError as error:
         return UnitTestVerdict(passed=None, evidence=str(error))
     printed = f"{outcome.stdout}{outcome.stderr}"[-2000:].strip()
+    if outcome.exit_code == NOT_FOUND and (missing := await _missing(sandbox, text, candidate, outcome.stderr)):
+        return UnitTestVerdict(passed=None, evidence=f"{missing}, so it says nothing about the code", outcome=outcome)
     evidence = "exit code 0" if outcome.ok else f"{ended_by(outcome)}\n{printed}".strip()
     return UnitTestVerdict(passed=outcome.ok, evidence=evidence, outcome=outcome)
+
+
+async def _missing(sandbox: Sandbox, text: str, candidate: CodeUnderTest, stderr: str) -> str:
+    """Which command of the check is not installed where it runs; nothing where that is not why it ended so.
+
+    The code may end with 127 as well and print what it likes. So only a word of the check counts, and it is looked for where no
+    file of the agent's is. A command with a path is one that the agent should have written.
+    """
+    for line in _NOT_INSTALLED.finditer(stderr):
+        name = line[1]
+        if "/" not in name and re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w./-])", text):
+            look = f"{candidate.setup}\ncommand -v {shlex.quote(name)} || exit {NOT_FOUND}\n"
+            try:
+                found = await sandbox.run(Program(language="shell", code=look, limits=candidate.limits))
+            except SandboxError as error:
+                return str(error)
+            if found.exit_code == NOT_FOUND:
+                return f"{name} is not installed where the check runs"
+    return ""
+
+
+_NOT_INSTALLED = re.compile(r": ([^\s:]+): (?:command )?not found")
 
 
 def _names(tree: ast.AST) -> set[str]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from numbers import Real
 from statistics import fmean, pstdev
@@ -10,15 +10,14 @@ from typing import Protocol, runtime_checkable
 
 from journeyman.core import extension
 from journeyman.core.errors import InputError
+from journeyman.core.reward import Reward, Source, Verdict, decide, mean_known
 from journeyman.core.score import Score
 from journeyman.core.trace import Trace
-from journeyman.rewards.base import BROKEN, RewardFunction, RewardResult, judged
+from journeyman.rewards.base import BROKEN, UNREACHABLE, RewardFunction, RewardResult, judged
 
 _log = logging.getLogger(__name__)
-FORM = frozenset({"syntax_validation", "format_compliance"})
-"""Binary rewards that look at the form of an answer, and decide nothing by themselves."""
 RECORDED = "recorded"
-"""The verdict of the run that an attempt was made in, where that is known: it decides alone."""
+"""What was said of an attempt before: by its run, by its recorder, by people."""
 _SPREAD = 1e-9
 
 
@@ -38,6 +37,8 @@ class Verdicts:
     results: Mapping[str, RewardResult]
     """By the reward's name."""
     weights: Mapping[str, float]
+    said: tuple[Reward, ...] = ()
+    """What others said of it: the checks of its run, its recorder, people. It has no part in `combined`."""
 
     @property
     def score(self) -> Score:
@@ -48,11 +49,18 @@ class Verdicts:
         )
 
     @property
+    def measured(self) -> tuple[Reward, ...]:
+        """The rewards that had something to measure, those among them that a failure kept from it as unknown."""
+        return tuple(
+            reward
+            for name, reward in zip(self.results, self.score.rewards, strict=True)
+            if name != RECORDED and (reward.value is not None or self.results[name].details.get(UNREACHABLE))
+        )
+
+    @property
     def combined(self) -> float | None:
         """The weighted mean over the rewards that could tell, 0 to 1; unknown when none of weight could."""
-        known = [(result.score, self.weights[name]) for name, result in self.results.items() if result.score is not None]
-        weight = sum(part for _, part in known)
-        return sum(score * part for score, part in known) / weight if weight > 0 else None
+        return mean_known(self.score.rewards)
 
 
 class RewardEngine:
@@ -76,8 +84,8 @@ class RewardEngine:
             rewards: The default ones, where nothing is said: `rewards.DEFAULTS`, each with its own weight.
             weights: Instead of the rewards' own, by name, as `rewards.weight_fitting.load` reads them from a file. Names of
                 rewards that are not here say nothing.
-            threshold: The least combined score of a good attempt.
-            decisive: The rewards that decide about the label. Every binary one except those about form, where nothing is said.
+            threshold: The least mean of a good attempt for those who only have an opinion: judges, heuristics.
+            decisive: The rewards that decide about the label, as checks do. Where nothing is said, whose word each is tells.
 
         Raises:
             InputError: Two rewards have one name, or a weight is below 0.
@@ -140,23 +148,19 @@ class RewardEngine:
         return self.label(self.verdicts(trace))
 
     def label(self, verdicts: Verdicts) -> bool | None:
-        """Whether the attempt was a good one: no decisive reward is 0, and the combined score reaches the threshold.
+        """Whether the attempt was a good one; see `decide`."""
+        return self.decide(verdicts).good
 
-        Unknown when no decisive reward could tell: good form alone is no success. Where a run has verified the attempt, it was
-        good if all was right then, whatever other rewards say.
+    def decide(self, verdicts: Verdicts) -> Verdict:
+        """Whether the attempt was a good one, and by whose word, as `core.reward.decide` has it of all that was said of it.
+
+        Unknown where nothing was measured but form: good form alone is no success. A reward that had nothing to measure says
+        nothing; one that a failure kept from looking leaves it open.
         """
-        recorded = verdicts.results.get(RECORDED)
-        if recorded is not None and recorded.score is not None:
-            return recorded.score >= 1.0
-        deciding = [
-            result.score
-            for name, result in verdicts.results.items()
-            if result.score is not None and (name in self.decisive if self.decisive is not None else _decides(name, result))
-        ]
-        combined = verdicts.combined
-        if not deciding or combined is None:
-            return None
-        return 0.0 not in deciding and combined >= self.threshold
+        own = verdicts.measured
+        if self.decisive is not None:
+            own = tuple(replace(reward, source=Source.CHECK) for reward in own if reward.name in self.decisive)
+        return decide((*verdicts.said, *own), threshold=self.threshold)
 
     def close(self) -> None:
         """End what rewards have begun, such as a sandbox."""
@@ -186,7 +190,3 @@ def normalised(scores: Sequence[float | None]) -> list[float | None]:
     if spread < _SPREAD:
         return [None if score is None else 0.0 for score in scores]
     return [None if score is None else (score - mean) / spread for score in scores]
-
-
-def _decides(name: str, result: RewardResult) -> bool:
-    return result.is_binary and name not in FORM

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, Self
 
+from journeyman.core.reward import Source
 from journeyman.core.trace import ModelCall, ToolCall, Trace, total
 from journeyman.rewards.base import UNREACHABLE, RewardResult, binary, short, soft, unknown, version
 from journeyman.rewards.blocks import blocks, last_blocks, parsed
@@ -265,7 +266,8 @@ class TaskCompletionReward:
     Where a goal is known, it is reached or not. Else the attempt came to its end when nothing broke it off (a limit of steps,
     an error of its own, a reply cut at its length), its last tool call went well, and a reply or a tool call stands at the
     end. That an agent says it is done counts for nothing, and neither does a reward that somebody recorded. Unknown when
-    something else than the agent broke it off, such as a model server that was down, and when nothing was done.
+    something else than the agent broke it off, such as a model server that was down, when nothing was done, and when there is
+    no more to see than a reply, of which no goal is known.
     """
 
     name: str = "task_completion"
@@ -275,7 +277,7 @@ class TaskCompletionReward:
 
     @property
     def version(self) -> str:
-        return version(1, self.goals) if self.goals else version(1)
+        return version(2, self.goals) if self.goals else version(2)
 
     def compute(self, trace: Trace) -> RewardResult:
         if trace.error is not None:
@@ -286,9 +288,13 @@ class TaskCompletionReward:
         if not steps:
             return unknown("nothing was done")
         goal = self.goals.get(trace.task_id)
-        fault = _unfinished(steps) if goal is None else _missed(steps, goal)
-        right = "it ended by itself" if goal is None else "it did what was asked for"
-        return binary(not fault, fault or right, goal=goal is not None)
+        if goal is not None:
+            fault = _missed(steps, goal)
+            return binary(not fault, fault or "it did what was asked for", goal=True, source=Source.CHECK)
+        fault = _unfinished(steps)
+        if not fault and not any(isinstance(step, ToolCall) for step in steps):
+            return unknown("it ended by itself, with a reply; no goal is known that the reply could be held against")
+        return binary(not fault, fault or "it ended by itself", goal=False)
 
 
 def _unfinished(steps: list[ModelCall | ToolCall]) -> str:

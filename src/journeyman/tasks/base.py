@@ -22,6 +22,18 @@ class Verifier(Protocol):
 
 
 @runtime_checkable
+class ReachableVerifier(Protocol):
+    """A verifier that needs something else to be there, such as a code service."""
+
+    async def start(self) -> None:
+        """See that it is there.
+
+        Raises:
+            SandboxError: It is not: nobody could tell what an attempt was worth.
+        """
+
+
+@runtime_checkable
 class Grader(Protocol):
     """A verifier that can also tell how near an attempt came: all there is to learn from while nothing is right yet."""
 

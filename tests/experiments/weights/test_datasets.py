@@ -63,15 +63,15 @@ def test_a_pipeline_writes_the_documented_rows_of_an_agent(store: str, tmp_path:
     (group,) = pipeline.build_grpo_dataset(tmp_path / "grpo.parquet")
     assert isinstance(group, Group)
     assert (group.prompt, group.completions) == ("User: 2+2?", ("0", "1", "2", "3"))
-    # What nobody has rewarded is worth what a person says, and an auto-labeler is none.
-    assert group.scores == pytest.approx((0, 1 / 3, 2 / 3, 1))
+    # A person's word goes before the reward, and an auto-labeler is none.
+    assert group.scores == pytest.approx((1, 1 / 3, 2 / 3, 1))
 
 
 def test_the_auto_labeler_is_believed_where_that_is_asked_for_and_nobody_else_knows(store: str, tmp_path: Path) -> None:
     config = DatasetConfig(auto_labels=True)
     examples = DatasetPipeline("desk", config=config).build_kto_dataset(tmp_path / "kto.jsonl")
     assert labels(iter(examples)) == {"desk0": True, "desk1": False, "desk2": True, "desk3": True, "desk9": True}
-    assert examples.sheet.labelled_by == {"a word that was said": 1, "the auto-labeler": 1, "the mean reward": 3}
+    assert examples.sheet.labelled_by == {"person": 1, "auto-labeler": 1, "check": 3}
 
 
 def test_filters_of_the_store_hold(store: str, tmp_path: Path) -> None:

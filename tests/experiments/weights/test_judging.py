@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from journeyman.core.errors import TaskError
+from journeyman.core.errors import SandboxError, TaskError
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.experiments.weights.__main__ import TaskJudge
 from journeyman.rewards.engine import RewardEngine
-from journeyman.rewards.static import TaskCompletionReward
+from journeyman.rewards.static import FormatComplianceReward, TaskCompletionReward
 from journeyman.tasks import desk
 from journeyman.tasks.answers import Exact
 from journeyman.tasks.base import Verifier
@@ -67,12 +67,24 @@ def test_a_verifier_that_fails_makes_its_attempt_unknown_and_leaves_the_others_a
 
 
 def test_rewards_that_were_named_count_beside_the_verifier() -> None:
-    with closing(TaskJudge(Desk(), RewardEngine([TaskCompletionReward()]))) as judge:
+    with closing(TaskJudge(Desk(), RewardEngine([FormatComplianceReward(), TaskCompletionReward()]))) as judge:
         names = [reward.name for reward in judge.judge([(TASK, _said(TASK.answer))])[0].rewards]
     assert names[:2] == ["desk", "desk fields"]
-    assert "task_completion" in names
+    assert names[2:] == ["format_compliance"], "what had nothing to measure says nothing"
 
 
 def test_one_judge_judges_again_and_again() -> None:
     with closing(TaskJudge(Desk())) as judge:
         assert [judge.judge([(TASK, _said(TASK.answer))])[0].total for _ in range(3)] == [1.0] * 3
+
+
+def test_a_checker_that_is_down_ends_the_training_and_is_no_unknown_verdict() -> None:
+    class Down:
+        async def start(self) -> None:
+            raise SandboxError("no code service answers at http://127.0.0.1:1")
+
+        async def verify(self, task: Task, trace: Trace) -> Reward:
+            return Reward(name="checks", value=None)
+
+    with pytest.raises(SandboxError, match="no code service answers"):
+        _judged(Down(), [(TASK, _said("good"))])

@@ -48,7 +48,11 @@ class TaskJudge:
         self._runner = asyncio.Runner()
 
     def judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
-        """A score for each, in their order. What could not be verified is unknown."""
+        """A score for each, in their order. What could not be verified is unknown.
+
+        Raises:
+            SandboxError: What verifies is down: nothing could be learned.
+        """
         return self._runner.run(self._judge(attempts))
 
     def close(self) -> None:
@@ -56,7 +60,10 @@ class TaskJudge:
         self._runner.close()
 
     async def _judge(self, attempts: Sequence[tuple[Task, Trace]]) -> list[Score]:
-        return list(await asyncio.gather(*(self._score(task, trace) for task, trace in attempts)))
+        scores = list(await asyncio.gather(*(self._score(task, trace) for task, trace in attempts)))
+        if any(score.total is None for score in scores):
+            await attempt.see_checker(self._verifier)
+        return scores
 
     async def _score(self, task: Task, trace: Trace) -> Score:
         try:
@@ -64,7 +71,7 @@ class TaskJudge:
             if trace.error is None and isinstance(self._verifier, Grader):
                 score = replace(score, rewards=(*score.rewards, await self._verifier.grade(task, trace)))
             if self._engine is not None:
-                score = replace(score, rewards=(*score.rewards, *self._engine.score(trace).rewards))
+                score = replace(score, rewards=(*score.rewards, *self._engine.verdicts(trace).measured))
         except JourneymanError as error:
             return Score(trace_id=trace.id, rewards=(Reward(name="judged", value=None, evidence=str(error)),))
         return score

@@ -18,7 +18,7 @@ from journeyman.optimizers.weights.rows import Row
 from journeyman.stores import engine
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.attempts import SOURCE as OF_RUNS
-from journeyman.stores.traces.base import AUTO, Query, TraceStore
+from journeyman.stores.traces.base import Query, TraceStore
 from journeyman.stores.urls import MEMORY, as_url, redacted
 from journeyman.tracing.importers import Problem, reading
 from journeyman.tracing.redaction import Redactor
@@ -92,10 +92,9 @@ class TraceSource:
 
     def _of_store(self) -> Iterator[JudgedTrace]:
         with _opened(self.url) as store:
-            proposed = {label.trace_id: label.good for label in store.labels() if label.who == AUTO}
             for trace in store.traces(self._query):
                 if self._wanted(trace):
-                    yield _judged(store, trace, proposed.get(trace.id))
+                    yield JudgedTrace.of(trace)
 
     def _wanted(self, trace: Trace) -> bool:
         return self.run is None or trace.raw.get("run_id") == self.run
@@ -148,15 +147,6 @@ def from_source(
         raise InputError(f"there are no traces{of} to learn from; `journeyman traces list` shows what there is")
     unread: list[str] = []
     return build(source.judged(unread), path, config, done=done, unread=unread)
-
-
-def _judged(store: TraceStore, trace: Trace, proposed: bool | None) -> JudgedTrace:
-    found = JudgedTrace.of(trace)
-    if proposed is None or trace.label is None:
-        return found
-    line = store.line(trace.id)
-    by_program = line is not None and line.labelled_by == AUTO
-    return replace(found, said=None if by_program else trace.label, proposed=proposed)
 
 
 def _opened(url: str) -> TraceStore:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from journeyman.agents.answer import Answer, MakeAgent
-from journeyman.agents.attempt import Attempt, attempt_all
-from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, TaskError
+from journeyman.agents.attempt import Attempt, attempt_all, together
+from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, SandboxError, TaskError
 from journeyman.core.playbook import Batch, Bullet, Insight, InsightVerdict, Playbook, Retire
 from journeyman.core.score import Experience
 from journeyman.core.task import Split, Task
@@ -95,6 +95,7 @@ async def learn(
         TaskError: A task is held out; no model was asked.
         ModelError: No call of a whole batch was answered; a `ModelRefused` when a model said no for good to all of them.
             What was merged before is kept.
+        SandboxError: Whatever checks the attempts is down. What was merged before is kept, here too.
         PlaybookError: The run's journal is not what was written.
     """
     for task in tasks:
@@ -171,8 +172,7 @@ class _Step:
         if own and not self._id.endswith(".0"):
             return
         kind = ModelRefused if refused else ModelError
-        end = "" if reasons[0].endswith(("?", "!", ".")) else "."
-        raise kind(f"{reasons[0]}{end} The run stopped, as a whole batch met with this; mend it, and go on with --resume")
+        raise kind(f"{_sentence(reasons[0])} The run stopped, as a whole batch met with this; {_MEND}")
 
     async def _attempt(self, tasks: Sequence[Task], playbook: Playbook) -> list[Attempt]:
         choose = self._chosen.of(playbook)
@@ -193,7 +193,12 @@ class _Step:
             )
             for number in range(self._config.attempts)
         ]
-        return [attempt for group in await asyncio.gather(*tries) for attempt in group]
+        try:
+            return [attempt for group in await together(tries) for attempt in group]
+        except SandboxError as error:
+            raise SandboxError(
+                f"{_sentence(str(error))} The run stopped, as nobody could check what the model would write; {_MEND}"
+            ) from error
 
     async def _reflect(self, tasks: Sequence[Task], experiences: Sequence[Experience], playbook: Playbook) -> list[Reflection]:
         by_id = {bullet.id: bullet for bullet in playbook.bullets}
@@ -255,6 +260,13 @@ class _Step:
             generator=Spent.of(call for attempt in attempts for call in attempt.trace.calls),
             reflector=Spent.of(call for reflection in reflections for call in reflection.calls),
         )
+
+
+_MEND = "mend it, and go on with --resume"
+
+
+def _sentence(reason: str) -> str:
+    return reason if reason.endswith(("?", "!", ".")) else f"{reason}."
 
 
 _FAILURES: dict[str, type[ModelError]] = {kind.__name__: kind for kind in (ModelError, ModelRefused, ModelBusy)}

@@ -145,7 +145,7 @@ def of_trace(trace: Trace) -> OutcomeRow | None:
 
 
 def _traced(trace: Trace) -> Outcome:
-    worth = float(trace.label) if trace.label is not None else trace.worth
+    worth = trace.verdict.worth
     failed = bool(trace.calls) and all(_failed(call) for call in trace.calls)
     return Outcome(
         ending=Ending.ERROR if failed else _ending(worth),

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import PurePosixPath
 
 from journeyman.core.errors import InputError, JourneymanError, MissingExtra
+from journeyman.core.format import counted
 from journeyman.core.trace import ModelCall, Step, ToolCall, Trace
+from journeyman.rewards import base
 from journeyman.rewards.base import UNREACHABLE, RewardResult, version
 from journeyman.rewards.checks import Check, run_checks
 from journeyman.rewards.development.code_measures import Architecture, CodeQuality
@@ -29,6 +31,7 @@ __all__ = [
     "VERSION",
     "WEIGHTS",
     "Autonomy",
+    "ChecksReward",
     "Component",
     "Coverage",
     "Development",
@@ -532,6 +535,35 @@ async def examine(
     coverage = await measure_coverage(sandbox, work.after, tests) if tests else None
     outcomes = tuple(result.outcome for result in results if result.outcome is not None)
     return replace(work, checks=checked(results, edges), coverage=coverage, outcomes=(*work.outcomes, *outcomes))
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksReward:
+    """1 when every check of the task passed; binary.
+
+    Unknown when there are none, and when one could not be run and none failed.
+    """
+
+    find: Callable[[Trace], DevelopmentWork] = work_of
+    weight: float = 2.0
+    name: str = "checks"
+
+    @property
+    def version(self) -> str:
+        return version(VERSION)
+
+    def compute(self, trace: Trace) -> RewardResult:
+        try:
+            checks = self.find(trace).checks
+        except JourneymanError as error:
+            return base.unknown(str(error), **{UNREACHABLE: True})
+        failed = [check.name for check in checks if check.passed is False]
+        lost = [check for check in checks if check.passed is None]
+        if not failed and (lost or not checks):
+            why = lost[0].evidence or f"the check {lost[0].name} could not be run" if lost else "there are no checks"
+            return base.unknown(why, **({UNREACHABLE: True} if lost else {}))
+        passed = f"{len(checks) - len(failed) - len(lost)} of {counted(len(checks), 'check')} passed"
+        return base.binary(not failed, f"{passed}; failed: {', '.join(failed[:5])}" if failed else passed, failed=failed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ class WorkCheckResult:
     """How many tests are in it."""
     tests_passed: int = 0
     """Of these, in a check that did not pass as a whole."""
+    evidence: str = ""
+    """What was found."""
 
 
 def checked(results: Iterable[CheckResult], edges: Container[str] = ()) -> tuple[WorkCheckResult, ...]:
@@ -41,7 +43,8 @@ def checked(results: Iterable[CheckResult], edges: Container[str] = ()) -> tuple
             passed=result.passed,
             edge=result.check.name in edges,
             tests=result.tests or 1,
-            tests_passed=0 if result.tests_passed == result.tests else result.tests_passed or 0,
+            evidence=result.evidence,
+            tests_passed=0 if result.tests_passed == result.tests else max(0, result.tests_passed or 0),
         )
         for result in results
     )

@@ -20,6 +20,7 @@ from journeyman.stores.base import AttemptRecord, utc
 from journeyman.stores.tables import ATTEMPTS
 from journeyman.stores.traces import codec, writing
 from journeyman.stores.traces import labels as opinions
+from journeyman.stores.traces.base import RECORDER
 from journeyman.stores.traces.tables import CONTENTS, PARTS, TRACES
 
 # From the tables back to whole traces.
@@ -58,14 +59,17 @@ def pieces(connection: sa.Connection, seqs: Sequence[int]) -> Pieces:
 def load(connection: sa.Connection, seqs: Sequence[int]) -> list[Trace]:
     """The whole traces with the labels and the rewards that hold, in the order asked for, without those that are gone."""
     whole = pieces(connection, seqs)
-    labels = dict(connection.execute(sa.select(TRACES.c.seq, TRACES.c.label).where(TRACES.c.seq.in_(seqs))).all())
+    listed = sa.select(TRACES.c.seq, TRACES.c.label, TRACES.c.labelled_by).where(TRACES.c.seq.in_(seqs))
+    labels = {seq: (good, who) for seq, good, who in connection.execute(listed)}
     given = opinions.given(connection, seqs)
     found = []
     for seq in seqs:
         if seq in whole.bodies:
             trace = whole.trace(seq)
             rewards = codec.in_force(trace.rewards, given.get(seq, ()))
-            found.append(replace(trace, label=labels[seq], rewards=rewards))
+            good, who = labels[seq]
+            by = trace.labelled_by if who == RECORDER else who
+            found.append(replace(trace, label=good, labelled_by=by, rewards=rewards))
     return found
 
 

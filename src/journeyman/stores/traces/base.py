@@ -6,14 +6,16 @@ from datetime import datetime
 from types import TracebackType
 from typing import Protocol, Self
 
-from journeyman.core.reward import Reward
+from journeyman.core.reward import RECORDER as RECORDER
+from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import Trace
 
-AUTO = "auto-labeler"
+AUTO = Source.LABELER.value
 """Who gave a label that no person gave."""
-
-RECORDER = "recorder"
-"""Whose word the label is that a trace came with. What a person says here goes before it, and it before `AUTO`'s."""
+TRUTH = "ground-truth"
+"""Whose word a label is that tells what turned out later: it goes before every person's."""
+USERS = ("end-user", Source.USER.value)
+"""Whose word a label is that those who were served have given: it goes behind checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class TraceSummary:
     """The weighted mean of its rewards; `None` as soon as one of them is unknown, or when there are none."""
     label: bool | None
     labelled_by: str | None
-    """A person, or `AUTO`."""
+    """A person, or one of `TRUTH`, `USERS` and `AUTO`; `RECORDER` for the label that a trace came with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

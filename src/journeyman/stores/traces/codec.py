@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from journeyman.core.reward import Reward
-from journeyman.core.score import Score
+from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import RECORDER
@@ -133,7 +132,10 @@ def _told(thing: Any) -> dict[str, Any]:
         if (at := told.get(name)) is not None:
             told[name] = utc(at).isoformat()
     if rewards := told.get("rewards"):
-        told["rewards"] = [[each.name, each.value, each.evidence, each.weight] for each in rewards]
+        told["rewards"] = [
+            [each.name, each.value, each.evidence, each.weight, *([] if each.source is None else [each.source])]
+            for each in rewards
+        ]
     if messages := told.get("messages"):
         if told["prompt"] == spoken(messages):
             del told["prompt"]
@@ -224,7 +226,10 @@ def _same(value: Any) -> Any:
 
 
 def _rewards(told: list[list[Any]]) -> tuple[Reward, ...]:
-    return tuple(Reward(name=name, value=value, evidence=said, weight=weight) for name, value, said, weight in told)
+    return tuple(
+        Reward(name=name, value=value, evidence=said, weight=weight, source=Source(source[0]) if source else None)
+        for name, value, said, weight, *source in told
+    )
 
 
 def _messages(told: list[list[Any]]) -> tuple[Message, ...]:
@@ -277,7 +282,7 @@ def line(trace: Trace) -> Row:
         "own_label": trace.label,
         "label": trace.label,
         "labelled_by": None if trace.label is None else RECORDER,
-        "reward": mean(trace.rewards),
+        "reward": trace.worth,
         "steps": len(trace.steps),
         "identified": len(responses(calls)) if all(call.response_id for call in calls) else 0,
         "duplicate_of": None,
@@ -289,11 +294,6 @@ def _asked(trace: Trace, calls: Sequence[ModelCall]) -> str:
     if trace.input is not None or not calls:
         return trace.query
     return next((message.text for call in calls for message in call.messages if message.role == "user"), calls[0].prompt)
-
-
-def mean(rewards: Iterable[Reward]) -> float | None:
-    """The weighted mean; unknown as soon as one reward is."""
-    return Score(trace_id="", rewards=tuple(rewards)).total
 
 
 def responses(calls: Iterable[ModelCall]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
-from journeyman.core.reward import Reward
+from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
 from journeyman.stores.traces import codec
 from journeyman.stores.traces.base import AUTO, RECORDER, Label
@@ -38,8 +38,9 @@ def add_rewards(connection: sa.Connection, trace_id: str, rewards: Iterable[Rewa
     rows = [
         {**told, "name": each.name, "value": each.value, "evidence": each.evidence, "weight": each.weight} for each in rewards
     ]
-    if _add(connection, TRACE_REWARDS, rows):
-        weigh(connection, [seq])
+    _add(connection, TRACE_REWARDS, rows)
+    # Also where nothing is new: an earlier version took the mean of all rewards.
+    weigh(connection, [seq])
 
 
 def known(connection: sa.Connection, trace_id: str) -> int:
@@ -75,7 +76,7 @@ def weigh(connection: sa.Connection, traces: Collection[int]) -> None:
         holds, who = _in_force(label, labels.get(seq, ()))
         values: dict[str, object] = {"label": holds, "labelled_by": who}
         if seq in rewards:
-            values["reward"] = codec.mean(codec.in_force(_own_rewards(connection, seq), rewards[seq]))
+            values["reward"] = decide(codec.in_force(_own_rewards(connection, seq), rewards[seq])).value
         connection.execute(sa.update(TRACES).where(TRACES.c.seq == seq).values(values))
 
 
@@ -89,7 +90,9 @@ def given(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[
 
 
 def reward_of(row: sa.Row[Any]) -> Reward:
-    return Reward(name=row.name, value=row.value, evidence=row.evidence, weight=row.weight)
+    """Whose word it is stands in brackets behind what computed it, where the name does not say."""
+    source = next((each for each in Source if row.by.endswith(f" ({each})")), None)
+    return Reward(name=row.name, value=row.value, evidence=row.evidence, weight=row.weight, source=source)
 
 
 def _labels(connection: sa.Connection, traces: Collection[int]) -> dict[int, list[tuple[str, bool | None]]]:
@@ -101,19 +104,18 @@ def _labels(connection: sa.Connection, traces: Collection[int]) -> dict[int, lis
 
 
 def _in_force(own: bool | None, said: Iterable[tuple[str, bool | None]]) -> tuple[bool | None, str | None]:
-    """The label that holds, and whose it is: of all people the latest word that was not taken back."""
-    latest: dict[str, bool] = {}
+    """The label that holds, and whose it is: by the order of `Source`, and of all people the latest word not taken back."""
+    latest: dict[str, bool] = {} if own is None else {RECORDER: own}
     for who, good in said:
         latest.pop(who, None)
         if good is not None:
             latest[who] = good
-    proposed = latest.pop(AUTO, None)
-    if latest:
-        who, good = list(latest.items())[-1]
-        return good, who
-    if own is not None:
-        return own, RECORDER
-    return (None, None) if proposed is None else (proposed, AUTO)
+    if not latest:
+        return None, None
+    order = list(Source)
+    # The last of those that stand first.
+    who = min(reversed(latest), key=lambda who: order.index(source_of(who)))
+    return latest[who], who
 
 
 def _own_rewards(connection: sa.Connection, seq: int) -> Sequence[Reward]:

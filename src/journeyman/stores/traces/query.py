@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from journeyman.core.errors import InputError
 from journeyman.stores.base import utc
-from journeyman.stores.traces.base import AUTO, Query, TraceSummary
+from journeyman.stores.traces.base import AUTO, USERS, Query, TraceSummary
 from journeyman.stores.traces.fulltext import CONTENT_WORDS, PART_WORDS, POSITIONS, Phrase, matching, phrases, place
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_CONTENTS, TRACE_MODELS, TRACE_TOOLS, TRACES
 
@@ -78,7 +78,7 @@ def _one_of(connection: sa.Connection, traces: sa.Select[tuple[int]]) -> Conditi
 
 def labelled_by_person() -> Condition:
     """What a recorder says is a person's word, too, given elsewhere."""
-    return sa.and_(TRACES.c.label.is_not(None), sa.func.coalesce(TRACES.c.labelled_by, "") != AUTO)
+    return sa.and_(TRACES.c.label.is_not(None), sa.func.coalesce(TRACES.c.labelled_by, "").not_in((AUTO, *USERS)))
 
 
 def _text(connection: sa.Connection, text: str | None, *, lazily: bool) -> Iterator[Condition]:

@@ -21,7 +21,7 @@ from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers.source import Format
 
-VERSION = "1.0"
+VERSION = "1.1"
 """Of the format that `line` writes. The major number changes only when an older reader would read it wrong."""
 UNKNOWN = "unknown"
 """The key in `raw` under which a reader keeps the fields of a later version."""

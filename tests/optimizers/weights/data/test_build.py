@@ -16,6 +16,7 @@ from journeyman.agents import coder
 from journeyman.agents.answer import call_of
 from journeyman.core.errors import InputError, SettingError
 from journeyman.core.playbook import Bullet
+from journeyman.core.reward import Reward, Source, label
 from journeyman.core.score import Experience, Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Trace
@@ -25,6 +26,7 @@ from journeyman.optimizers.weights.rows import CompletionGroup, LabelledCompleti
 from tests.optimizers.weights.data.attempts import FIND, ONE, TALK, answered, asks, attempt, judged, said
 from tests.support.examples import examples
 
+AUTO = "auto-labeler"
 KTO = DatasetConfig(method="kto")
 GRPO = DatasetConfig(method="grpo")
 
@@ -39,6 +41,10 @@ def grpo(path: Path, traces: Sequence[JudgedTrace], config: DatasetConfig = GRPO
     return [row for row in read(path / "rows.jsonl") if isinstance(row, CompletionGroup)], sheet
 
 
+def graded(value: float) -> Reward:
+    return Reward(name="grade", value=value, source=Source.JUDGE)
+
+
 def messages(said: object) -> list[dict[str, Any]]:
     assert isinstance(said, tuple)
     return list(said)
@@ -51,7 +57,7 @@ def test_a_conversation_keeps_its_tool_calls_and_begins_with_the_answer(tmp_path
     assert asked["tool_calls"][0]["function"] == {"name": "find", "arguments": {"id": 7}}
     assert (found, answer) == (TALK[3], TALK[4])
     assert (row.label, row.tools) == (True, (FIND,))
-    assert row.source == {"trace": "a", "task": "t", "agent": "desk", "domain": "shop"}
+    assert row.source == {"trace": "a", "task": "t", "agent": "desk", "domain": "shop", "label": "the check r says good"}
     assert (sheet.good, sheet.bad, sheet.left_out) == (1, 0, {})
 
 
@@ -63,10 +69,10 @@ def test_plain_rows_are_the_question_and_the_last_answer(tmp_path: Path) -> None
 
 def test_a_person_s_word_goes_before_the_reward_and_that_before_the_auto_labeler_s(tmp_path: Path) -> None:
     traces = [
-        JudgedTrace(trace=answered("a", "1"), said=True, worth=0.0, proposed=False),
-        JudgedTrace(trace=answered("b", "2"), worth=0.7, proposed=False),
-        JudgedTrace(trace=answered("c", "3"), worth=0.69, proposed=True),
-        JudgedTrace(trace=answered("d", "4"), proposed=True),
+        JudgedTrace(trace=answered("a", "1"), said=(label(True, "ada"), graded(0.0), label(False, AUTO))),
+        JudgedTrace(trace=answered("b", "2"), said=(graded(0.7), label(False, AUTO))),
+        JudgedTrace(trace=answered("c", "3"), said=(graded(0.69), label(True, AUTO))),
+        JudgedTrace(trace=answered("d", "4"), said=(label(True, AUTO),)),
         JudgedTrace(trace=answered("e", "5")),
     ]
     unknown = "traces of which nobody knows what they were worth: left out"
@@ -76,14 +82,14 @@ def test_a_person_s_word_goes_before_the_reward_and_that_before_the_auto_labeler
     rows, sheet = kto(tmp_path, traces, replace(KTO, threshold=0.7, auto_labels=True))
     assert [row.label for row in rows] == [True, True, False, True]
     assert sheet.left_out == {unknown: 1}
-    assert sheet.labelled_by == {"a word that was said": 1, "the auto-labeler": 1, "the mean reward": 2}
+    assert sheet.labelled_by == {"person": 1, "auto-labeler": 1, "judge": 2}
 
 
 def test_nobody_learns_from_tasks_that_are_held_out_or_chosen_by(tmp_path: Path) -> None:
     traces = [
         *judged(answered("a", "1", reward=1.0), answered("b", "2", reward=1.0, raw={"split": "held_out"})),
-        JudgedTrace(trace=answered("c", "3", reward=1.0), worth=1.0, split=Split.HELD_OUT),
-        JudgedTrace(trace=answered("d", "4", reward=1.0), worth=1.0, split=Split.VALIDATION),
+        JudgedTrace(trace=answered("c", "3"), said=(graded(1.0),), split=Split.HELD_OUT),
+        JudgedTrace(trace=answered("d", "4"), said=(graded(1.0),), split=Split.VALIDATION),
     ]
     rows, sheet = kto(tmp_path, traces)
     assert [row.source["trace"] for row in rows] == ["a"]
@@ -110,7 +116,9 @@ def test_a_completion_stands_there_once_and_the_greater_number_of_verdicts_decid
         "rows that were called good as often as bad: left out": 2,
         "rows whose prompt and completion were there already: left out": 2,
     }
-    ((row, other), _) = kto(tmp_path, [*judged(*traces, *split), JudgedTrace(trace=answered("f", "5"), said=False)])
+    ((row, other), _) = kto(
+        tmp_path, [*judged(*traces, *split), JudgedTrace(trace=answered("f", "5"), said=(label(False, "ada"),))]
+    )
     assert (row.label, other.label) == (True, False)
 
 

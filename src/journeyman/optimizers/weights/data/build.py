@@ -17,7 +17,7 @@ from journeyman.core.errors import InputError
 from journeyman.optimizers.weights.data import dataset_card, files
 from journeyman.optimizers.weights.data.config import DatasetConfig
 from journeyman.optimizers.weights.data.dataset_card import DatasetCard
-from journeyman.optimizers.weights.data.gather import UNKNOWN, CandidateRow, JudgedTrace, LabelVerdict, Spool, gather
+from journeyman.optimizers.weights.data.gather import UNKNOWN, CandidateRow, JudgedTrace, Spool, gather
 from journeyman.optimizers.weights.rows import SPREAD, CompletionGroup, LabelledCompletion, Row, TextOrMessages, normalised
 from journeyman.tracing.importers.finetuning import Losses
 
@@ -31,15 +31,15 @@ def deduplicated(candidates: Sequence[CandidateRow], losses: Losses) -> Iterator
     for one in candidates:
         alike[one.content].append(one)
     for same in alike.values():
-        verdicts = [one.verdict for one in same if one.verdict is not None]
-        rank = min(verdict.rank for verdict in verdicts)
-        votes = [verdict.good for verdict in verdicts if verdict.rank == rank]
+        rank = min(one.verdict.rank for one in same)
+        votes = [one.verdict.good for one in same if one.verdict.rank == rank]
         good = votes.count(True)
         if 2 * good == len(votes):
             losses.add("rows that were called good as often as bad: left out", len(same))
             continue
         losses.add("rows whose prompt and completion were there already: left out", len(same) - 1)
-        yield replace(same[0], verdict=LabelVerdict(2 * good > len(votes), rank))
+        holds = (one.verdict for one in same if one.verdict.rank == rank and one.verdict.good is (2 * good > len(votes)))
+        yield replace(same[0], verdict=next(holds))
 
 
 def once(candidates: Sequence[CandidateRow], losses: Losses) -> Iterator[CandidateRow]:
@@ -82,7 +82,7 @@ def balanced(rows: Sequence[CandidateRow], config: DatasetConfig, losses: Losses
     """
     if config.balance not in ("undersample", "oversample"):
         return list(rows)
-    sides = [[row for row in rows if row.verdict is not None and row.verdict.good is good] for good in (True, False)]
+    sides = [[row for row in rows if row.verdict.good is good] for good in (True, False)]
     few, many = sorted(map(len, sides))
     if many and not few:
         only, missing = ("good", "bad") if sides[0] else ("bad", "good")
@@ -148,7 +148,7 @@ def grouped(candidates: Sequence[CandidateRow], losses: Losses) -> GroupedRows:
     groups = sorted([*several, *more], key=lambda group: group[0].key)
     bunches, flat = [], 0
     for group in groups:
-        rewards = {one.trace: one.reward for one in group if one.reward is not None}
+        rewards = {one.trace: one.reward for one in group}
         scaled = dict(zip(rewards, normalised(list(rewards.values())), strict=True))
         flat += all(abs(value) < SPREAD for value in scaled.values())
         bunches += list(_bunches(group, scaled))
@@ -257,13 +257,12 @@ def _copies(bunch: PromptGroup, config: DatasetConfig) -> int:
 
 def _labelled(row: CandidateRow, spool: Spool) -> LabelledCompletion:
     payload = spool.get(row.offset)
-    assert row.verdict is not None
     return LabelledCompletion(
         prompt=_text_or_messages(payload["prompt"]),
         completion=_text_or_messages(payload["completion"]),
         label=row.verdict.good,
         tools=tuple(payload["tools"]),
-        source={"trace": row.trace, **_source(row)},
+        source={"trace": row.trace, **_source(row), "label": row.verdict.reason},
     )
 
 
@@ -274,7 +273,7 @@ def _group(bunch: PromptGroup, spool: Spool) -> CompletionGroup:
         prompt=_text_or_messages(payloads[0]["prompt"]),
         completions=tuple(_text_or_messages(each["completion"]) for each in payloads),
         rewards=bunch.rewards,
-        scores=tuple(one.reward for one in bunch.candidates if one.reward is not None),
+        scores=tuple(one.reward for one in bunch.candidates),
         logprobs=logprobs if any(each is not None for each in logprobs) else (),
         tools=tuple(payloads[0]["tools"]),
         source=_source(bunch.candidates[0]),

@@ -34,7 +34,7 @@ class DatasetConfig(Config):
     """`keep` puts what the model thought before an answer beside it, as `reasoning_content`: chat templates that know of
     thoughts write them, others do not."""
     threshold: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """A mean reward from which an attempt that nobody labelled is good."""
+    """A mean reward from which an attempt is good that neither a person nor a check judged."""
     auto_labels: bool = False
     """Also take the auto-labeler's word, where there is neither a person's nor a reward."""
     balance: Balance = "none"

@@ -45,11 +45,11 @@ class DatasetCard:
     traces: int
     good: int
     bad: int
-    """Completions by label; of groups, by whether their reward reaches the threshold."""
+    """Completions by label."""
     groups: int | None
     flat_groups: int | None
     labelled_by: Mapping[str, int]
-    """How many labels came by which rule."""
+    """How many labels came by whose word."""
     weights: Mapping[str, float] | None
     """By which KTO makes up for the balance of its labels, where they were to be weighed."""
     rewards: Mapping[str, Any]
@@ -73,8 +73,8 @@ class DatasetCard:
 def of(contents: DatasetContents, config: DatasetConfig, losses: Losses, path: Path | None) -> DatasetCard:
     """The dataset card of rows that were written to `path`; without a path, of rows that were not written."""
     candidates = contents.candidates
-    labels = Counter(_good(one, config) for one in candidates)
-    ranks = Counter(_RULES[one.verdict.rank] for one in candidates if one.verdict is not None)
+    labels = Counter(one.verdict.good for one in candidates)
+    sources = Counter(str(one.verdict.source) for one in candidates)
     return DatasetCard(
         rows=contents.rows,
         completions=len(candidates),
@@ -84,9 +84,9 @@ def of(contents: DatasetContents, config: DatasetConfig, losses: Losses, path: P
         bad=labels[False],
         groups=contents.groups,
         flat_groups=contents.flat,
-        labelled_by=dict(sorted(ranks.items())) if config.method == "kto" else {},
+        labelled_by=dict(sorted(sources.items())) if config.method == "kto" else {},
         weights=_weights(labels[True], labels[False]) if config.balance == "weights" else None,
-        rewards=_rewards([one.reward for one in candidates if one.reward is not None]),
+        rewards=_rewards([one.reward for one in candidates]),
         lengths={
             "prompt": _lengths([one.prompt_length for one in candidates]),
             "completion": _lengths([one.completion_length for one in candidates]),
@@ -135,15 +135,6 @@ def markdown(sheet: DatasetCard, name: str) -> str:
     settings = {name: value for name, value in sheet.config.items() if value not in (None, {})}
     parts.append(_table("Settings", settings))
     return "\n\n".join(parts) + "\n"
-
-
-def _good(candidate: CandidateRow, config: DatasetConfig) -> bool | None:
-    if config.method == "kto":
-        return None if candidate.verdict is None else candidate.verdict.good
-    return None if candidate.reward is None else candidate.reward >= config.threshold
-
-
-_RULES = ("a word that was said", "the mean reward", "the auto-labeler")
 
 
 def _weights(good: int, bad: int) -> Mapping[str, float] | None:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from journeyman.agents.answer import without_bullets, without_citation
+from journeyman.core.reward import Reward, Source, decide
 from journeyman.core.score import Experience
 from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Reasoning, Trace
@@ -21,15 +22,11 @@ from journeyman.tracing.importers.finetuning import UNASKED, FinetuningCall, Los
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedTrace:
-    """A trace with the verdicts on it. `None` is unknown."""
+    """A trace with the verdicts on it."""
 
     trace: Trace
-    said: bool | None = None
-    """Whether it went well, in a person's or its recorder's word."""
-    worth: float | None = None
-    """The mean of its rewards, 0 to 1."""
-    proposed: bool | None = None
-    """What an auto-labeler says."""
+    said: tuple[Reward, ...] = ()
+    """All that was said of it: labels, rewards, what an auto-labeler proposes."""
     split: Split | None = None
 
     @classmethod
@@ -37,23 +34,12 @@ class JudgedTrace:
         """By what stands on the trace itself."""
         value = trace.raw.get("split")
         split = Split(value) if value in tuple(Split) else None
-        return cls(trace=trace, said=trace.label, worth=trace.worth, split=split)
+        return cls(trace=trace, said=trace.said, split=split)
 
     @classmethod
     def of_experience(cls, experience: Experience) -> "JudgedTrace":
-        return cls(
-            trace=experience.trace,
-            said=experience.trace.label,
-            worth=experience.score.total,
-            split=experience.task.split,
-        )
-
-    @property
-    def reward(self) -> float | None:
-        """For a group: the mean of the rewards; where that is unknown, the word that was said, as 1 or 0."""
-        if self.worth is not None:
-            return self.worth
-        return None if self.said is None else float(self.said)
+        said = replace(experience.trace, rewards=experience.score.rewards).said
+        return cls(trace=experience.trace, said=said, split=experience.task.split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +47,27 @@ class LabelVerdict:
     """A label, and by what rule."""
 
     good: bool
-    rank: int
-    """Of two verdicts on the same completion, the one of lower rank holds."""
+    source: Source
+    """Of two verdicts on the same completion, the one whose source goes before the other's holds."""
+    reason: str
+    """Who decided, in one sentence."""
+    value: float
+    """For a group: the mean of what decided, 0 to 1."""
+
+    @property
+    def rank(self) -> int:
+        return list(Source).index(self.source)
 
 
 def verdict(judged: JudgedTrace, threshold: float, *, proposals: bool) -> LabelVerdict | None:
-    """A person's word first, then the mean reward against a threshold, then, where asked, the auto-labeler's; `None` where
-    nobody knows."""
-    if judged.said is not None:
-        return LabelVerdict(judged.said, 0)
-    if judged.worth is not None:
-        return LabelVerdict(judged.worth >= threshold, 1)
-    if proposals and judged.proposed is not None:
-        return LabelVerdict(judged.proposed, 2)
-    return None
+    """By the one rule, `core.reward.decide`; the auto-labeler's word only where it is asked for. `None` where nobody knows."""
+    found = decide(
+        (each for each in judged.said if proposals or each.told_by is not Source.LABELER),
+        threshold=threshold,
+    )
+    if found.good is None or found.source is None or found.worth is None:
+        return None
+    return LabelVerdict(found.good, found.source, found.reason, found.worth)
 
 
 def exclusion_reason(judged: JudgedTrace) -> str | None:
@@ -340,8 +333,8 @@ class CandidateRow:
     task: bytes
     """Digest of the task's domain and id, and of the agent's instructions and tools: of two sets of tasks with the same ids,
     that tells them apart."""
-    verdict: LabelVerdict | None
-    reward: float | None
+    verdict: LabelVerdict
+    reward: float
     agent: str
     domain: str
     source: str
@@ -399,7 +392,7 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
         losses.add(f"{why}: left out")
         return
     label = verdict(judged, config.threshold, proposals=config.auto_labels)
-    if (label if config.method == "kto" else judged.reward) is None:
+    if label is None:
         losses.add(f"{UNKNOWN}: left out")
         return
     task: bytes | None = None
@@ -411,7 +404,7 @@ def _of(judged: JudgedTrace, config: DatasetConfig, spool: Spool, losses: Losses
 
 
 def _candidate(
-    judged: JudgedTrace, chat: Conversation, number: int, known: tuple[bytes, LabelVerdict | None], spool: Spool
+    judged: JudgedTrace, chat: Conversation, number: int, known: tuple[bytes, LabelVerdict], spool: Spool
 ) -> CandidateRow:
     trace, (task, label) = judged.trace, known
     content = _digest([chat.prompt, chat.completion, chat.tools])
@@ -422,14 +415,14 @@ def _candidate(
             trace.started_at,
             trace.id,
             number,
-            _digest([content.hex(), *of, judged.reward, label and [label.good, label.rank]]),
+            _digest([content.hex(), *of, label.value, [label.good, label.source]]),
         ),
         offset=spool.add(payload),
         content=content,
         prompt=_digest([chat.prompt, chat.tools]),
         task=task,
         verdict=label,
-        reward=judged.reward,
+        reward=label.value,
         agent=trace.agent or "",
         domain=trace.domain,
         source=trace.source,
