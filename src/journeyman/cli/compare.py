@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +76,9 @@ def _compared(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bo
     def digest(found: Sequence["Result"]) -> str:
         return hashlib.sha256("\n".join(sorted(result_lines(found))).encode()).hexdigest()[:16]
 
-    most_unknown = bounds["most_unknown"]
     wanted = settings.configured(GateSettings, GateSettings.known(provided(bounds)))
-    limits: dict[str, Any] = {"alpha": wanted.alpha, "min_gain": wanted.min_gain, "min_tasks": wanted.min_tasks}
-    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(most_unknown=most_unknown, **limits)
+    limits = {each.name: getattr(wanted.gate, each.name) for each in fields(wanted.gate)}
+    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(**{**limits, "most_unknown": bounds["most_unknown"]})
     before, after = read_results(baseline), read_results(candidate)
     ids = sorted({result.task_id for result in (*before, *after)})
     # Who looks after every batch looks at one candidate, in one file that grows.

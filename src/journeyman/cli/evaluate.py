@@ -73,7 +73,19 @@ if TYPE_CHECKING:
 @click.option("--any-domain", is_flag=True, default=None, help="Show bullets of every domain: for placebos and transfer.")
 @options(
     TrainingConfig,
-    only=("base_url", "sandbox", "concurrency", "token_budget", "embedder", "alpha", "min_gain", "min_tasks", "seed"),
+    only=(
+        "base_url",
+        "sandbox",
+        "concurrency",
+        "token_budget",
+        "embedder",
+        "alpha",
+        "min_gain",
+        "min_tasks",
+        "min_clusters",
+        "guardrails",
+        "seed",
+    ),
     helps={"seed": "Of the desk's tasks. No split hangs on it."},
 )
 @click.option(
@@ -123,7 +135,7 @@ def _refuse(context: click.Context) -> int:
 )
 @click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
 @success_value_option
-@options(GateSettings)
+@options(GateSettings, leave_out=("guardrails",))
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
 @json_option
 def planner(as_json: bool, **given: Any) -> int:

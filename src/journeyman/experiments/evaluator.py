@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Evaluation
-from journeyman.core.gate import named
-from journeyman.core.task import Task, content, fingerprint
+from journeyman.core.format import named
+from journeyman.core.task import Task, check_clusters, content, fingerprint
 from journeyman.experiments import wiring
 from journeyman.stores import AttemptRecord, EvaluationRecord, Store
 
@@ -63,7 +63,11 @@ class Subject:
     @property
     def key(self) -> str:
         """A digest of all that can change the answer, but for the candidate."""
-        tasks = sorted([task.id, task.question, task.answer, task.domain, task.instructions] for task in self.tasks)
+        # A cluster is said only where there is one, so that a look of before they were known is known again.
+        tasks = sorted(
+            [task.id, task.question, task.answer, task.domain, task.instructions, *([task.cluster] if task.cluster else [])]
+            for task in self.tasks
+        )
         said = json.dumps([self.baseline, tasks, self.settings], sort_keys=True, default=repr)
         return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:32]
 
@@ -137,8 +141,9 @@ class HeldOutEvaluator:
             restore: Where a run is gone on with: an evaluation of its own that is kept already is taken again.
 
         Raises:
-            InputError: All held-out tasks were trained on; nothing was looked at.
+            InputError: All held-out tasks were trained on, or some alone have a cluster; nothing was looked at.
         """
+        check_clusters({task.id: task.cluster for task in subject.tasks})
         subject, contaminated = subject.clean()
         examined, key = held_out_id(subject.tasks), subject.key
         if restore is not None and (known := self._known(subject, examined, key, f"{id}/")) is not None:
