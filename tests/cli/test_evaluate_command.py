@@ -11,9 +11,11 @@ import journeyman
 from journeyman.cli import main
 from journeyman.core.errors import ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.release import Release, Stage
 from journeyman.experiments import wiring
 from journeyman.models.base import Model
 from journeyman.optimizers.playbook import files
+from journeyman.stores import open_store
 from journeyman.tasks.desk.world import SHOPS, rules
 from tests.support.pupil import RULE, Pupil, write_sums
 
@@ -137,6 +139,26 @@ def test_clusters_and_cost_go_from_the_tasks_to_the_verdict_and_to_what_is_kept_
     pair = report(capsys)["won"][0]
     assert pair["cluster"].startswith("shop ")
     assert pair["metrics"]["cost"] == [0.001, 0.001]
+
+
+def test_a_repeat_that_contradicts_a_pass_marks_its_release(
+    pupil: Pupil, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    playbook = ["--playbook", saved("p.json", [RULE])]
+    assert main(examined(*playbook, "--json")) == 0
+    with open_store(".journeyman/journeyman.db") as store:
+        (passed,) = store.evaluations()
+        store.add_release(Release.begin(passed.candidate_id, Stage.PRODUCTION, "it passed", passed.at))
+    assert main(["releases", "show", passed.candidate_id, "--json"]) == 0
+    assert report(capsys)["release"]["contradicted_by"] is None
+    pupil.line = lambda request: "Answer: 1" if RULE in request.text else None
+    assert main(examined(*playbook, "--token-budget", "500", "--json")) == 1
+    assert "contradicts the one that let it pass: gain +0.000" in caplog.text
+    assert main(["releases", "list", "--json"]) == 0
+    (release,) = report(capsys)["releases"]
+    assert (release["stage"], release["contradicted_by"].rpartition("/")[2]) == ("production", "2")
+    assert main(["releases", "show", passed.candidate_id]) == 0
+    assert "is contradicted by evaluate/" in capsys.readouterr().err
 
 
 def test_a_task_without_a_cluster_among_others_is_refused_before_a_model_is_asked(

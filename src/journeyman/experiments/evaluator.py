@@ -6,6 +6,7 @@ the same comes out then; anything else is another chance to be lucky, and is cou
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +18,13 @@ from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Evaluation
 from journeyman.core.format import named
+from journeyman.core.release import Stage
 from journeyman.core.task import Task, check_clusters, content, fingerprint
 from journeyman.experiments import wiring
 from journeyman.stores import AttemptRecord, EvaluationRecord, Store
+from journeyman.stores.registry import contradiction
+
+log = logging.getLogger(__name__)
 
 LANDMARKS = 8
 
@@ -170,7 +175,20 @@ class HeldOutEvaluator:
                 attempted,
             )
             attempted = []
+        self._warn(subject.candidate)
         return found
+
+    def _warn(self, candidate: str) -> None:
+        """Say so where a repeat takes back what a release stands on: nothing else looks again."""
+        release = self.store.release(candidate)
+        against = contradiction(tuple(self.store.evaluations(candidate_id=candidate)))
+        if release is not None and against is not None and release.stage not in (Stage.ROLLED_BACK, Stage.RETIRED):
+            log.warning(
+                "%s stands in %s, and this evaluation contradicts the one that let it pass: %s",
+                candidate,
+                release.stage.value,
+                against.reason,
+            )
 
     def _look(self, subject: Subject, key: str, at: datetime) -> int:
         """Count a look, before it is taken: whoever breaks off after a glance has looked. Which one it is, from 1."""
