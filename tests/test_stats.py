@@ -17,6 +17,7 @@ from journeyman.stats import (
     cohens_kappa,
     e_value,
     highest_increase,
+    planned_level,
     spent,
     students_quantile,
     without_choice,
@@ -142,6 +143,18 @@ def test_clusters_never_make_the_interval_narrower(found: list[float], families:
     low, high = bootstrap_interval(found)
     wide_low, wide_high = cluster_interval(found, [str(n % families) for n in range(len(found))])
     assert -1 <= wide_low <= low <= high <= wide_high <= 1
+
+
+def test_planned_looks_as_often_as_one_likes_add_up_to_the_level() -> None:
+    """A Brownian motion in 2,000 steps crosses a boundary a little more seldom than one that is followed at each moment."""
+    chance, steps = np.random.default_rng(8), 2_000
+    paths = chance.normal(size=(4_000, steps)).cumsum(axis=1) / math.sqrt(steps)
+    shares = np.arange(1, steps + 1) / steps
+    levels = [planned_level(0.05, share) for share in shares]
+    asked = np.array([-student.ppf(level / 2, 1e9) if level > 1e-300 else math.inf for level in levels])
+    crossed = (paths > asked * np.sqrt(shares)).any(axis=1).mean()
+    assert 0.02 - 2 * 0.0022 <= crossed <= 0.025 + 2 * 0.0025
+    assert planned_level(0.05, 1.0) == pytest.approx(0.025)
 
 
 def test_one_cluster_tells_nothing_of_the_next() -> None:

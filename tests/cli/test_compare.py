@@ -106,6 +106,26 @@ def test_one_side_may_name_the_clusters_and_neither_may_contradict_the_other(
     assert "20 of 240 tasks have no cluster, though the others have one (f3-0, " in capsys.readouterr().err
 
 
+def test_who_looks_after_every_batch_says_how_many_tasks_there_will_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = written(tmp_path / "a.jsonl", [0] * 60)
+    after = written(tmp_path / "b.jsonl", [1] * 12 + [0] * 48)
+    assert main(["compare", before, after]) == 0
+    assert main(["compare", before, after, "--any-time"]) == 1
+    assert main(["compare", before, after, "--planned-tasks", "80"]) == 0
+    assert "interval at 60 of 80 planned tasks" in capsys.readouterr().out
+    assert main(["compare", before, after, "--planned-tasks", "400"]) == 1
+    assert main(["compare", before, after, "--planned-tasks", "4000"]) == 1
+    assert "60 tasks are too few to tell anything of the 4000 planned" in capsys.readouterr().out
+    assert main(["compare", before, after, "--planned-tasks", "59", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["reason"].startswith("60 tasks were compared, and 59 were planned")
+    assert found["planned_tasks"] == 59
+    assert main(["compare", before, after, "--planned-tasks", "80", "--any-time"]) == 2
+    assert "leave it out beside --planned-tasks" in capsys.readouterr().err
+
+
 def test_a_guardrail_refuses_what_costs_too_much(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = written(tmp_path / "a.jsonl", [0] * 40, cost=0.010, seconds=2)
     after = written(tmp_path / "b.jsonl", [1] * 40, cost=0.013)
@@ -150,7 +170,7 @@ def test_every_number_of_the_sentence_stands_in_the_json(tmp_path: Path, capsys:
     plain = written(tmp_path / "d.jsonl", [0, 1, 0, 0] * 15), written(tmp_path / "e.jsonl", [1, 0, 1, 1] * 15)
     half = written(tmp_path / "f.jsonl", [0.5] * 60)
     for files in (families, plain, plain[::-1], (half, str(rough)), (str(rough), half)):
-        for options in ([], ["--looks", "7"], ["--guardrail", "cost:20%"], ["--any-time"]):
+        for options in ([], ["--looks", "7"], ["--guardrail", "cost:20%"], ["--any-time"], ["--planned-tasks", "700"]):
             main(["compare", *files, *options, "--json"])
             found = json.loads(capsys.readouterr().out.splitlines()[-1])
             missing = _numbers(found["reason"].partition("; it broke")[0]) - _known(found)

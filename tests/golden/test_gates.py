@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.evaluation import Evaluation, Pair
-from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
+from journeyman.core.gate import All, BetterAsPlanned, BetterAtAnyTime, BetterOnHeldOut, Gate
 from journeyman.stores import MEMORY, open_store
 
 LOOKS = range(6)
@@ -17,6 +17,7 @@ GATES: dict[str, Gate] = {
     "BetterOnHeldOut strict": BetterOnHeldOut(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01),
     "BetterAtAnyTime": BetterAtAnyTime(),
     "BetterAtAnyTime strict": BetterAtAnyTime(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01),
+    "BetterAsPlanned": BetterAsPlanned(planned_tasks=100),
     "All": All((BetterOnHeldOut(), BetterAtAnyTime(min_gain=0.05))),
     "All of nothing": All(()),
 }

@@ -200,6 +200,8 @@ class Decision:
     """Of that interval: 0.95 at the first look."""
     guarded: tuple[Guarded, ...] = ()
     """What became of the gate's guardrails."""
+    planned_tasks: int | None = None
+    """How many there will be at most, where the gate was told."""
 
 
 def pair(baseline: Iterable[Result], candidate: Iterable[Result], *, looks: int = 0) -> Evaluation:

@@ -3,11 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Protocol
 
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import METRICS, Decision, Evaluation, Guarded
 from journeyman.core.format import counted, named
+
+_MOST_TASKS = 1_000_000
+_SMALLEST_LEVEL = 1e-9
+"""Below it a look tells nothing, and arithmetic has no digits left."""
 
 
 class Gate(Protocol):
@@ -95,6 +100,26 @@ class BetterAtAnyTime(_Limits):
         return _decide(self, evaluation, anytime_interval, kind="any-time interval")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetterAsPlanned(_Limits):
+    """The same for one who looks after every batch, stops when it passes, and says before how many tasks there will be at most.
+
+    Group-sequential: early looks ask for much, the last for little more than an only one would. It takes six tenths of the
+    tasks of `BetterAtAnyTime` (`benchmarks/sim_sequential.py`), and knows clusters and guardrails.
+    """
+
+    planned_tasks: int
+
+    def decide(self, evaluation: Evaluation) -> Decision:
+        tasks, planned = evaluation.tasks, self.planned_tasks
+        if tasks > planned:
+            reason = f"{tasks} tasks were compared, and {planned} were planned: a plan that grows is another chance to be lucky"
+            return Decision(False, f"{reason}; give the first {planned}, or plan anew with fresh ones", planned_tasks=planned)
+        kind = f"interval at {tasks} of {planned} planned tasks"
+        decision = _decide(self, evaluation, _at_level(evaluation), kind=kind)
+        return replace(decision, planned_tasks=planned)
+
+
 def _at_level(evaluation: Evaluation) -> Callable[[Sequence[float], float], tuple[float, float]]:
     from journeyman.stats import bootstrap_interval, cluster_interval
 
@@ -110,12 +135,16 @@ def _decide(
     *,
     kind: str,
 ) -> Decision:
-    from journeyman.stats import spent
+    from journeyman.stats import planned_level, spent
 
     gain, left_out, too_little = evaluation.gain, _contaminated(evaluation), _too_little(gate, evaluation)
     if gain is None or too_little:
         return Decision(False, too_little + left_out)
     alpha = spent(gate.alpha, evaluation.looks + 1)
+    if isinstance(gate, BetterAsPlanned):
+        alpha = planned_level(alpha, evaluation.tasks / gate.planned_tasks)
+        if alpha < _SMALLEST_LEVEL:
+            return Decision(False, f"{evaluation.tasks} tasks are too few to tell anything of the {gate.planned_tasks} planned")
     low, high = bounded(evaluation, lambda differences: interval(differences, alpha))
     found = (
         f"gain {gain:+.3f} on {evaluation.tasks} tasks{_families(evaluation)}, {_percent(1 - alpha)} {kind} "
@@ -231,3 +260,53 @@ def _broken(evaluation: Evaluation) -> str:
 def _contaminated(evaluation: Evaluation) -> str:
     found = evaluation.contaminated
     return f"; {len(found)} more held-out tasks were trained on and do not count: {named(found)}" if found else ""
+
+
+# Before anything is spent: what can pass at all.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEvaluation:
+    """What an evaluation of tasks that are right or wrong can show, by what is known or assumed before."""
+
+    changed: float
+    """The share of tasks that one side has right and the other wrong."""
+    alpha: float = 0.05
+    """Of the look that is planned."""
+    min_gain: float = 0.0
+    clusters: int = 0
+    """How many the tasks come from; 0 where each stands alone."""
+    apart: float = 0.0
+    """By how much the gain differs between them, as a standard deviation."""
+
+    def power(self, gain: float, tasks: int) -> float:
+        """How likely the gate lets a true gain pass, by the normal approximation to its intervals."""
+        from journeyman.stats import students_quantile
+
+        if gain > self.changed:
+            return self.power(self.changed, tasks)
+        spread = (self.changed - gain**2) / tasks + (self.apart**2 / self.clusters if self.clusters else 0.0)
+        mean = gain * tasks / (tasks + 1)
+        drawn = math.sqrt(((tasks * self.changed + 1) / (tasks + 1) - mean**2) / tasks)
+        low = mean - NormalDist().inv_cdf(1 - self.alpha / 2) * drawn
+        if (count := self.clusters) > 1:
+            wide = students_quantile(1 - self.alpha / 2, count - 1) * math.sqrt(spread + 1 / (count + 1) ** 2)
+            low = min(low, gain * count / (count + 1) - wide)
+        return NormalDist().cdf((low - self.min_gain) / math.sqrt(max(spread, 1e-12)))
+
+    def least_gain(self, tasks: int, power: float = 0.8) -> float | None:
+        """The least gain that so many tasks show so often, to a thousandth; `None` where they show none."""
+        found = (gain / 1000 for gain in range(1, math.floor(1000 * self.changed) + 1))
+        return next((gain for gain in found if self.power(gain, tasks) >= power), None)
+
+    def tasks_needed(self, gain: float, power: float = 0.8) -> int | None:
+        """The least number of tasks that shows it so often; `None` where a million do not, as of few clusters."""
+        low, high = 0, 1
+        while self.power(gain, high) < power:
+            low, high = high, 2 * high
+            if high > _MOST_TASKS:
+                return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.power(gain, middle) >= power else (middle, high)
+        return high

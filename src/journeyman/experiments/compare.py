@@ -131,6 +131,7 @@ class EvaluationReport:
             "contaminated": list(found.contaminated),
             "clusters": len(set(found.clusters)) or None,
             "guardrails": [each.json() for each in self.decision.guarded],
+            "planned_tasks": self.decision.planned_tasks,
             "spent": {"baseline": _json(found.spent_baseline), "candidate": _json(found.spent_candidate)},
         }
 
@@ -156,7 +157,15 @@ class EvaluationReport:
         low, high, level = (record[name] for name in ("decided_low", "decided_high", "level"))
         # Evaluations of before knew no guardrails.
         guarded = tuple(Guarded(**{n: v for n, v in each.items() if n != "change"}) for each in record.get("guardrails", ()))
-        decision = Decision(record["passed"], record["reason"], low=low, high=high, level=level, guarded=guarded)
+        decision = Decision(
+            record["passed"],
+            record["reason"],
+            low=low,
+            high=high,
+            level=level,
+            guarded=guarded,
+            planned_tasks=record.get("planned_tasks"),
+        )
         return cls(evaluation=evaluation, decision=decision, shown=frozenset(record["shown"]))
 
     def __getitem__(self, key: str) -> Any:

@@ -227,6 +227,16 @@ def spent(alpha: float, look: int) -> float:
     return alpha / look**2
 
 
+def planned_level(alpha: float, share: float) -> float:
+    """The two-sided level of a look when so much of the planned tasks is there; any number of such looks add up to `alpha`.
+
+    O'Brien and Fleming's boundary ("A Multiple Testing Procedure for Clinical Trials", Biometrics 35, 1979) for looks as often
+    as one likes: a Brownian motion exceeds c before its end twice as often as at it, so c is the quantile of half the chance,
+    and a look at `share` asks for c / √share standard errors. It takes 1.2 times the tasks of one look, at most.
+    """
+    return math.erfc(NormalDist().inv_cdf(1 - alpha / 4) / math.sqrt(2 * share))
+
+
 def without_choice(differences: Sequence[float], chosen_among: int, clusters: Sequence[str] = ()) -> float:
     """The mean gain of the best of so many candidates, less what being the best adds if all of them are alike.
 
