@@ -199,7 +199,13 @@ _CHANGED = (0.1, 0.25, 0.5)
 @click.option("--changed", type=click.FloatRange(0, 1, min_open=True), help="Share of tasks that one side alone has right.")
 @click.option("--clusters", type=click.IntRange(2), help="How many clusters the tasks come from.")
 @click.option("--apart", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Between them: the gain's spread.")
-@click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True)
+@click.option(
+    "--power",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.8,
+    show_default=True,
+    help="How often it must be seen.",
+)
 @click.option("--looks", type=click.IntRange(min=0), default=0, show_default=True, help="Taken at these tasks before.")
 @options(GateSettings, only=("alpha", "min_gain"))
 @json_option
