@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, pair
-from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
+from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate, Guardrail
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -97,6 +97,99 @@ def test_leaving_the_worst_verdicts_out_is_no_way_to_win() -> None:
     before = [Result(task_id=f"t{task}", trial=str(trial), score=0.5) for task in range(60) for trial in range(5)]
     after = [replace(each, score=1.0 if each.trial in "01" else None) for each in before]
     assert not BetterOnHeldOut().decide(pair(before, after)).passed
+
+
+def families(effects: list[float], tasks: int = 20, **metrics: list[float]) -> Evaluation:
+    """Of each family so many tasks, half of which the baseline has right; the candidate has a share more of them right."""
+    pairs = [
+        Pair(
+            task_id=f"f{family:02d}-{n:02d}",
+            baseline=float(n < tasks / 2),
+            candidate=float(n < tasks * (0.5 + effect)),
+            cluster=f"family {family}",
+            metrics={name: [1.0, values[family]] for name, values in metrics.items()},
+        )
+        for family, effect in enumerate(effects)
+        for n in range(tasks)
+    ]
+    return Evaluation(pairs=tuple(pairs))
+
+
+UNEVEN = [0.4] * 10 + [-0.2] * 10
+
+
+def test_a_gain_in_half_of_the_families_is_none_for_the_next_one() -> None:
+    found = families(UNEVEN)
+    alone = replace(found, pairs=tuple(replace(each, cluster="") for each in found.pairs))
+    assert BetterOnHeldOut().decide(alone).passed
+    decision = BetterOnHeldOut().decide(found)
+    assert not decision.passed
+    assert decision.reason.startswith("gain +0.100 on 400 tasks in 20 clusters, 95 % interval -0.080 to +0.270, whose low end")
+    assert (decision.low or 0) < 0
+
+
+def test_a_gain_in_all_families_passes() -> None:
+    assert BetterOnHeldOut().decide(families([0.2, 0.25] * 10)).passed
+
+
+def test_few_families_tell_nothing_however_many_tasks_they_have() -> None:
+    decision = BetterOnHeldOut().decide(families([0.4] * 9, tasks=100))
+    assert decision.reason == (
+        "900 held-out tasks of 9 clusters were compared, and 10 clusters are needed: so few tell nothing of the next"
+    )
+    assert BetterOnHeldOut(min_clusters=9).decide(families([0.4] * 9, tasks=100)).passed
+
+
+def test_the_any_time_gate_says_that_clusters_and_guardrails_are_not_for_it() -> None:
+    assert "cannot judge tasks in clusters" in BetterAtAnyTime().decide(families([0.4] * 20)).reason
+    gate = BetterAtAnyTime(guardrails=(Guardrail("cost", 0.1),))
+    assert "cannot judge guardrails" in gate.decide(evaluation([0.0] * 60, [1.0] * 60)).reason
+
+
+def test_the_shrunk_gain_knows_that_families_go_together() -> None:
+    found = families(UNEVEN)
+    alone = replace(found, pairs=tuple(replace(each, cluster="") for each in found.pairs))
+    assert (replace(found, looks=3).gain_shrunk or 0) < (replace(alone, looks=3).gain_shrunk or 0)
+
+
+@pytest.mark.slow
+def test_of_candidates_that_help_half_of_the_families_few_pass_with_clusters_and_many_without() -> None:
+    chance, gate, passes = np.random.default_rng(30), BetterOnHeldOut(), {True: 0, False: 0}
+    for _ in range(300):
+        which = np.repeat(np.arange(20), 20)
+        before = chance.random(400) < 0.45
+        after = chance.random(400) < 0.45 + chance.choice([-0.25, 0.25], 20)[which]
+        for clusters in passes:
+            pairs = zip(which.tolist(), before.tolist(), after.tolist(), strict=True)
+            found = [
+                Pair(task_id=f"t{n}", baseline=b, candidate=a, cluster=f"f{w}" if clusters else "")
+                for n, (w, b, a) in enumerate(pairs)
+            ]
+            passes[clusters] += gate.decide(Evaluation(pairs=tuple(found))).passed
+    assert passes[True] <= 300 * (0.025 + 2 * 0.009)
+    assert passes[False] >= 300 * 0.06
+
+
+def test_what_costs_more_than_allowed_does_not_pass_however_good_it_is() -> None:
+    found = families([0.3] * 20, cost=[1.2, 1.3] * 10, seconds=[1.0, 1.02] * 10)
+    assert BetterOnHeldOut().decide(found).passed
+    seconds, loose, strict = Guardrail("seconds", 0.05), Guardrail("cost", 0.3), Guardrail("cost", 0.26)
+    within = BetterOnHeldOut(guardrails=(loose, seconds)).decide(found)
+    assert within.passed
+    assert within.reason.endswith(
+        "0 worse; cost +25.0 %, at most +27.4 %, where +30.0 % is allowed"
+        "; seconds +1.0 %, at most +1.5 %, where +5.0 % is allowed"
+    )
+    beyond = BetterOnHeldOut(guardrails=(strict, seconds)).decide(found)
+    assert not beyond.passed
+    assert beyond.reason.endswith("0 worse; but cost +25.0 %, at most +27.4 %, where +26.0 % is allowed")
+    assert [each.passed for each in beyond.guarded] == [False, True]
+
+
+def test_a_guardrail_that_nobody_measured_does_not_hold() -> None:
+    decision = BetterOnHeldOut(guardrails=(Guardrail("tokens", 0.1),)).decide(families([0.3] * 20))
+    assert not decision.passed
+    assert decision.reason.endswith("; but tokens is not known of 400 tasks, where +10.0 % is allowed")
 
 
 @pytest.mark.parametrize(("looks", "level"), [(0, "95 %"), (1, "98.75 %"), (49, "99.998 %"), (199, "99.9999 %")])

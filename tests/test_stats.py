@@ -7,9 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
 from journeyman import stats
-from journeyman.stats import anytime_interval, bootstrap_interval, cohens_kappa, e_value, spent, without_choice
+from journeyman.stats import (
+    anytime_interval,
+    bootstrap_interval,
+    cluster_interval,
+    cohens_kappa,
+    e_value,
+    highest_increase,
+    planned_level,
+    spent,
+    students_quantile,
+    without_choice,
+)
 
 differences = st.lists(st.sampled_from([-1.0, -0.5, -1 / 3, 0.0, 1 / 3, 0.5, 1.0]), min_size=1, max_size=40)
 
@@ -76,11 +88,95 @@ def test_what_is_counted_out_is_what_every_resample_gives() -> None:
 
 @pytest.mark.parametrize("values", [[-1.0, 0.0, 1.0], [-0.75, 0.25, 1.0], [0.1, 0.3, -0.2]])
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 9])
-def test_the_counted_interval_is_the_drawn_one(values: list[float], alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_between_the_points_of_a_grid_get_the_interval_of_those_on_it(
+    values: list[float], alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = np.random.default_rng(4).choice(values, 60).tolist()
     counted = bootstrap_interval(found, alpha)
     monkeypatch.setattr(stats, "_LARGEST_DENOMINATOR", 0)
     assert counted == pytest.approx(bootstrap_interval(found, alpha), abs=0.025)
+
+
+def test_attempts_in_any_numbers_get_the_interval_that_a_million_resamples_give() -> None:
+    """Five attempts on one side and seven on the other: no small denominator, at the level of look 20."""
+    chance = np.random.default_rng(5)
+    found = chance.binomial(5, 0.7, 40) / 5 - chance.binomial(7, 0.5, 40) / 7
+    urn = np.concatenate([found, found, [1.0, -1.0]])
+    means = np.concatenate([urn[chance.integers(len(urn), size=(50_000, 40))].mean(axis=1) for _ in range(20)])
+    alpha = spent(0.05, 20)
+    drawn = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    assert bootstrap_interval(found.tolist(), alpha) == pytest.approx(drawn, abs=0.006)
+
+
+@pytest.mark.parametrize("degrees", [1.4, 2, 9, 47.5, 10_000])
+@pytest.mark.parametrize("chance", [0.9, 0.975, 1 - 0.0125 / 100])
+def test_students_quantiles_are_those_of_the_tables(degrees: float, chance: float) -> None:
+    assert students_quantile(chance, degrees) == pytest.approx(student.ppf(chance, degrees), rel=1e-3)
+
+
+def test_families_alike_in_size_have_one_degree_of_freedom_less_than_they_are_many() -> None:
+    values, clusters = [1.0, 0.0, -1.0, 0.0] * 8, [str(n // 4) for n in range(32)]
+    assert stats._of_clusters(values, clusters)[2] == pytest.approx(7)
+    alone = [str(n) for n in range(32)]
+    assert stats._of_clusters(values, alone)[1] == pytest.approx(np.var(values, ddof=1) / 32)
+
+
+def test_the_variance_over_families_is_the_quadratic_forms() -> None:
+    """Against the matrices themselves, with families of unlike sizes."""
+    sizes = np.array([40, 1, 2, 30, 7])
+    clusters = np.repeat(np.arange(5), sizes)
+    values = np.random.default_rng(1).choice([-1.0, 0.0, 1.0], 80)
+    shares, sums = sizes / 80, np.bincount(clusters, values)
+    weights = np.diag(1 / (1 - shares))
+    centre = np.eye(5) - np.outer(shares, np.ones(5))
+    form = centre.T @ weights @ centre
+    spread = form * sizes.astype(float) ** 2
+    mean, variance, degrees, count = stats._of_clusters(values.tolist(), [str(each) for each in clusters])
+    assert mean == pytest.approx(values.mean())
+    assert count == 5
+    assert variance == pytest.approx(sums @ form @ sums / 80**2)
+    assert degrees == pytest.approx(np.trace(spread) ** 2 / np.trace(spread @ spread))
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=30), st.integers(1, 6))
+def test_clusters_never_make_the_interval_narrower(found: list[float], families: int) -> None:
+    low, high = bootstrap_interval(found)
+    wide_low, wide_high = cluster_interval(found, [str(n % families) for n in range(len(found))])
+    assert -1 <= wide_low <= low <= high <= wide_high <= 1
+
+
+def test_planned_looks_as_often_as_one_likes_add_up_to_the_level() -> None:
+    """A Brownian motion in 2,000 steps crosses a boundary a little more seldom than one that is followed at each moment."""
+    chance, steps = np.random.default_rng(8), 2_000
+    paths = chance.normal(size=(4_000, steps)).cumsum(axis=1) / math.sqrt(steps)
+    shares = np.arange(1, steps + 1) / steps
+    levels = [planned_level(0.05, share) for share in shares]
+    asked = np.array([-student.ppf(level / 2, 1e9) if level > 1e-300 else math.inf for level in levels])
+    crossed = (paths > asked * np.sqrt(shares)).any(axis=1).mean()
+    assert 0.02 - 2 * 0.0022 <= crossed <= 0.025 + 2 * 0.0025
+    assert planned_level(0.05, 1.0) == pytest.approx(0.025)
+
+
+def test_one_cluster_tells_nothing_of_the_next() -> None:
+    assert cluster_interval([1.0] * 100, ["one"] * 100) == (-1.0, 1.0)
+
+
+def test_an_increase_is_bounded_as_fieller_bounds_a_ratio() -> None:
+    chance = np.random.default_rng(6)
+    before = chance.gamma(4.0, 0.01, 100)
+    after = before * chance.normal(1.05, 0.1, 100)
+    bound = highest_increase(before.tolist(), after.tolist(), [str(n) for n in range(100)])
+    assert bound is not None
+    left = after - (1 + bound) * before
+    at = left.mean() + student.ppf(0.975, 99) * left.std(ddof=1) / 10
+    assert at == pytest.approx(0, abs=1e-6)
+    assert after.mean() / before.mean() - 1 < bound < 0.1
+
+
+def test_what_took_nothing_before_bounds_no_increase() -> None:
+    ids = [str(n) for n in range(50)]
+    assert highest_increase([0.0] * 50, [0.0] * 49 + [1.0], ids) is None
+    assert highest_increase([1.0], [1.0], ids[:1]) is None
 
 
 @given(st.integers(1, 24), st.lists(st.floats(-1, 1), min_size=1, max_size=60), st.sampled_from([0.05, 0.05 / 100]))

@@ -11,9 +11,11 @@ import journeyman
 from journeyman.cli import main
 from journeyman.core.errors import ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.release import Release, Stage
 from journeyman.experiments import wiring
 from journeyman.models.base import Model
 from journeyman.optimizers.playbook import files
+from journeyman.stores import open_store
 from journeyman.tasks.desk.world import SHOPS, rules
 from tests.support.pupil import RULE, Pupil, write_sums
 
@@ -110,6 +112,63 @@ def test_results_are_written_for_compare(pupil: Pupil, capsys: pytest.CaptureFix
     assert main(["compare", "out/baseline.jsonl", "out/candidate.jsonl", "--json"]) == 0
     again = report(capsys)
     assert [again[name] for name in PROMISED[:7]] == [found[name] for name in PROMISED[:7]]
+
+
+def test_clusters_and_cost_go_from_the_tasks_to_the_verdict_and_to_what_is_kept_of_it(
+    pupil: Pupil, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = json.loads(Path("sums.json").read_text())
+    Path("sums.json").write_text(json.dumps([{**row, "cluster": f"shop {n % 12}"} for n, row in enumerate(rows)]))
+    playbook = ["--playbook", saved("p.json", [RULE])]
+    assert main(examined(*playbook, "--guardrail", "cost:5%", "--output", "out", "--json")) == 0
+    found = report(capsys)
+    assert "on 40 tasks in 12 clusters" in found["reason"]
+    assert found["clusters"] == 12
+    (cost,) = found["guardrails"]
+    assert (cost["change"], cost["passed"]) == (pytest.approx(0), True)
+    assert main(["compare", "out/baseline.jsonl", "out/candidate.jsonl", "--guardrail", "tokens:5%", "--json"]) in (0, 1)
+    again = report(capsys)
+    assert (again["clusters"], again["low"]) == (12, found["low"])
+    assert again["guardrails"][0]["unknown"] == 0
+    assert main(examined(*playbook, "--min-clusters", "13", "--json")) == 1
+    assert "of 12 clusters were compared" in report(capsys)["reason"]
+    assert main(["evaluations", "list", "--json"]) == 0
+    kept = report(capsys)["evaluations"]
+    assert {each["report"]["clusters"] for each in kept} == {12}
+    assert main(["evaluations", "show", kept[-1]["id"], "--json"]) == 0
+    pair = report(capsys)["won"][0]
+    assert pair["cluster"].startswith("shop ")
+    assert pair["metrics"]["cost"] == [0.001, 0.001]
+
+
+def test_a_repeat_that_contradicts_a_pass_marks_its_release(
+    pupil: Pupil, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    playbook = ["--playbook", saved("p.json", [RULE])]
+    assert main(examined(*playbook, "--json")) == 0
+    with open_store(".journeyman/journeyman.db") as store:
+        (passed,) = store.evaluations()
+        store.add_release(Release.begin(passed.candidate_id, Stage.PRODUCTION, "it passed", passed.at))
+    assert main(["releases", "show", passed.candidate_id, "--json"]) == 0
+    assert report(capsys)["release"]["contradicted_by"] is None
+    pupil.line = lambda request: "Answer: 1" if RULE in request.text else None
+    assert main(examined(*playbook, "--token-budget", "500", "--json")) == 1
+    assert "contradicts the one that let it pass: gain +0.000" in caplog.text
+    assert main(["releases", "list", "--json"]) == 0
+    (release,) = report(capsys)["releases"]
+    assert (release["stage"], release["contradicted_by"].rpartition("/")[2]) == ("production", "2")
+    assert main(["releases", "show", passed.candidate_id]) == 0
+    assert "is contradicted by evaluate/" in capsys.readouterr().err
+
+
+def test_a_task_without_a_cluster_among_others_is_refused_before_a_model_is_asked(
+    pupil: Pupil, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = json.loads(Path("sums.json").read_text())
+    Path("sums.json").write_text(json.dumps([{**row, "cluster": "one"} if n else row for n, row in enumerate(rows)]))
+    assert main(examined("--playbook", saved("p.json", [RULE]))) == 2
+    assert "no cluster, though other rows have one" in capsys.readouterr().err
+    assert not pupil.requests
 
 
 def test_a_refused_key_is_an_error_and_no_verdict(pupil: Pupil, capsys: pytest.CaptureFixture[str]) -> None:

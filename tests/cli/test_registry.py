@@ -20,6 +20,7 @@ from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store, open_store
+from journeyman.stores.registry import contradiction
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -247,6 +248,34 @@ def test_the_tasks_of_a_finding_with_a_form_of_its_own_are_shown_too(say: Said) 
     assert [each["task_id"] for each in shown["lost"]] == ["b"]
     assert shown["evaluation"]["report"] == {"requests": 4, "gain": 0.5, "report": {"gain": 0.25, "wins": 2, "losses": 1}}
     assert "2 won, 1 lost, 1 the same" in say("evaluations", "show", "router-1")
+
+
+@pytest.mark.parametrize(
+    ("held_out", "baseline", "low", "high", "against"),
+    [
+        ("h", OLD.id, -0.2, 0.04, True),
+        ("h", OLD.id, -0.2, 0.06, False),
+        ("other tasks", OLD.id, -0.2, 0.04, False),
+        ("other tasks", OLD.id, -0.2, -0.04, True),
+        ("h", "another baseline", -0.2, -0.04, False),
+        ("h", OLD.id, None, None, False),
+    ],
+)
+def test_a_later_evaluation_contradicts_a_pass_where_the_intervals_lie_apart(
+    held_out: str, baseline: str, low: float | None, high: float | None, against: bool
+) -> None:
+    first = replace(evaluation("one", passed=True, pairs=False), report={"decided_low": 0.05, "decided_high": 0.3})
+    later = replace(
+        first,
+        id="two",
+        passed=False,
+        held_out_id=held_out,
+        baseline_id=baseline,
+        report={"report": {"decided_low": low, "decided_high": high}},
+    )
+    assert (contradiction([first, later]) is later) == against
+    assert contradiction([later, first]) is None
+    assert contradiction([first, later, replace(first, id="three")]) is None, "it passed once more since"
 
 
 def test_the_registry_of_an_open_store_answers_the_same(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_what_is_said_later_wins_and_everything_says_where_it_was_said(
     assert {name: (each["value"], each["origin"]) for name, each in gate.items()} == {
         "gate.alpha": (0.05, "default"),
         "gate.min_gain": (0.2, "JOURNEYMAN_GATE__MIN_GAIN"),
+        "gate.min_clusters": (10, "default"),
+        "gate.guardrails": ([], "default"),
         "gate.min_tasks": (40, f"{Path('journeyman.toml').resolve()}:3"),
     }
     config = settings.configured(TrainingConfig, {"min_gain": 0.3})

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.evaluation import Evaluation, Pair
-from journeyman.core.gate import All, BetterAtAnyTime, BetterOnHeldOut, Gate
+from journeyman.core.gate import All, BetterAsPlanned, BetterAtAnyTime, BetterOnHeldOut, Gate
 from journeyman.stores import MEMORY, open_store
 
 LOOKS = range(6)
 GATES: dict[str, Gate] = {
     "BetterOnHeldOut": BetterOnHeldOut(),
-    "BetterOnHeldOut strict": BetterOnHeldOut(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01, seed=3),
+    "BetterOnHeldOut strict": BetterOnHeldOut(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01),
     "BetterAtAnyTime": BetterAtAnyTime(),
     "BetterAtAnyTime strict": BetterAtAnyTime(min_gain=0.1, min_tasks=50, most_unknown=0.02, alpha=0.01),
+    "BetterAsPlanned": BetterAsPlanned(planned_tasks=100),
     "All": All((BetterOnHeldOut(), BetterAtAnyTime(min_gain=0.05))),
     "All of nothing": All(()),
 }

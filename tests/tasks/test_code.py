@@ -44,6 +44,13 @@ def test_both_formats_become_tasks_whose_answers_hold_the_tests(tmp_path: Path) 
     assert "assert double(-1) == -2" in code_tests(second).module()
 
 
+def test_a_programming_task_may_say_which_repository_it_is_of(tmp_path: Path) -> None:
+    (task,) = read_tasks(file(tmp_path / "t.jsonl", {**MBPP, "cluster": "acme/api"}))
+    assert task.cluster == "acme/api"
+    with pytest.raises(InputError, match=r"cluster is \[\], and must be a text or a number"):
+        read_tasks(file(tmp_path / "t.jsonl", {**MBPP, "cluster": []}))
+
+
 def test_the_tests_are_not_in_the_question(tmp_path: Path) -> None:
     first, second = read_tasks(file(tmp_path / "t.jsonl", HUMANEVAL, MBPP))
     assert "assert" not in first.question

@@ -79,6 +79,15 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
         custom(written(tmp_path / "mine.json"))
 
 
+def test_a_question_says_which_cluster_it_is_of_or_none_does(tmp_path: Path) -> None:
+    path = written(tmp_path / "q.jsonl", *questions("a", "b", cluster="acme/api"), *questions("c", cluster=7))
+    assert {task.question: task.cluster for task in custom(path).tasks} == {"a": "acme/api", "b": "acme/api", "c": "7"}
+    with pytest.raises(InputError, match=r":1: the cluster is '' and not a text or a number"):
+        custom(written(tmp_path / "r.jsonl", *questions("c", cluster="")))
+    with pytest.raises(InputError, match=r":2: no cluster, though other rows have one"):
+        custom(written(tmp_path / "s.jsonl", *questions("a", cluster="x"), *questions("b")))
+
+
 @given(st.sets(st.text("abcdefgh ", min_size=1).filter(str.strip), min_size=1, max_size=30))
 def test_splits_are_disjoint_and_depend_on_the_question_alone(
     tmp_path_factory: pytest.TempPathFactory, names: set[str]

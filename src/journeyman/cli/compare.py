@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 from journeyman.cli.console import write
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, report_lines
+from journeyman.core.errors import InputError
 from journeyman.experiments.settings import GateSettings
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ _FILE = click.Path(path_type=Path)
     "--looks", type=click.IntRange(min=0), default=0, help="How often these tasks were looked at before.  [default: 0]"
 )
 @click.option("--any-time", is_flag=True, help="You look after every batch and stop when it passes.")
+@click.option(
+    "--planned-tasks",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Likewise, and you stop at N tasks at the latest: takes fewer.",
+)
 @options(GateSettings, helps={"min_gain": "A gain worth having.", "min_tasks": "Compared tasks that are needed."})
 @click.option(
     "--most-unknown", type=click.FloatRange(0, 1), default=0.05, help="Share of tasks without a verdict.  [default: 0.05]"
@@ -39,7 +47,6 @@ def command(
     baseline: Path,
     candidate: Path,
     looks: int,
-    any_time: bool,
     as_json: bool,
     **bounds: Any,
 ) -> None:
@@ -54,17 +61,17 @@ def command(
       journeyman compare baseline.jsonl candidate.jsonl
     """
     with options_named():
-        report = _compared(baseline, candidate, looks=looks, any_time=any_time, bounds=bounds)
+        report = _compared(baseline, candidate, looks=looks, bounds=bounds)
     if not as_json:
         write(*report_lines(report))
     emit(report.json(), as_json=as_json)
     context.exit(0 if report.passed else 1)
 
 
-def _compared(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bounds: Mapping[str, Any]) -> "EvaluationReport":
+def _compared(baseline: Path, candidate: Path, *, looks: int, bounds: Mapping[str, Any]) -> "EvaluationReport":
     """Compare two files of results; the look is counted in the project's store, where it has one."""
     # Late, all of it: a store and its database are not needed to show the options.
-    from journeyman.core.gate import BetterAtAnyTime, BetterOnHeldOut
+    from journeyman.core.gate import BetterAsPlanned, BetterAtAnyTime, BetterOnHeldOut
     from journeyman.core.task import Task
     from journeyman.experiments import settings, wiring
     from journeyman.experiments.compare import compare, read_results, result_lines
@@ -75,19 +82,24 @@ def _compared(baseline: Path, candidate: Path, *, looks: int, any_time: bool, bo
     def digest(found: Sequence["Result"]) -> str:
         return hashlib.sha256("\n".join(sorted(result_lines(found))).encode()).hexdigest()[:16]
 
-    most_unknown = bounds["most_unknown"]
     wanted = settings.configured(GateSettings, GateSettings.known(provided(bounds)))
-    limits: dict[str, Any] = {"alpha": wanted.alpha, "min_gain": wanted.min_gain, "min_tasks": wanted.min_tasks}
-    gate = (BetterAtAnyTime if any_time else BetterOnHeldOut)(most_unknown=most_unknown, **limits)
+    limits = {each.name: getattr(wanted.gate, each.name) for each in fields(wanted.gate)}
+    any_time, planned = bounds["any_time"], bounds["planned_tasks"]
+    limits["most_unknown"] = bounds["most_unknown"]
+    if any_time and planned:
+        raise InputError("--any-time is for who has no plan; leave it out beside --planned-tasks")
+    kind = BetterAtAnyTime if any_time else BetterOnHeldOut
+    gate = BetterAsPlanned(planned_tasks=planned, **limits) if planned else kind(**limits)
+    grows = any_time or planned
     before, after = read_results(baseline), read_results(candidate)
     ids = sorted({result.task_id for result in (*before, *after)})
     # Who looks after every batch looks at one candidate, in one file that grows.
-    names = [str(path.resolve()) for path in (baseline, candidate)] if any_time else [digest(before), digest(after)]
+    names = [str(path.resolve()) for path in (baseline, candidate)] if grows else [digest(before), digest(after)]
     subject = Subject(
         candidate=names[1],
         baseline=names[0],
         # The questions are not known, and what has the same names is taken for the same.
-        tasks=[Task(id=id, question=f"compared {id}") for id in ids] if not any_time else [Task(id="", question=names[0])],
+        tasks=[Task(id=id, question=f"compared {id}") for id in ids] if not grows else [Task(id="", question=names[0])],
         settings={"gate": repr(gate)},
         deterministic=True,
     )

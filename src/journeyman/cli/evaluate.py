@@ -42,10 +42,16 @@ if TYPE_CHECKING:
     cls=LazyGroup,
     lines={
         "decisions": "Ask a log of decisions what another policy would have brought.",
+        "power": "Say before how many tasks a gain needs, and what so many tasks can show at all.",
         "planner": "Measure a planner: by plans that are known to be right, or by what its own plans bring.",
         "router": "Measure a router on requests that it has not learned from.",
     },
-    homes={"decisions": "evaluate:decisions", "planner": "evaluate:planner", "router": "route:evaluate"},
+    homes={
+        "decisions": "evaluate:decisions",
+        "planner": "evaluate:planner",
+        "power": "evaluate:power",
+        "router": "route:evaluate",
+    },
     invoke_without_command=True,
 )
 @click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
@@ -73,7 +79,19 @@ if TYPE_CHECKING:
 @click.option("--any-domain", is_flag=True, default=None, help="Show bullets of every domain: for placebos and transfer.")
 @options(
     TrainingConfig,
-    only=("base_url", "sandbox", "concurrency", "token_budget", "embedder", "alpha", "min_gain", "min_tasks", "seed"),
+    only=(
+        "base_url",
+        "sandbox",
+        "concurrency",
+        "token_budget",
+        "embedder",
+        "alpha",
+        "min_gain",
+        "min_tasks",
+        "min_clusters",
+        "guardrails",
+        "seed",
+    ),
     helps={"seed": "Of the desk's tasks. No split hangs on it."},
 )
 @click.option(
@@ -123,7 +141,7 @@ def _refuse(context: click.Context) -> int:
 )
 @click.option("--held-out", type=click.IntRange(1), default=100, show_default=True, help="Instructions to carry out.")
 @success_value_option
-@options(GateSettings)
+@options(GateSettings, leave_out=("guardrails",))
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the instructions.")
 @json_option
 def planner(as_json: bool, **given: Any) -> int:
@@ -169,6 +187,74 @@ def decisions(as_json: bool, **given: Any) -> int:
     result = _evaluate_decisions(given, quiet=as_json)
     emit(result, as_json=as_json)
     return 0 if result["better"] else 1
+
+
+_CHANGED = (0.1, 0.25, 0.5)
+"""Of tasks: two prompts of one model, two models, and two that have nothing in common."""
+
+
+@click.command("power")
+@click.option("--tasks", type=click.IntRange(1), default=100, show_default=True, help="Held-out tasks that there are.")
+@click.option("--gain", type=click.FloatRange(0, 1, min_open=True), default=0.05, show_default=True, help="That must be seen.")
+@click.option("--changed", type=click.FloatRange(0, 1, min_open=True), help="Share of tasks that one side alone has right.")
+@click.option("--clusters", type=click.IntRange(2), help="How many clusters the tasks come from.")
+@click.option("--apart", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Between them: the gain's spread.")
+@click.option(
+    "--power",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.8,
+    show_default=True,
+    help="How often it must be seen.",
+)
+@click.option("--looks", type=click.IntRange(min=0), default=0, show_default=True, help="Taken at these tasks before.")
+@options(GateSettings, only=("alpha", "min_gain"))
+@json_option
+def power(as_json: bool, **given: Any) -> int:
+    """Say before how many tasks a gain needs, and what so many tasks can show at all.
+
+    For tasks that are right or wrong, before anything is spent. How much can be seen hangs on how many of the tasks change at
+    all; unless --changed says it, three shares are shown. Files of results of before tell it: `better` and `worse` of
+    `journeyman compare`, as a share of its tasks.
+
+    
+    Examples:
+      journeyman evaluate power --tasks 200 --gain 0.05
+      journeyman evaluate power --tasks 400 --clusters 20 --gain 0.1 --changed 0.3
+    """
+    from journeyman.core.gate import PlannedEvaluation
+    from journeyman.stats import spent
+
+    gate, wanted = _gate({name: given[name] for name in ("alpha", "min_gain")}), given["power"]
+    rows = []
+    for changed in [given["changed"]] if given["changed"] else _CHANGED:
+        plan = PlannedEvaluation(
+            changed=changed,
+            alpha=spent(gate.alpha, given["looks"] + 1),
+            min_gain=gate.min_gain,
+            clusters=given["clusters"] or 0,
+            apart=given["apart"] if given["clusters"] else 0.0,
+        )
+        needed = plan.tasks_needed(given["gain"], wanted) if given["gain"] <= changed else None
+        found = {"least_gain": plan.least_gain(given["tasks"], wanted), "tasks_needed": needed}
+        rows.append({"changed": changed, **found, "power": plan.power(given["gain"], given["tasks"])})
+    if not as_json:
+        tasks, gain = given["tasks"], given["gain"]
+        columns = named_columns(
+            "tasks that change", f"least gain seen on {tasks}", f"tasks for {gain:+g}", f"{gain:+g} on {tasks}"
+        )
+        table(columns, [_planned(row) for row in rows])
+    emit({"tasks": given["tasks"], "gain": given["gain"], "wanted": wanted, "rows": rows}, as_json=as_json)
+    return 0
+
+
+def _planned(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    least, needed = row["least_gain"], row["tasks_needed"]
+    return (
+        f"{row['changed']:.0%}",
+        "none" if least is None else f"{least:+.3f}",
+        "no number" if needed is None else f"{needed:,}",
+        f"seen in {row['power']:.0%}",
+    )
 
 
 NONE = "none"

@@ -212,7 +212,7 @@ def show_candidate(registry: Registry, *, candidate_id: str, quiet: bool) -> dic
         "candidate": {**_candidate_json(one), "body": one.body},
         "children": list(found.children),
         "evaluations": [_evaluation_json(each) for each in found.evaluations],
-        "release": _release_json(found.release) if found.release else None,
+        "release": _release_json(found.release, registry) if found.release else None,
     }
 
 
@@ -327,7 +327,9 @@ def list_releases(registry: Registry, *, stage: str | None, limit: int, quiet: b
     if not quiet:
         rows = [(each.candidate_id, *_move(each.moves[-1])) for each in found]
         _listed("releases", ("candidate", "stage", "since", "reason"), rows)
-    return {"releases": [_release_json(each) for each in found]}
+        for each in found:
+            _say_contradicted(registry, each)
+    return {"releases": [_release_json(each, registry) for each in found]}
 
 
 @releases.command("show")
@@ -345,7 +347,8 @@ def show_release(registry: Registry, *, candidate_id: str, quiet: bool) -> dict[
     if not quiet:
         _head(("candidate", found.candidate_id), ("stage", found.stage.value), *_verdicts(stands_on))
         _table(("stage", "at", "reason"), [_move(move) for move in found.moves])
-    return {"release": _release_json(found), "evaluations": [_evaluation_json(each) for each in stands_on]}
+        _say_contradicted(registry, found)
+    return {"release": _release_json(found, registry), "evaluations": [_evaluation_json(each) for each in stands_on]}
 
 
 @releases.command("history")
@@ -410,6 +413,12 @@ def _totals(totals: AttemptTotals) -> str:
     )
 
 
+def _say_contradicted(registry: Registry, release: Release) -> None:
+    if against := registry.contradicted(release.candidate_id):
+        said = f"{release.candidate_id} is contradicted by {against.id}, on {minute(against.at)}: {against.reason}"
+        say(said, colour="yellow")
+
+
 def _verdicts(evaluations: Sequence[EvaluationRecord]) -> Iterator[tuple[str, str]]:
     return (("evaluated", f"{_passed(each.passed)}: {each.reason}") for each in evaluations)
 
@@ -462,6 +471,7 @@ def _move_json(move: Move) -> dict[str, Any]:
     return {"stage": move.stage.value, "reason": move.reason, "at": move.at.isoformat(), "forced": move.forced}
 
 
-def _release_json(release: Release) -> dict[str, Any]:
-    moves = [_move_json(move) for move in release.moves]
-    return {"candidate_id": release.candidate_id, "stage": release.stage.value, "moves": moves}
+def _release_json(release: Release, registry: Registry) -> dict[str, Any]:
+    moves, against = [_move_json(move) for move in release.moves], registry.contradicted(release.candidate_id)
+    told = {"candidate_id": release.candidate_id, "stage": release.stage.value, "moves": moves}
+    return {**told, "contradicted_by": against.id if against else None}

@@ -1,9 +1,21 @@
 """Amounts of things, money and time as a reader sees them. What is unknown is said so, and is never 0."""
 
+from collections.abc import Sequence
+
 
 def counted(number: int, what: str) -> str:
     """1 bullet, 2 bullets: `what` is the word for one of them."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+_NAMED = 5
+"""Ids that a sentence names; the rest are counted."""
+
+
+def named(ids: Sequence[str]) -> str:
+    """The first few by name, and how many more there are."""
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return f"{', '.join(ids[:_NAMED])}{more}"
 
 
 def money(value: float | None) -> str:

@@ -1,9 +1,12 @@
 """What is asked, and which split it belongs to."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from journeyman.core.errors import InputError
+from journeyman.core.format import named
 
 
 class Split(StrEnum):
@@ -27,6 +30,23 @@ class Task:
     split: Split = Split.TRAIN
     instructions: str = ""
     """What a capable model must be told to do this kind of task at all; empty when the question says it."""
+    cluster: str = ""
+    """What it has in common with others, so that they go well or badly together: a repository, a customer, a family of tasks.
+    Empty where each stands alone; then so must all."""
+
+
+def check_clusters(clusters: Mapping[str, str]) -> None:
+    """Refuse tasks, by id, of which some have a cluster and others none: nobody can tell what these belong to.
+
+    Raises:
+        InputError: They are not alike in this.
+    """
+    without = sorted(id for id, cluster in clusters.items() if not cluster)
+    if without and len(without) < len(clusters):
+        raise InputError(
+            f"{len(without)} of {len(clusters)} tasks have no cluster, though the others have one ({named(without)}); "
+            "name one for each task, or for none"
+        )
 
 
 def content(question: str) -> str:

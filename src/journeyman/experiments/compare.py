@@ -6,6 +6,7 @@ print(report.reason, report.gain, report["gain"])
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,13 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from journeyman import stats
 from journeyman.agents.attempt import Agent, Attempt, attempt_all, together
 from journeyman.core.errors import InputError
-from journeyman.core.evaluation import Decision, Evaluation, Pair, Result, Totals, pair
-from journeyman.core.gate import BetterOnHeldOut, Gate, bounded
+from journeyman.core.evaluation import METRICS, Decision, Evaluation, Guarded, Pair, Result, Totals, pair
+from journeyman.core.gate import BetterOnHeldOut, Gate, interval_of
 from journeyman.core.task import Task
-from journeyman.core.trace import total
+from journeyman.core.trace import Trace, total
 from journeyman.experiments.settings import AttemptSettings
 from journeyman.io.config import config
 from journeyman.tasks import rows
@@ -76,9 +76,7 @@ class EvaluationReport:
 
     @property
     def gain_shrunk(self) -> float | None:
-        """The gain without what it owes to being chosen: of several candidates on the same tasks the luckiest is the best."""
-        found = self.evaluation
-        return stats.without_choice(found.differences, found.looks + 1) if found.pairs else None
+        return self.evaluation.gain_shrunk
 
     @property
     def low(self) -> float | None:
@@ -99,7 +97,7 @@ class EvaluationReport:
     @cached_property
     def _interval(self) -> tuple[float | None, float | None]:
         """The 95 % one, whichever gate decided; its own level is in its sentence."""
-        return bounded(self.evaluation, stats.bootstrap_interval) if self.evaluation.pairs else (None, None)
+        return interval_of(self.evaluation) if self.evaluation.pairs else (None, None)
 
     def json(self) -> dict[str, Any]:
         """`{tasks, unknown, baseline, candidate, gain, low, high, passed, reason}`, and beyond it counts, broken tasks, cost.
@@ -131,6 +129,9 @@ class EvaluationReport:
             "chosen_among": found.looks + 1,
             "gain_shrunk": self.gain_shrunk,
             "contaminated": list(found.contaminated),
+            "clusters": len(set(found.clusters)) or None,
+            "guardrails": [each.json() for each in self.decision.guarded],
+            "planned_tasks": self.decision.planned_tasks,
             "spent": {"baseline": _json(found.spent_baseline), "candidate": _json(found.spent_candidate)},
         }
 
@@ -154,7 +155,17 @@ class EvaluationReport:
             **{name: tuple(ids) for name, ids in record["only"].items()},
         )
         low, high, level = (record[name] for name in ("decided_low", "decided_high", "level"))
-        decision = Decision(record["passed"], record["reason"], low=low, high=high, level=level)
+        # Evaluations of before knew no guardrails.
+        guarded = tuple(Guarded(**{n: v for n, v in each.items() if n != "change"}) for each in record.get("guardrails", ()))
+        decision = Decision(
+            record["passed"],
+            record["reason"],
+            low=low,
+            high=high,
+            level=level,
+            guarded=guarded,
+            planned_tasks=record.get("planned_tasks"),
+        )
         return cls(evaluation=evaluation, decision=decision, shown=frozenset(record["shown"]))
 
     def __getitem__(self, key: str) -> Any:
@@ -241,8 +252,27 @@ def results(attempts: Iterable[Attempt]) -> list[Result]:
     found = []
     for attempt in attempts:
         trial = seen[attempt.task.id] = seen.get(attempt.task.id, -1) + 1
-        found.append(Result(task_id=attempt.task.id, score=attempt.score.total, trial=str(trial)))
+        found.append(
+            Result(
+                task_id=attempt.task.id,
+                score=attempt.score.total,
+                trial=str(trial),
+                cluster=attempt.task.cluster,
+                metrics=_metrics(attempt.trace),
+            )
+        )
     return found
+
+
+def _metrics(trace: Trace) -> dict[str, float]:
+    """What is known of what an attempt took."""
+    taken = {
+        "cost": trace.cost,
+        "seconds": total(call.seconds for call in trace.calls),
+        "tokens": total((trace.input_tokens, trace.output_tokens)),
+    }
+    # Where no call was recorded, nobody knows what was called.
+    return {name: float(value) for name, value in taken.items() if value is not None and trace.calls}
 
 
 def compare(baseline: Iterable[Result], candidate: Iterable[Result], *, gate: Gate = _GATE, looks: int = 0) -> EvaluationReport:
@@ -253,13 +283,15 @@ def compare(baseline: Iterable[Result], candidate: Iterable[Result], *, gate: Ga
 
 def result_lines(found: Iterable[Result]) -> Iterator[str]:
     """The lines of a file of results, without their ends."""
-    return (json.dumps({"task_id": r.task_id, "score": r.score, "trial": r.trial}, ensure_ascii=False) for r in found)
+    for r in found:
+        more = {"cluster": r.cluster} if r.cluster else {}
+        yield json.dumps({"task_id": r.task_id, "score": r.score, "trial": r.trial, **more, **r.metrics}, ensure_ascii=False)
 
 
 def read_results(path: Path | str) -> list[Result]:
     """The results in a file, one JSON object a line, gzipped or not: `{"task_id": …, "score": 0 to 1 or null[, "trial": …]}`.
 
-    True and false count as 1 and 0. Other fields are ignored.
+    A row may also name the task's cluster, and what the attempt took. True and false count as 1 and 0. Others are ignored.
 
     Raises:
         InputError: Some rows cannot be used, or stand twice; the message names all of them by file and line.
@@ -282,16 +314,33 @@ def read_results(path: Path | str) -> list[Result]:
 
 def _result(row: rows.FileRow, bad: rows.Complaints) -> Result | None:
     task_id, trial, score = row.value.get("task_id"), row.value.get("trial", 0), row.value.get("score", "missing")
+    cluster = row.value.get("cluster")
+    metrics = {name: value for name in METRICS if (value := row.value.get(name)) is not None}
+    strange = next((name for name, value in metrics.items() if not _is_amount(value)), None)
     if not _is_name(task_id):
         bad.add(row.where, "no task_id" if task_id in (None, "") else f"task_id is {task_id!r}, and must be a text or a number")
     elif not _is_name(trial):
         bad.add(row.where, f"trial is {trial!r}, and must be a text or a number")
+    elif cluster is not None and not _is_name(cluster):
+        bad.add(row.where, f"cluster is {cluster!r}, and must be a text or a number")
+    elif strange:
+        bad.add(row.where, f"{strange} is {metrics[strange]!r}, and must be a number from 0 on, or null")
     elif score is not None and (not isinstance(score, int | float) or not 0 <= score <= 1):
         bad.add(row.where, "no score" if score == "missing" else f"score is {score!r}, and must be between 0 and 1, or null")
     else:
-        return Result(task_id=str(task_id), score=None if score is None else float(score), trial=str(trial))
+        return Result(
+            task_id=str(task_id),
+            score=None if score is None else float(score),
+            trial=str(trial),
+            cluster="" if cluster is None else str(cluster),
+            metrics=metrics,
+        )
     return None
 
 
 def _is_name(value: object) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool) and value != ""
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -6,6 +6,7 @@ the same comes out then; anything else is another chance to be lucky, and is cou
 
 import hashlib
 import json
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +17,14 @@ from typing import Any, Protocol, TypeVar
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Evaluation
-from journeyman.core.gate import named
-from journeyman.core.task import Task, content, fingerprint
+from journeyman.core.format import named
+from journeyman.core.release import Stage
+from journeyman.core.task import Task, check_clusters, content, fingerprint
 from journeyman.experiments import wiring
 from journeyman.stores import AttemptRecord, EvaluationRecord, Store
+from journeyman.stores.registry import contradiction
+
+log = logging.getLogger(__name__)
 
 LANDMARKS = 8
 
@@ -63,7 +68,11 @@ class Subject:
     @property
     def key(self) -> str:
         """A digest of all that can change the answer, but for the candidate."""
-        tasks = sorted([task.id, task.question, task.answer, task.domain, task.instructions] for task in self.tasks)
+        # A cluster is said only where there is one, so that a look of before they were known is known again.
+        tasks = sorted(
+            [task.id, task.question, task.answer, task.domain, task.instructions, *([task.cluster] if task.cluster else [])]
+            for task in self.tasks
+        )
         said = json.dumps([self.baseline, tasks, self.settings], sort_keys=True, default=repr)
         return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()[:32]
 
@@ -137,8 +146,9 @@ class HeldOutEvaluator:
             restore: Where a run is gone on with: an evaluation of its own that is kept already is taken again.
 
         Raises:
-            InputError: All held-out tasks were trained on; nothing was looked at.
+            InputError: All held-out tasks were trained on, or some alone have a cluster; nothing was looked at.
         """
+        check_clusters({task.id: task.cluster for task in subject.tasks})
         subject, contaminated = subject.clean()
         examined, key = held_out_id(subject.tasks), subject.key
         if restore is not None and (known := self._known(subject, examined, key, f"{id}/")) is not None:
@@ -165,7 +175,20 @@ class HeldOutEvaluator:
                 attempted,
             )
             attempted = []
+        self._warn(subject.candidate)
         return found
+
+    def _warn(self, candidate: str) -> None:
+        """Say so where a repeat takes back what a release stands on: nothing else looks again."""
+        release = self.store.release(candidate)
+        against = contradiction(tuple(self.store.evaluations(candidate_id=candidate)))
+        if release is not None and against is not None and release.stage not in (Stage.ROLLED_BACK, Stage.RETIRED):
+            log.warning(
+                "%s stands in %s, and this evaluation contradicts the one that let it pass: %s",
+                candidate,
+                release.stage.value,
+                against.reason,
+            )
 
     def _look(self, subject: Subject, key: str, at: datetime) -> int:
         """Count a look, before it is taken: whoever breaks off after a glance has looked. Which one it is, from 1."""

@@ -28,7 +28,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from journeyman.core.errors import InputError, ModelError
-from journeyman.core.gate import BetterOnHeldOut
+from journeyman.core.gate import BetterOnHeldOut, Guardrail
 from journeyman.core.release import Stage
 from journeyman.io.config import (
     HIDDEN,
@@ -36,6 +36,7 @@ from journeyman.io.config import (
     Config,
     Count,
     Declared,
+    Names,
     complaint,
     config,
     option,
@@ -235,6 +236,15 @@ class ModelSettings(Config):
     renamed: ClassVar = {"generator": "generator_model", "reflector": "reflector_model"}
 
 
+def _guardrails(said: tuple[str, ...]) -> tuple[str, ...]:
+    for each in said:
+        try:
+            Guardrail.parse(each)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+    return said
+
+
 @config
 class GateSettings(Config):
     """What a candidate must show on held-out tasks."""
@@ -246,11 +256,22 @@ class GateSettings(Config):
     min_tasks: Count = 30
     """Held-out tasks below which nothing passes."""
 
+    min_clusters: Count = 10
+    """Where tasks name the cluster that they belong to: clusters below which nothing passes."""
+    guardrails: Annotated[Names, AfterValidator(_guardrails), option("--guardrail", metavar="METRIC:SHARE")] = ()
+    """What may not grow by more than a share: cost, seconds or tokens, as in cost:10%."""
+
     renamed: ClassVar = {"least_gain": "min_gain", "least_tasks": "min_tasks"}
 
     @property
     def gate(self) -> BetterOnHeldOut:
-        return BetterOnHeldOut(alpha=self.alpha, min_gain=self.min_gain, min_tasks=self.min_tasks)
+        return BetterOnHeldOut(
+            alpha=self.alpha,
+            min_gain=self.min_gain,
+            min_tasks=self.min_tasks,
+            min_clusters=self.min_clusters,
+            guardrails=tuple(map(Guardrail.parse, self.guardrails)),
+        )
 
 
 @config

@@ -7,6 +7,7 @@ sample from the work that matters; nothing is assumed of the numbers' distributi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -17,18 +18,19 @@ from journeyman.core.policy import Choice
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 4_000_000
-"""Numbers drawn at once: bounds the memory, not the result's precision."""
-_MOST_RESAMPLES = 200_000
 _LARGEST_DENOMINATOR = 24
-"""Of scores that are counted out exactly: right or wrong, the share of up to ten attempts, tenths of a point."""
+"""Of scores that are counted out as they are: right or wrong, the share of up to ten attempts, tenths of a point."""
+_SUMS = 200_000
+"""Other scores lie between the points of a grid, of which there are about so many for the sum over all tasks."""
+
+_LARGEST_INCREASE = 1e4
 
 _FRACTIONS = np.geomspace(0.03, 0.9, 12)
 """Bets, as fractions of the largest one that cannot ruin the bettor. Small ones find small gains, large ones find large gains
 early; spreading the stake over all of them costs a factor of 12 at most."""
 
 
-def bootstrap_interval(differences: Sequence[float], alpha: float = 0.05, *, seed: int = 0) -> tuple[float, float]:
+def bootstrap_interval(differences: Sequence[float], alpha: float = 0.05) -> tuple[float, float]:
     """The two-sided interval for the mean gain at level 1 - `alpha`, by resampling tasks.
 
     A percentile bootstrap to which half a win and half a loss are added, as Agresti and Min do for matched proportions
@@ -36,21 +38,17 @@ def bootstrap_interval(differences: Sequence[float], alpha: float = 0.05, *, see
     task that was not drawn cannot be resampled. Simulated coverage of the 95 % interval is at least 94 % from 10 tasks on
     (`benchmarks/sim_gate.py`). The order of tasks does not matter. Nothing known, (-1, 1), when there are no tasks.
 
-    Where all differences are multiples of one fraction, as of tasks that are right or wrong, the distribution of resampled
-    means is counted out and no chance is left in the interval; else it is drawn with `seed`.
+    Nothing is drawn: the distribution of resampled means is counted out. It is exact where all differences are multiples of one
+    fraction, as of tasks that are right or wrong; others are shared between the two next points of a fine grid.
     """
     if not differences:
         return -1.0, 1.0
     found = np.sort(np.asarray(differences, dtype=np.float64))
     # Every task twice and the two extremes once: drawing one of these is drawing with the halves' weights.
     urn = np.concatenate([found, found, [1.0, -1.0]])
-    if denominator := _common_denominator(urn):
-        low, high = _counted_quantiles(np.rint(urn * denominator).astype(np.int64), len(found), alpha / 2) / denominator
-    else:
-        resamples = int(min(_MOST_RESAMPLES, max(10_000, 40 / alpha)))
-        low, high = np.quantile(_resampled_means(urn, len(found), resamples, seed), [alpha / 2, 1 - alpha / 2])
+    low, high = _resampled_quantiles(urn, len(found), alpha / 2)
     # Sums of thirds may end a hair above zero, and a gate asks whether it is above zero.
-    return round(float(low), 12), round(float(high), 12)
+    return round(low, 12), round(high, 12)
 
 
 def _common_denominator(values: Floats) -> int | None:
@@ -61,28 +59,117 @@ def _common_denominator(values: Floats) -> int | None:
     return int(candidates[whole.argmax()]) if whole.any() else None
 
 
-def _counted_quantiles(urn: NDArray[np.int64], size: int, tail: float) -> Floats:
+def _resampled_quantiles(urn: Floats, size: int, tail: float) -> tuple[float, float]:
     """The mean of `size` draws from the urn at both ends, each the innermost beyond which lies less than `tail`.
 
-    The distribution of a sum of independent draws is the convolution of theirs: a power of its Fourier transform.
+    The distribution of a sum of independent draws is the convolution of theirs: a power of its Fourier transform. What lies
+    between two points of the grid is shared so that its mean stays, and its spread only grows.
     """
-    lowest, span = int(urn.min()), int(urn.max() - urn.min())
-    chances = np.bincount(urn - lowest, minlength=span + 1) / len(urn)
+    denominator = _common_denominator(urn) or min(512, max(64, _SUMS // (2 * size)))
+    at = (urn + 1) * denominator
+    below = np.floor(at + 1e-6).astype(np.int64)
+    above = np.clip(at - below, 0.0, 1.0)
+    span = 2 * denominator
+    chances = np.bincount(below, 1 - above, span + 2) + np.bincount(below + 1, above, span + 2)
     length = span * size + 1
-    sums = np.fft.irfft(np.fft.rfft(chances, length) ** size, length).clip(min=0.0)
+    # Transforms of a power of two are quick.
+    padded = 1 << (length - 1).bit_length()
+    power = _power(np.fft.rfft(chances[: span + 1] / len(urn), padded), size)
+    sums = np.fft.irfft(power, padded)[:length].clip(min=0.0)
     low = int(np.searchsorted(np.cumsum(sums), tail))
     high = length - 1 - int(np.searchsorted(np.cumsum(sums[::-1]), tail))
-    return np.array([low, high]) / size + lowest
+    return low / size / denominator - 1, high / size / denominator - 1
 
 
-def _resampled_means(urn: Floats, size: int, resamples: int, seed: int) -> Floats:
-    rng = np.random.default_rng(seed)
-    rows = max(1, _BLOCK // size)
-    blocks = [
-        urn[rng.integers(len(urn), size=(min(rows, resamples - done), size), dtype=np.int32)].mean(axis=1)
-        for done in range(0, resamples, rows)
-    ]
-    return np.concatenate(blocks)
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+    """By squaring; numpy's own takes a logarithm of each."""
+    if exponent == 1:
+        return base
+    half = _power(base, exponent // 2)
+    return half * half * base if exponent % 2 else half * half
+
+
+def cluster_interval(differences: Sequence[float], clusters: Sequence[str], alpha: float = 0.05) -> tuple[float, float]:
+    """The two-sided interval for the mean gain where tasks come in clusters, of which those that matter are a sample.
+
+    What is done for one repository or customer goes well or badly together, so that a hundred tasks of ten tell little more
+    than ten. Resampling few clusters makes intervals that are too narrow, so this is Student's, by `_of_clusters`. As in
+    `bootstrap_interval` half a win and half a loss are added, of whole clusters here: of ten families that all went well the
+    eleventh may still be lost. It is never narrower than the interval over tasks. False passes: `benchmarks/sim_clusters.py`.
+
+    Args:
+        clusters: Of each difference, the one that it belongs to.
+    """
+    low, high = bootstrap_interval(differences, alpha)
+    if len(set(clusters)) < 2:
+        return -1.0, 1.0
+    mean, variance, degrees, count = _of_clusters(differences, clusters)
+    middle = mean * count / (count + 1)
+    wide = students_quantile(1 - alpha / 2, degrees) * math.sqrt(variance + 1 / (count + 1) ** 2)
+    return max(-1.0, min(low, round(middle - wide, 12))), min(1.0, max(high, round(middle + wide, 12)))
+
+
+def highest_increase(
+    before: Sequence[float], after: Sequence[float], clusters: Sequence[str], alpha: float = 0.05
+) -> float | None:
+    """The share of its own mean by which what was measured before may have grown: the high end of the two-sided interval.
+
+    It is the largest share that cannot be refused, as in Fieller's interval for a ratio of means, by Student's test of what is
+    left when the share is taken off task by task. `None` where nothing bounds it: there are two tasks, or nearly
+    nothing was taken before.
+    """
+    was, now = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    if len(set(clusters)) < 2:
+        return None
+    beyond = students_quantile(1 - alpha / 2, _of_clusters(was.tolist(), clusters)[2])
+
+    def refused(share: float) -> bool:
+        mean, variance, _, _ = _of_clusters((now - (1 + share) * was).tolist(), clusters)
+        return mean + beyond * math.sqrt(variance) <= 0
+
+    low, high = -1.0, 1.0
+    while not refused(high):
+        low, high = high, 2 * high
+        if high > _LARGEST_INCREASE:
+            return None
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if refused(middle) else (middle, high)
+    return round(high, 6)
+
+
+def _of_clusters(values: Sequence[float], clusters: Sequence[str]) -> tuple[float, float, float, int]:
+    """The mean of values, its variance, the degrees of freedom of that, and of how many clusters.
+
+    The variance is CR2, which is free of bias where values are independent, and the degrees of freedom are Satterthwaite's for
+    it: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage samples" (Survey
+    Methodology 28, 2002). They are taken for clusters that wholly go together, the least that they can be: two where one
+    cluster has most of the tasks, one less than there are clusters where all are alike.
+    """
+    _, which = np.unique(np.asarray(clusters), return_inverse=True)
+    sizes = np.bincount(which).astype(np.float64)
+    shares = sizes / sizes.sum()
+    mean = float(np.mean(values))
+    left = np.bincount(which, weights=np.asarray(values, np.float64) - mean)
+    weights = 1 / (1 - shares)
+    variance = float((weights * left**2).sum() / sizes.sum() ** 2)
+    # Traces of the quadratic form's matrix, diag(w) - pw·1' - 1·pw' + c, times that of the sums' variances, and of its square.
+    pulled, common, spread = weights * shares, float((weights * shares**2).sum()), sizes**2
+    first = float(((weights - 2 * pulled + common) * spread).sum())
+    total, once, twice = float(spread.sum()), float((pulled * spread).sum()), float((pulled**2 * spread).sum())
+    pairs = common**2 * total**2 - 4 * common * once * total + 2 * twice * total + 2 * once**2
+    second = pairs + float((spread**2 * (weights**2 + 2 * weights * (common - 2 * pulled))).sum())
+    return mean, variance, first**2 / second, len(sizes)
+
+
+@lru_cache(maxsize=256)
+def students_quantile(chance: float, degrees: float) -> float:
+    """The value below which so much of Student's t lies, above its middle. With x = √v·tan(a) its density is cos(a)^(v - 1)."""
+    angles = np.linspace(0.0, np.pi / 2, 200_001)[:-1]
+    density = np.cos(angles) ** (degrees - 1)
+    beyond = np.cumsum(((density[1:] + density[:-1]) / 2)[::-1])[::-1]
+    at = np.interp(2 * (1 - chance), (beyond / beyond[0])[::-1], angles[:-1][::-1])
+    return float(math.sqrt(degrees) * np.tan(at))
 
 
 def e_value(differences: Sequence[float], min_gain: float = 0.0) -> float:
@@ -140,7 +227,17 @@ def spent(alpha: float, look: int) -> float:
     return alpha / look**2
 
 
-def without_choice(differences: Sequence[float], chosen_among: int) -> float:
+def planned_level(alpha: float, share: float) -> float:
+    """The two-sided level of a look when so much of the planned tasks is there; any number of such looks add up to `alpha`.
+
+    O'Brien and Fleming's boundary ("A Multiple Testing Procedure for Clinical Trials", Biometrics 35, 1979) for looks as often
+    as one likes: a Brownian motion exceeds c before its end twice as often as at it, so c is the quantile of half the chance,
+    and a look at `share` asks for c / √share standard errors. It takes 1.2 times the tasks of one look, at most.
+    """
+    return math.erfc(NormalDist().inv_cdf(1 - alpha / 4) / math.sqrt(2 * share))
+
+
+def without_choice(differences: Sequence[float], chosen_among: int, clusters: Sequence[str] = ()) -> float:
     """The mean gain of the best of so many candidates, less what being the best adds if all of them are alike.
 
     That is E[max of k standard normals] standard errors, by Blom's approximation of normal order statistics ("Statistical
@@ -151,7 +248,8 @@ def without_choice(differences: Sequence[float], chosen_among: int) -> float:
     if chosen_among < 2 or len(found) < 2 or gain <= 0:
         return gain
     largest = NormalDist().inv_cdf((chosen_among - 0.375) / (chosen_among + 0.25))
-    return max(0.0, gain - largest * float(found.std(ddof=1)) / math.sqrt(len(found)))
+    variance = _of_clusters(differences, clusters)[1] if len(set(clusters)) > 1 else float(found.var(ddof=1)) / len(found)
+    return max(0.0, gain - largest * math.sqrt(variance))
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:

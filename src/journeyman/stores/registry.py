@@ -192,6 +192,10 @@ class Registry:
         """The release of a candidate, with every move that it has made."""
         return self._one("releases", candidate_id, self._store.release)
 
+    def contradicted(self, candidate_id: str) -> EvaluationRecord | None:
+        """The evaluation that takes back what a release stands on; `None` where none does."""
+        return contradiction(tuple(self._store.evaluations(candidate_id=candidate_id)))
+
     def close(self) -> None:
         self._store.close()
 
@@ -224,6 +228,30 @@ class Registry:
         if (found := get(id)) is None:
             raise InputError(f"{id}: this {_ONE[what]} was removed a moment ago")
         return found
+
+
+def contradiction(evaluations: Sequence[EvaluationRecord]) -> EvaluationRecord | None:
+    """The later evaluation of a candidate, oldest first, that takes back what the gate last let pass; `None` where none does.
+
+    On the same tasks it does where all of its interval lies below all of the one that passed; on others, which may be of
+    another kind, where all of it lies below 0. Either is of the same baseline.
+    """
+    passes = [(at, each) for at, each in enumerate(evaluations) if each.passed and _ends(each)]
+    for at, passed in reversed(passes[-1:]):
+        for later in evaluations[at + 1 :]:
+            ends, before = _ends(later), _ends(passed)
+            if later.passed or later.baseline_id != passed.baseline_id or not ends or not before:
+                continue
+            if ends[1] < (before[0] if later.held_out_id == passed.held_out_id else 0):
+                return later
+    return None
+
+
+def _ends(evaluation: EvaluationRecord) -> tuple[float, float] | None:
+    """Of the interval that decided, where it was come to."""
+    report = evaluation.report.get("report") or evaluation.report
+    low, high = report.get("decided_low"), report.get("decided_high")
+    return None if low is None or high is None else (float(low), float(high))
 
 
 def _as_seen(run: RunRecord) -> RunRecord:

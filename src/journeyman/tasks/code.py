@@ -181,7 +181,12 @@ def _task(row: rows.FileRow, bad: rows.Complaints, domain: str) -> Task | None:
     except TaskError as error:
         bad.add(row.where, str(error))
         return None
-    return Task(id=id, question=question, answer=tests.json(), domain=domain, instructions=INSTRUCTIONS)
+    cluster = value.get("cluster")
+    if cluster is not None and (not isinstance(cluster, str | int) or isinstance(cluster, bool) or cluster == ""):
+        bad.add(row.where, f"cluster is {cluster!r}, and must be a text or a number")
+        return None
+    family = "" if cluster is None else str(cluster)
+    return Task(id=id, question=question, answer=tests.json(), domain=domain, instructions=INSTRUCTIONS, cluster=family)
 
 
 def _humaneval(value: Mapping[str, Any]) -> tuple[str, CodeTests] | str:

@@ -1,13 +1,15 @@
 """Questions with a known answer: GSM8K in its own form, and anybody's own.
 
-A row is `{"question": …, "answer": …}`, in JSON lines or one JSON list, gzipped or not. It may also name its `domain`, `id` and
-`split`. GSM8K's answers end in `#### number`. Everything that is wrong with the files is said at once, before anything is done.
+A row is `{"question": …, "answer": …}`, in JSON lines or one JSON list, gzipped or not. It may also name its `domain`, `id`,
+`split` and `cluster`. GSM8K's answers end in `#### number`. Everything that is wrong with the files is said at once, before
+anything is done.
 """
 
 import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -198,10 +200,10 @@ def _file(path: str, *, number: bool = False) -> list[_Question]:
         return []
     bad = rows.Complaints(f"{path} holds rows that cannot be used")
     found = [question for row in rows.read(path, bad) if (question := _question(row, number, bad)) is not None]
-    if len({question.split is None for question in found}) > 1:
-        for question in found:
-            if question.split is None:
-                bad.add(question.where, "no split, though other rows have one")
+    for what, lacking in (("split", [q.split is None for q in found]), ("cluster", [not q.task.cluster for q in found])):
+        if not all(lacking):
+            for question in compress(found, lacking):
+                bad.add(question.where, f"no {what}, though other rows have one")
     bad.check()
     if not found:
         raise InputError(f"{path} holds no questions: it is empty")
@@ -213,6 +215,7 @@ def _question(row: rows.FileRow, number: bool, bad: rows.Complaints) -> _Questio
     value = row.value
     question, answer = value.get("question"), value.get("answer")
     domain, split, name = value.get("domain", "general"), value.get("split"), value.get("id")
+    cluster = value.get("cluster")
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         answer = repr(answer)
     wrong = [
@@ -222,15 +225,24 @@ def _question(row: rows.FileRow, number: bool, bad: rows.Complaints) -> _Questio
     ]
     if split is not None and str(split).casefold() not in SPLITS:
         wrong.append(f"there is no split {split!r} (there are train, validation and test)")
-    if name is not None and (not isinstance(name, str | int) or isinstance(name, bool) or name == ""):
-        wrong.append(f"the id is {name!r} and not a text or a number")
+    wrong += [
+        f"the {what} is {given!r} and not a text or a number"
+        for what, given in (("id", name), ("cluster", cluster))
+        if given is not None and (not isinstance(given, str | int) or isinstance(given, bool) or given == "")
+    ]
     if number and isinstance(answer, str) and not _ends_in_number(answer):
         wrong.append("the answer does not end in '#### number'")
     if wrong:
         bad.add(row.where, ", ".join(wrong))
         return None
     made = hashlib.sha256(f"{domain}\n{question}".encode()).hexdigest()[:12]
-    task = Task(id=str(name) if name is not None else made, question=str(question), answer=str(answer), domain=str(domain))
+    task = Task(
+        id=str(name) if name is not None else made,
+        question=str(question),
+        answer=str(answer),
+        domain=str(domain),
+        cluster="" if cluster is None else str(cluster),
+    )
     return _Question(row.where, task, None if split is None else SPLITS[str(split).casefold()])
 
 

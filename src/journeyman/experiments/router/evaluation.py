@@ -341,8 +341,14 @@ def prove(
     ]
     evaluation = look.at(
         pair(
-            (Result(task_id=id, score=was) for id, _, was in scored),
-            (Result(task_id=id, score=now) for id, now, _ in scored),
+            (
+                Result(task_id=id, score=was, metrics=took)
+                for (id, _, was), took in zip(scored, _took(table, single), strict=True)
+            ),
+            (
+                Result(task_id=id, score=now, metrics=took)
+                for (id, now, _), took in zip(scored, _took(table, chosen), strict=True)
+            ),
         )
     )
     strict = replace(gate, min_gain=gate.min_gain / utilities.span)
@@ -371,13 +377,20 @@ def prove(
     )
 
 
+def _took(table: Table, chosen: NDArray[np.int64] | int) -> list[dict[str, float]]:
+    """What is known of cost and time of each request under these choices."""
+    columns = np.broadcast_to(chosen, len(table))
+    known = {name: _taken(values, columns).tolist() for name, values in (("cost", table.cost), ("seconds", table.seconds))}
+    return [{name: each[row] for name, each in known.items() if not math.isnan(each[row])} for row in range(len(table))]
+
+
 def _quality_kept(
     table: Table, utilities: Utilities, chosen: NDArray[np.int64], single: int, gate: BetterOnHeldOut, look: Look
 ) -> Decision | None:
     """The refusal, where success falls by more than the margin; `None` where it does not."""
     mine, other = _taken(utilities.success, chosen), utilities.success[:, single]
     sides = [[Result(task_id=id, score=_none(v)) for id, v in zip(table.ids, side, strict=True)] for side in (other, mine)]
-    decision = replace(gate, min_gain=-MARGIN).decide(look.at(pair(sides[0], sides[1])))
+    decision = replace(gate, min_gain=-MARGIN, guardrails=()).decide(look.at(pair(sides[0], sides[1])))
     return None if decision.passed else Decision(False, f"it costs less, and loses success: {decision.reason}")
 
 
