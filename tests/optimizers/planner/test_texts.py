@@ -1,6 +1,5 @@
 """What steps are told: their own words, each once, and never another step's."""
 
-import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,31 +20,9 @@ from journeyman.optimizers.planner.features import clauses
 from journeyman.optimizers.planner.policy import LearnedPlanner
 from journeyman.optimizers.planner.supervised import agreement, mean_agreement, train
 from journeyman.optimizers.planner.texts import _cut, learn, located, own_texts, same
+from tests.support.planners import sums
 
 pytestmark = pytest.mark.training
-
-
-def sums(number: int, seed: int = 0) -> list[Example]:
-    """Calculations that one clause may ask for two of, and what is done with what comes out."""
-    chance, made = random.Random(seed), []
-    for at in range(number):
-        a, b, c, d = (chance.randint(2, 60) for _ in range(4))
-        plus, times = Subtask(id="1", text=f"{a} plus {b}", type="sum"), Subtask(id="2", text=f"{c} times {d}", type="product")
-        steps: tuple[Subtask, ...]
-        if at % 3 == 0:
-            said, steps = (
-                f"Compute {a} plus {b}. Then shout the result.",
-                (plus, Subtask(id="3", text="shout the result", type="shout", after=("1",))),
-            )
-        elif at % 3 == 1:
-            said, steps = (
-                f"Compute {a} plus {b} and {c} times {d}. Then shout both.",
-                (plus, times, Subtask(id="3", text="shout both", type="shout", after=("1", "2"))),
-            )
-        else:
-            said, steps = f"Compute {c} times {d}, please.", (times,)
-        made.append(Example(plan=Plan(instruction=said, subtasks=steps), success=1.0))
-    return made
 
 
 def test_a_planner_of_ones_own_examples_tells_each_step_its_own_words(tmp_path: Path) -> None:

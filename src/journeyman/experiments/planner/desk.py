@@ -101,6 +101,10 @@ class Clerk:
         except TaskError as error:
             raise UnreadableAnswer(str(error)) from None
 
+    async def close(self) -> None:
+        """Give back what the model holds."""
+        await self.model.close()
+
     def _request(self, job: SubtaskJob) -> ModelRequest:
         shop = job.subtask.type
         if shop not in SHOPS:

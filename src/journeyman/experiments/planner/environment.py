@@ -90,7 +90,15 @@ class LiveEnvironment:
                 async with slots:
                     return await self._one(task, chosen)
 
-            return list(await asyncio.gather(*(one(*each) for each in drawn)))
+            under_way = [asyncio.create_task(one(*each)) for each in drawn]
+            try:
+                return list(await asyncio.gather(*under_way))
+            except BaseException:
+                # Such as a check that cannot be used: nothing is left under way, and no connection open.
+                for task in under_way:
+                    task.cancel()
+                await asyncio.gather(*under_way, return_exceptions=True)
+                raise
 
         results = self.run(all_of_them())
         for result in results:
@@ -420,6 +428,10 @@ class Live:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Connections are closed in the loop that they were opened in.
+        for worker in self.orchestrator.crew.values():
+            if (close := getattr(worker, "close", None)) is not None:
+                self._runner.run(close())
         self._runner.close()
 
 

@@ -500,7 +500,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             batch = self.batch(requests, chosen)
             # Weights so large that scores overflow still give a plan.
             found = {name: scores.nan_to_num().numpy() for name, scores in self._steps(batch, self.read(batch.query)).items()}
-        drawn = []
+        drawn, known = [], self.encoder.memory.handed
         for row, steps in enumerate(chosen):
             k = len(steps)
             scores = StepScores(
@@ -509,7 +509,8 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
                 dependencies=found["dependencies"][row, :k, :k],
                 edges=found["edges"][row, :k, :k] if self.direct else None,
             )
-            drawn.append(decode(steps, scores, cards, given))
+            handed = [known.get((cards[at].kind, cards[at].name), {}) for at in steps] if self.direct else None
+            drawn.append(decode(steps, scores, cards, given, handed))
         return drawn
 
     def _choices(self, requests: Sequence[EncodedInstruction]) -> list[tuple[list[int], Floats]]:
