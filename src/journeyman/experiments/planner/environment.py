@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -22,6 +23,8 @@ from journeyman.core.policy import Choice
 from journeyman.core.trace import average
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
+from journeyman.io.atomic import write_text
+from journeyman.io.files import read_text
 from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.policy import DecisionState, LearnedPlanner, features_of_plans
@@ -535,6 +538,22 @@ def _runs(brought: Sequence[ExecutionCost], *, timed: bool) -> Runs:
         seconds=measured(each.seconds if timed else None for each in brought),
         subtasks=measured(float(each.subtasks) for each in brought),
     )
+
+
+def references(file: Path, measured_by: Environment | None = None) -> Runs:
+    """What cost and latency are weighed against, as it is kept in a file, or measured now and put there.
+
+    Raises:
+        InputError: The file holds no such thing.
+    """
+    if measured_by is not None:
+        of = Utility.of(measured_by.references())
+        write_text(file, json.dumps({"cost": of.cost_reference, "seconds": of.seconds_reference}) + "\n")
+    try:
+        known = json.loads(read_text(file))
+        return Runs.one(cost=known["cost"], seconds=known["seconds"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{file} holds no references of cost and latency; name another folder") from None
 
 
 def known_runs(planner: LearnedPlanner, *, timed: bool = True) -> Runs:

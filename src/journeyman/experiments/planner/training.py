@@ -27,7 +27,7 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, un
 from journeyman.experiments.loop import Finding, Unproven, improve
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.config import ReinforceConfig
-from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, scored, worth
+from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, references, scored, worth
 from journeyman.experiments.planner.workers import Make, trained_on
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
@@ -38,7 +38,7 @@ from journeyman.optimizers.planner.data import Example
 from journeyman.optimizers.planner.policy import ModelSelector, selector_for
 from journeyman.optimizers.planner.ppo import Choose, Chosen, PPOUpdate
 from journeyman.optimizers.planner.supervised import NO_PLAN, Epoch, PlanAgreement, agreement, mean_agreement
-from journeyman.rewards.utility import Runs, Utility
+from journeyman.rewards.utility import Utility
 from journeyman.stores import Store
 
 
@@ -172,16 +172,8 @@ class Reinforcement:
 
     def _utility(self) -> Utility:
         """With the references that the run began with: whoever is measured again is never quite as quick."""
-        kept = self.folder / "phase2_references.json"
-        if not ((self.folder / "phase2").exists() and kept.exists()):
-            of = Utility.of(self.environment.references())
-            known = {"cost": of.cost_reference, "seconds": of.seconds_reference}
-            write_text(kept, f"{json.dumps(known)}\n")
-        try:
-            known = json.loads(read_text(kept))
-            runs = Runs.one(cost=known["cost"], seconds=known["seconds"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{kept} holds no references of cost and latency; name another folder") from None
+        file = self.folder / "phase2_references.json"
+        runs = references(file, None if (self.folder / "phase2").exists() and file.exists() else self.environment)
         return Utility.of(
             runs, dollars_per_success=self.config.dollars_per_success, seconds_per_success=self.config.seconds_per_success
         )

@@ -40,7 +40,7 @@ from journeyman.optimizers.planner.network import (
     outcome_weights,
 )
 from journeyman.optimizers.planner.policy import assemble
-from journeyman.optimizers.planner.texts import clause_of, learn, located, own_texts
+from journeyman.optimizers.planner.texts import asking, learn, own_texts
 
 # How much a plan is like another one: by its steps, by who follows whom, and whether all is the same.
 
@@ -572,16 +572,6 @@ def targets_of(
         "weights": torch.from_numpy(np.asarray(weights)),
     }
     return found | ({"model_selections": torch.from_numpy(workers)} if len(model.models) else {})
-
-
-def asking(request: EncodedInstruction, places: Sequence[int], plan: Plan) -> dict[tuple[int, int], float]:
-    """Of clauses and candidate cards, whether the one asks for the other, as far as the texts of the steps tell."""
-    spans, columns = located(plan), np.searchsorted(request.candidates, places).tolist()
-    said = {step.id: column for step, column in zip(plan.subtasks, columns, strict=True) if step.id in spans}
-    # Of a card that some step is told otherwise nobody knows who asks for that step.
-    known = set(said.values()) - {at for step, at in zip(plan.subtasks, columns, strict=True) if step.id not in spans}
-    found = {(clause, column): 0.0 for clause in range(len(request.clauses)) for column in known}
-    return found | {(clause_of(plan.instruction, request.clauses, spans[id]), column): 1.0 for id, column in said.items()}
 
 
 def asked(batch: PlanBatch, asking: Sequence[Mapping[tuple[int, int], float]]) -> Tensor:

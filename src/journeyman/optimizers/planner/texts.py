@@ -21,6 +21,7 @@ from scipy.special import expit
 
 from journeyman.core.plan import Plan, Subtask
 from journeyman.optimizers.planner.data import Example
+from journeyman.optimizers.planner.features import EncodedInstruction
 from journeyman.optimizers.planner.memory import Floats, step_of, words
 
 SAID = ""
@@ -130,6 +131,16 @@ def clause_of(instruction: str, clauses: Sequence[str], span: Span) -> int:
             break
         last = number
     return last
+
+
+def asking(request: EncodedInstruction, places: Sequence[int], plan: Plan) -> dict[tuple[int, int], float]:
+    """Of clauses and candidate cards, whether the one asks for the other, as far as the texts of the steps tell."""
+    spans, columns = located(plan), np.searchsorted(request.candidates, places).tolist()
+    said = {step.id: column for step, column in zip(plan.subtasks, columns, strict=True) if step.id in spans}
+    # Of a card that some step is told otherwise nobody knows who asks for that step.
+    known = set(said.values()) - {at for step, at in zip(plan.subtasks, columns, strict=True) if step.id not in spans}
+    found = {(clause, column): 0.0 for clause in range(len(request.clauses)) for column in known}
+    return found | {(clause_of(plan.instruction, request.clauses, spans[id]), column): 1.0 for id, column in said.items()}
 
 
 # What is told by templates.
