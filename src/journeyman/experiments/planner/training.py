@@ -53,7 +53,7 @@ class Reinforced:
     updates: tuple[PPOUpdate, ...]
     utility: Utility
     clipped: Mapping[str, int] = field(default_factory=dict)
-    """Of how many executions of practice a term counts for less than it was; see `Utility.clipped`."""
+    """Of how many executions a term counts for less than it was; see `Utility.clipped`."""
     sides: Mapping[str, PlanSide] = field(default_factory=dict)
     """"reinforced", "supervised", and each model alone."""
     reports: Mapping[str, EvaluationReport] = field(default_factory=dict)
@@ -167,8 +167,8 @@ class Reinforcement:
         known = packed(self.known | fingerprints(self.environment.practised))
         about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
         artifact.save_reinforced(path, self.start, selector, about)
-        clipped = utility.clipped(self.environment.spent)
-        return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility, clipped=clipped)
+        made = Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
+        return replace(made, clipped=utility.clipped(self.environment.spent))
 
     def _utility(self) -> Utility:
         """With the references that the run began with: whoever is measured again is never quite as quick."""
