@@ -530,8 +530,7 @@ class MetricsFile:
         except (ValueError, KeyError, TypeError):
             return True
 
-    def close(self) -> None:
-        """Each line is written already."""
+    def close(self) -> None: ...
 
 
 class TensorBoard:
