@@ -1,5 +1,6 @@
 """Small planners in files: a bakery's orders are letters that models write, and calls of a tool."""
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,34 @@ def example(at: int, *, workers: bool = True, tool: bool = True) -> Example:
 
 def bakery(number: int = 24, *, workers: bool = True, tool: bool = True, models: tuple[Card, ...] = MODELS) -> TrainingData:
     return TrainingData.of((example(at, workers=workers, tool=tool) for at in range(number)), models=models if workers else ())
+
+
+def sums(number: int, seed: int = 0, workers: tuple[str, ...] = ("",)) -> list[Example]:
+    """Calculations that one clause may ask for two of, and what is done with what comes out.
+
+    Args:
+        workers: Of whom each step is somebody's, by chance.
+    """
+    chance, made = random.Random(seed), []
+    for at in range(number):
+        a, b, c, d = (chance.randint(2, 60) for _ in range(4))
+        plus, times = Subtask(id="1", text=f"{a} plus {b}", type="sum"), Subtask(id="2", text=f"{c} times {d}", type="product")
+        steps: tuple[Subtask, ...]
+        if at % 3 == 0:
+            said, steps = (
+                f"Compute {a} plus {b}. Then shout the result.",
+                (plus, Subtask(id="3", text="shout the result", type="shout", after=("1",))),
+            )
+        elif at % 3 == 1:
+            said, steps = (
+                f"Compute {a} plus {b} and {c} times {d}. Then shout both.",
+                (plus, times, Subtask(id="3", text="shout both", type="shout", after=("1", "2"))),
+            )
+        else:
+            said, steps = f"Compute {c} times {d}, please.", (times,)
+        plan = Plan(instruction=said, subtasks=steps).with_workers([chance.choice(workers) for _ in steps])
+        made.append(Example(plan=plan, success=1.0))
+    return made
 
 
 def written(folder: Path, training: TrainingData | None = None, *, name: str = "phase1_best", seed: int = 0) -> Path:

@@ -157,6 +157,10 @@ class ByModel:
         note(replace(call_of(request, reply), started_at=begun))
         return reply.text
 
+    async def close(self) -> None:
+        """Give back connections."""
+        await self.model.close()
+
 
 def _failed(model: str, request: ModelRequest, error: ModelError, begun: datetime) -> ModelCall:
     """A call without an answer. One that the server refused is not paid for; of any other nobody knows."""

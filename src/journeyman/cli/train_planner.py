@@ -1,7 +1,7 @@
 """`journeyman train planner`: learn to plan."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from journeyman.optimizers.planner.config import PPOConfig, SupervisedConfig
 from journeyman.stores import open_store
 
 if TYPE_CHECKING:
+    from journeyman.experiments.planner.collect import Instruction
     from journeyman.experiments.planner.environment import Environment
     from journeyman.experiments.planner.training import Reinforced
     from journeyman.experiments.planner.workers import SavedPlanner
@@ -73,7 +74,24 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--steps",
     type=click.Choice(["expert", "planner"]),
-    help="Phase 2, live: whose steps are carried out, the desk's expert's or phase 1's own.  [default: expert]",
+    help="Phase 2, live: whose steps are carried out, the desk's expert's or phase 1's own.  [default: expert at the desk]",
+)
+@click.option(
+    "--instructions",
+    type=_FILE,
+    metavar="FILE",
+    help='Phase 2, live: your own, a line each; as JSON with "instruction" and, if known, "answer", "split" and "id".',
+)
+@click.option(
+    "--check",
+    metavar="MODULE:FUNCTION",
+    help="Phase 2, live: says whether what came of an instruction is right.  [default: the answers in --instructions]",
+)
+@click.option(
+    "--workers-from",
+    "crew",
+    metavar="MODULE:NAME",
+    help="Phase 2, live: your own tools and agents beside the planner's models.",
 )
 @click.option("--replay", type=_FILE, metavar="FILE", help="Phase 2: recorded outcomes to act on, instead of real workers.")
 @click.option(
@@ -103,6 +121,7 @@ def command(as_json: bool, **given: Any) -> int:
     Examples:
       journeyman train planner --phase 1 --data training_data.json --output-dir checkpoints/ --epochs 50 --batch-size 32
       journeyman train planner --phase 2 --checkpoint checkpoints/phase1_best --episodes 1000
+      journeyman train planner --phase 2 --checkpoint checkpoints/phase1_best --instructions mine.jsonl --check my_checks:right
       journeyman train planner --phase 2 --checkpoint checkpoints/phase1_best --replay outcomes.jsonl
       journeyman train planner --explain-reward --logs execution_logs/
     """
@@ -178,6 +197,8 @@ def read(path: Path, phase: str) -> dict[str, Any]:
         if name not in _LEFT and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"{path}: {name} in training.{section} is {value!r}, and must be a number")
     ours: dict[str, Any] = {our: values[name] for name, our in names.items() if name in values}
+    if left := sorted(name for name in _LEFT if name in values):
+        ours["ignored"] = left
     reward = {name: float(values[name]) for name in weights if name in values}
     return ours | ({"weights": reward} if reward else {})
 
@@ -189,7 +210,14 @@ def merged(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options, over what the file of settings says."""
     if not given.get("config_file"):
         return dict(given)
-    return {**read(given["config_file"], given["phase"]), **given}
+    read_there = read(given["config_file"], given["phase"])
+    if unused := [] if given.get("reward") == "documented" else sorted(read_there.get("weights", {})):
+        say(
+            f"{given['config_file']}: {', '.join(unused)} are weights of the documented reward, and are ignored: it learns by"
+            " the utility; --reward documented uses them",
+            colour="yellow",
+        )
+    return {**read_there, **given, "ignored": [*unused, *read_there.get("ignored", ())]}
 
 
 def supervised(given: Mapping[str, Any]) -> SupervisedConfig:
@@ -232,7 +260,7 @@ def _train(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
 
 
 def _first(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    from journeyman.experiments.planner.training import on_epoch, watchers
+    from journeyman.experiments.planner.training import watched
     from journeyman.models import embedders
     from journeyman.optimizers.planner import data
     from journeyman.optimizers.planner.supervised import train
@@ -251,18 +279,20 @@ def _first(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     check_writable(folder / "phase1_best")
     folder.mkdir(parents=True, exist_ok=True)
     _check_fresh("1", folder / "phase1_last.safetensors", given)
-    writers = watchers(folder, wandb=given.get("tracker") == "wandb") if given.get("tracker") != "none" else []
-    progress = on_epoch(writers, None if quiet else _show_epoch)
-    try:
+    with watched(folder, given.get("tracker")) as tell:
+
+        def progress(epoch: "Epoch") -> None:
+            tell(epoch)
+            if not quiet:
+                _show_epoch(epoch)
+
         trained = train(examples, embedder, folder, config, resume=bool(given.get("resume")), progress=progress)
-    finally:
-        for writer in writers:
-            writer.close()
     validation = trained.validation
     if not quiet:
         say(
             f"on validation plans: node-F1 {validation.node_f1:.3f}, edge-F1 {validation.edge_f1:.3f}, exact"
-            f" {validation.exact:.0%}; {trained.model.blend:.0%} of it from memory",
+            f" {validation.exact:.0%}, texts {_share(validation.texts)}, valid {validation.valid:.0%};"
+            f" {trained.model.blend:.0%} of it from memory",
             f"written to {trained.best}; next: journeyman train planner --phase 2 --checkpoint {trained.best}",
         )
     return {
@@ -272,14 +302,19 @@ def _first(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         "epochs": len(trained.epochs),
         "validation": asdict(validation),
         "memory": trained.model.blend,
+        "ignored": given.get("ignored", []),
     }
 
 
 def _show_epoch(epoch: "Epoch") -> None:
     say(
         f"epoch {epoch.number:>3}  loss {epoch.loss:.3f}  validation {epoch.val_loss:.3f}  node-F1 {epoch.node_f1:.3f}"
-        f"  edge-F1 {epoch.edge_f1:.3f}  exact {epoch.exact:.0%}"
+        f"  edge-F1 {epoch.edge_f1:.3f}  exact {epoch.exact:.0%}  texts {_share(epoch.texts)}  valid {epoch.valid:.0%}"
     )
+
+
+def _share(found: float | None) -> str:
+    return "unknown" if found is None else f"{found:.0%}"
 
 
 def _check_fresh(phase: str, last: Path, given: Mapping[str, Any]) -> None:
@@ -292,7 +327,7 @@ def _check_fresh(phase: str, last: Path, given: Mapping[str, Any]) -> None:
 def _second(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     from journeyman.agents.orchestrator import Orchestrator
     from journeyman.agents.subtask import PlanLimits
-    from journeyman.experiments.planner import collect, desk, workers
+    from journeyman.experiments.planner import desk, workers
     from journeyman.experiments.planner.environment import Live
 
     folder: Path = given["output_dir"]
@@ -302,33 +337,96 @@ def _second(given: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
         _check_fresh("2", folder / "phase2", given)
     if given.get("replay"):
         return _replay(given, start, quiet=quiet)
-    models = [card.name for card in start.learned.model.models.cards]
-    if not models or not workers.at_the_desk(models):
-        raise InputError(
-            f"nobody can tell whether the work of {', '.join(models) or 'nobody'} is right, so it cannot be reinforced live;"
-            " give recorded outcomes with --replay FILE"
-        )
     config = reinforced_settings(given)
-    episodes, seed, held_out = config.ppo.episodes, config.ppo.seed, config.held_out
+    practice = _practice(given, start, config)
+    crew = workers.crew_of(practice.models, given.get("crew", ""), kept=start, replies=settings.load().folder / "replies")
     if given.get("dry_run"):
         if not quiet:
-            say(f"{episodes} episodes with {', '.join(models)}; with --dry-run nothing was carried out")
-        return {"config": config.json(), "models": models, "dry_run": True}
-    crew = workers.crew_of(models, replies=settings.load().folder / "replies")
+            say(f"{config.ppo.episodes} episodes with {', '.join(practice.models)}; with --dry-run nothing was carried out")
+        return {"config": config.json(), "models": practice.models, "judge": practice.judge, "dry_run": True}
+    for warning in practice.warnings:
+        say(warning, colour="yellow")
     if config.evaluate:
-        warn_of_few(held_out, config.min_tasks)
-    total = episodes + ((2 + len(models)) * held_out if config.evaluate else 0)
-    with bar("executions", total, quiet=quiet, pause=5) as done:
+        warn_of_few(len(practice.to_examine), config.min_tasks)
+    with bar("executions", practice.executions(config), quiet=quiet, pause=5) as done:
         environment = Live(
             planner=start.learned,
-            to_practise=collect.at_the_desk(episodes, seed, Split.TRAIN),
-            to_examine=collect.at_the_desk(held_out, seed, Split.HELD_OUT),
+            to_practise=practice.to_practise,
+            to_examine=practice.to_examine,
             orchestrator=Orchestrator(crew=crew, limits=PlanLimits(together=PLANS_AT_ONCE)),
             heard=lambda _: done(1),
-            timed=config.seconds_per_success is not None,
-            make=desk.expert if given.get("steps", "expert") == "expert" else None,
+            timed=practice.own or config.seconds_per_success is not None,
+            make=None if practice.own or given.get("steps") == "planner" else desk.expert,
+            seed=config.ppo.seed,
         )
-        return _reinforced(start.path, environment, folder, config, quiet=quiet)
+        return {**_reinforced(start.path, environment, given, config, quiet=quiet), "judge": practice.judge}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Practice:
+    """What is practised live, and by whom."""
+
+    models: tuple[str, ...]
+    to_practise: "tuple[Instruction, ...]"
+    to_examine: "tuple[Instruction, ...]"
+    own: bool
+    """Whether the instructions are the user's; else they are the desk's."""
+    judge: str
+    warnings: tuple[str, ...] = ()
+
+    def executions(self, config: ReinforceConfig) -> int:
+        from journeyman.experiments.planner.environment import PROBES
+
+        sides = 2 + len(self.models)
+        probes = min(PROBES, len(self.to_practise))
+        return probes + config.ppo.episodes + (sides * len(self.to_examine) if config.evaluate else 0)
+
+
+def _practice(given: Mapping[str, Any], start: "SavedPlanner", config: ReinforceConfig) -> _Practice:
+    """The user's own instructions where there are some, else the desk's notes.
+
+    Raises:
+        InputError: Nobody could tell what comes of them, or there are none to practise on or to be examined on.
+    """
+    from journeyman.experiments.planner import collect, workers
+
+    models = tuple(card.name for card in start.learned.model.models.cards)
+    seed, held_out = config.ppo.seed, config.held_out
+    if not given.get("instructions"):
+        if not models or not workers.at_the_desk(models):
+            raise InputError(
+                f"nobody can tell whether the work of {', '.join(models) or 'nobody'} is right, so it cannot be reinforced"
+                " live: give your own instructions with --instructions FILE, and an answer to each there or"
+                " --check MODULE:FUNCTION; or recorded outcomes with --replay FILE"
+            )
+        if given.get("check"):
+            raise InputError("--check judges what comes of your own instructions; name them with --instructions FILE")
+        return _Practice(
+            models=models,
+            to_practise=collect.at_the_desk(config.ppo.episodes, seed, Split.TRAIN),
+            to_examine=collect.at_the_desk(held_out, seed, Split.HELD_OUT),
+            own=False,
+            judge="desk",
+        )
+    if given.get("steps") == "expert":
+        raise InputError("the expert knows the desk's notes alone; your own instructions are planned by --steps planner")
+    asked = collect.of_file(given["instructions"], given.get("check", ""))
+    practise, examine = collect.dealt(asked, start.trained_on, most=held_out)
+    if not practise or (config.evaluate and not examine):
+        raise InputError(
+            f"{given['instructions']} leaves {len(practise)} instructions to practise on and {len(examine)} to be examined on"
+            ' that the planner has not learned from; bring more, or say with "split" which are held out'
+        )
+    alone = [each for each in asked if each.judge is collect.unjudged]
+    said = (
+        f"nobody judges {len(alone)} of {len(asked)} instructions: what comes to its end counts as a success, right or not, and"
+        " what a worker fails at as a failure; --check MODULE:FUNCTION, or an answer in the file, says what is right"
+    )
+    practise, examine = (tuple(collect.ending(each) for each in some) for some in (practise, examine))
+    judge = given.get("check") or ("errors" if len(alone) == len(asked) else "answers")
+    return _Practice(
+        models=models, to_practise=practise, to_examine=examine, own=True, judge=judge, warnings=(said,) if alone else ()
+    )
 
 
 def _replay(given: Mapping[str, Any], start: "SavedPlanner", *, quiet: bool) -> dict[str, Any]:
@@ -348,25 +446,40 @@ def _replay(given: Mapping[str, Any], start: "SavedPlanner", *, quiet: bool) -> 
         return {"train": train, "held_out": held_out, "dry_run": True}
     if config.evaluate:
         warn_of_few(held_out, config.min_tasks)
-    return _reinforced(start.path, environment, given["output_dir"], config, quiet=quiet)
+    return _reinforced(start.path, environment, given, config, quiet=quiet)
 
 
 def _reinforced(
-    start: Path, environment: "Environment", folder: Path, config: ReinforceConfig, *, quiet: bool
+    start: Path, environment: "Environment", given: Mapping[str, Any], config: ReinforceConfig, *, quiet: bool
 ) -> dict[str, Any]:
     """Learn, prove and keep in the project's store; the object that `--json` prints."""
     from journeyman.experiments.planner import workers
-    from journeyman.experiments.planner.training import Reinforcement
+    from journeyman.experiments.planner.training import Reinforcement, watched
     from journeyman.stores.artifacts import Artifacts
 
     project = settings.load()
     artifacts = Artifacts(project.artifacts)
-    with environment, open_store(project.store_url) as store:
+    folder = given["output_dir"]
+    folder.mkdir(parents=True, exist_ok=True)
+    with environment, open_store(project.store_url) as store, watched(folder, given.get("tracker")) as heard:
         phase = Reinforcement(start=start, environment=environment, folder=folder, config=config)
-        result = phase.run(store, lambda path: workers.keep_planner(path, artifacts))
+        result = phase.run(store, lambda path: workers.keep_planner(path, artifacts), heard=heard)
+    say(*_clipped(result), colour="yellow")
     if not quiet:
         say(*_result_lines(result))
-    return {"phase": 2, **result.json()}
+    return {"phase": 2, **result.json(), "ignored": given.get("ignored", [])}
+
+
+def _clipped(result: "Reinforced") -> Iterator[str]:
+    utility = result.utility
+    references = {"cost": (utility.cost_reference, "${:.3g}"), "latency": (utility.seconds_reference, "{:.3g} s")}
+    for term, number in result.clipped.items():
+        if number:
+            reference, form = references[term]
+            yield (
+                f"warning: the {term} of {number} executions is clipped: above {utility.most:g} times the reference of"
+                f" {form.format(reference)} it counts as that much"
+            )
 
 
 def _result_lines(result: "Reinforced") -> Iterator[str]:

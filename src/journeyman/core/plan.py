@@ -139,6 +139,11 @@ class Plan:
         pairs = zip(self.subtasks, workers, strict=True)
         return replace(self, subtasks=tuple(replace(subtask, worker=worker) for subtask, worker in pairs))
 
+    def with_texts(self, texts: Sequence[str]) -> "Plan":
+        """The same plan, its steps told something else; one text for each subtask."""
+        pairs = zip(self.subtasks, texts, strict=True)
+        return replace(self, subtasks=tuple(replace(subtask, text=text) for subtask, text in pairs))
+
 
 def _check_ids(subtasks: Sequence[Subtask]) -> None:
     seen: set[str] = set()
@@ -294,6 +299,15 @@ class SubtaskResult:
             input_tokens=total(part.input_tokens for part in parts),
             output_tokens=total(part.output_tokens for part in parts),
         )
+
+    def judged(self, right: bool | None) -> "SubtaskResult":
+        """With a verdict on the last try; as it is where there is none, or nobody tried."""
+        if right is None or not self.tries:
+            return self
+        *before, last = self.tries
+        ending = Ending.RIGHT if right else Ending.WRONG
+        last = replace(last, outcome=replace(last.outcome, success=float(right), ending=ending))
+        return replace(self, tries=(*before, last))
 
 
 @dataclass(frozen=True, kw_only=True)

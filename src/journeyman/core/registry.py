@@ -73,6 +73,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "unsafe-local": "journeyman.sandbox.supervised:Unsafe",
     },
     "workers": {},
+    "checks": {},
     "optimizers": {
         "gepa": "journeyman.optimizers.gepa:Gepa",
         "playbook": "journeyman.optimizers.playbook.trainer:learn",
@@ -87,6 +88,7 @@ ONE = {
     "tasks": "data set",
     "sandboxes": "sandbox",
     "workers": "crew",
+    "checks": "check",
     "optimizers": "optimizer",
 }
 """What one of a kind is called in a sentence."""

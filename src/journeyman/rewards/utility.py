@@ -236,6 +236,11 @@ class Utility:
             "latency": int(np.isnan(runs.seconds).sum()) if self.seconds_reference is not None else 0,
         }
 
+    def clipped(self, runs: Runs) -> Mapping[str, int]:
+        """Of how many runs cost and latency are so far above the reference that they count as less than they were."""
+        spent = {"cost": (runs.cost, self.cost_reference), "latency": (runs.seconds, self.seconds_reference)}
+        return {name: int((of > self.most * by).sum()) for name, (of, by) in spent.items() if by is not None}
+
     @property
     def span(self) -> float:
         """What a score of 1 is above one of 0: a gain in scores times this is one in successes."""

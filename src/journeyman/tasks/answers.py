@@ -146,12 +146,17 @@ class Exact:
     deterministic = True
 
     async def verify(self, task: Task, trace: Trace) -> Reward:
-        if whole_number(truth(task.answer)) is not None:
-            return judge_number(task.answer, trace.reply)
-        expected, found = truth(task.answer), final_text(trace.reply)
-        if normalised(found) == normalised(expected) or _same_option(expected, found):
-            return Reward(name="answer", value=1.0)
-        return _wrong(expected, f'"{_short(found)}"' if found else "no answer")
+        return judge_answer(task.answer, trace.reply)
+
+
+def judge_answer(answer: str, reply: str) -> Reward:
+    """As a number where the truth is one, else as a text, by `normalised`."""
+    if whole_number(truth(answer)) is not None:
+        return judge_number(answer, reply)
+    expected, found = truth(answer), final_text(reply)
+    if normalised(found) == normalised(expected) or _same_option(expected, found):
+        return Reward(name="answer", value=1.0)
+    return _wrong(expected, f'"{_short(found)}"' if found else "no answer")
 
 
 def judge_number(answer: str, reply: str) -> Reward:

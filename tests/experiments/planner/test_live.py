@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,6 @@ class Pupil:
 async def carry_out(plan: Plan, choices: Mapping[str, Choice]) -> ExecutionResult:
     crew: dict[str, Worker] = {name: Pupil(name) for name in WORKERS}
     result = await Orchestrator(crew=crew).run(plan, choices=choices)
-    from dataclasses import replace
-
     return replace(result, success=all(output == "right" for output in result.outputs.values()))
 
 
@@ -96,3 +95,24 @@ def test_reinforcement_learns_to_ask_the_large_one_for_what_is_hard_alone() -> N
     always = [WORLD.utilities(lambda state, at=at: Chosen(action=at, log_prob=0.0))[0] for at in (0, 1)]  # type: ignore[misc]
     ids = [course.id for course in WORLD.tasks]
     assert all((compared(ids, each, learned, UTILITY).gain or 0.0) > 0 for each in always)
+
+
+class Sleeper(Pupil):
+    """Takes longer when it is large."""
+
+    async def do(self, job: SubtaskJob, note: Take) -> Any:
+        await asyncio.sleep(0.2 if self.card.name == "large" else 0.0)
+        return await super().do(job, note)
+
+
+def test_each_choice_pays_for_its_own_wait() -> None:
+    async def slowly(plan: Plan, choices: Mapping[str, Choice]) -> ExecutionResult:
+        result = await Orchestrator(crew={name: Sleeper(name) for name in WORKERS}).run(plan, choices=choices)
+        return replace(result, success=True)
+
+    reward = Utility(cost_weight=0.0, latency_weight=1.0, seconds_reference=0.2)
+    world = LiveEnvironment(tasks=(replace(course(0), carry_out=slowly),), workers=WORKERS, reward=reward)
+    (episode,) = world.episodes([0], lambda state: Chosen(action=int(state.at == 0), log_prob=0.0))
+    first, *others = (step.reward for step in episode)
+    assert first < -0.5, "the first was slow, and the others were not"
+    assert min(others) > 0.2

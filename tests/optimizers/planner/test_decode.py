@@ -151,3 +151,14 @@ def test_a_card_comes_twice_where_both_are_likely() -> None:
 def test_nothing_to_plan_with_is_said() -> None:
     with pytest.raises(PlanError, match="nothing to plan with"):
         choose_steps(np.zeros((1, 0)), np.ones(13))
+
+
+def test_a_step_is_handed_as_much_as_such_steps_always_were_by_whom_is_likeliest() -> None:
+    cards = [Card(name=name, gives=("call",)) for name in "ab"] + [Card(name="read", takes=("call",)), Card(name="sum")]
+    edges = np.array([[-9, -9, -2, 3], [-9, -9, -1, -9], [-9, -9, -9, -9], [-9, -9, -9, -9]], float)
+    assert forward_edges(edges, cards, edges=edges) == [[], [], [], [0]]
+    handed: list[dict[str, tuple[int, int]]] = [{}, {}, {"call": (1, 1)}, {"call": (1, 9)}]
+    assert forward_edges(edges, cards, edges=edges, handed=handed) == [[], [], [1], [0]]
+    both = np.where(edges > -5, 4.0, edges)
+    assert forward_edges(both, cards, edges=both) == [[], [], [0, 1], [0]]
+    assert forward_edges(both, cards, edges=both, handed=handed) == [[], [], [0], [0]]

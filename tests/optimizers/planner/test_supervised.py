@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from journeyman.core.errors import InputError
-from journeyman.experiments.planner.training import on_epoch, watchers
+from journeyman.experiments.planner.training import watched
 from journeyman.models.embedders import HashingEmbedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.config import NetworkConfig, SupervisedConfig
@@ -98,10 +98,13 @@ def test_another_training_is_not_resumed(tmp_path: Path) -> None:
 def test_the_curves_lie_where_tensorboard_finds_them(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     seen: list[Epoch] = []
-    watching = watchers(tmp_path)
-    train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=on_epoch(watching, seen.append))
-    for watcher in watching:
-        watcher.close()
+    with watched(tmp_path) as tell:
+
+        def progress(epoch: Epoch) -> None:
+            seen.append(epoch)
+            tell(epoch)
+
+        train(kitchen(40), HashingEmbedder(64), tmp_path, replace(CONFIG, epochs=2), progress=progress)
     assert [epoch.number for epoch in seen] == [1, 2]
     (written,) = (tmp_path / "tensorboard").iterdir()
     assert b"phase1/val_loss" in written.read_bytes()

@@ -6,9 +6,10 @@ is drawn at random and logged with its propensity: without that nobody could tel
 
 import asyncio
 import hashlib
+import inspect
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,17 +17,19 @@ from typing import Any
 
 from journeyman.agents.orchestrator import Orchestrator
 from journeyman.agents.subtask import Choose, PlanBudget, PlanLimits
-from journeyman.agents.workers import SubtaskJob, Worker
+from journeyman.agents.workers import SubtaskJob, Worker, as_text
+from journeyman.core import extension, registry
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, JourneymanError, PlanError
 from journeyman.core.plan import ExecutionResult, Plan
 from journeyman.core.policy import Card, Choice
-from journeyman.core.task import Split
+from journeyman.core.task import Split, fingerprints
 from journeyman.experiments.planner import desk
 from journeyman.experiments.planner.config import CollectConfig
 from journeyman.io.files import read_text
 from journeyman.optimizers.exploration import epsilon_greedy
 from journeyman.optimizers.planner.data import Planner
+from journeyman.tasks.answers import judge_answer
 from journeyman.tasks.questions import split_named
 from journeyman.tracing.importers.execution_log import FILE, ExecutionLogger, read_executions
 from journeyman.tracing.importers.source import Problem
@@ -38,6 +41,82 @@ Judge = Callable[[ExecutionResult], ExecutionResult]
 def unjudged(result: ExecutionResult) -> ExecutionResult:
     """The result as it is: nobody knows whether it is right."""
     return result
+
+
+def finished(result: ExecutionResult) -> ExecutionResult:
+    """Where nobody can tell what is right: what came to its end counts as a success, and what a worker failed at does not."""
+    return replace(result, success=result.success is not False)
+
+
+def answered(wanted: Any) -> Judge:
+    """Compares with the answer: of the plan's end, the last of several; or of each step by its id, where it is an object."""
+
+    def judge(result: ExecutionResult) -> ExecutionResult:
+        if result.success is False:
+            return result
+        if not isinstance(wanted, Mapping):
+            return replace(result, success=_says(wanted, result.outputs[result.plan.ends[-1]]))
+        return by_steps(result, {id: id in result.outputs and _says(each, result.outputs[id]) for id, each in wanted.items()})
+
+    return judge
+
+
+def by_steps(result: ExecutionResult, right: Mapping[str, bool]) -> ExecutionResult:
+    """With a verdict on steps; the whole is a success when all of these are right."""
+    results = {id: each.judged(right.get(id)) for id, each in result.results.items()}
+    return replace(result, results=results, success=all(right.values()))
+
+
+def _says(wanted: Any, output: Any) -> bool:
+    return judge_answer(as_text(wanted), as_text(output)).value == 1.0
+
+
+def checked(named: str) -> Callable[[Any], Judge]:
+    """What a check of one's own makes of an instruction's answer: a judge.
+
+    The check, `MODULE:FUNCTION`, is called with those of `instruction`, `answer` (the output of the plan's end, or of its
+    several by their ids), `outputs` (by the id of the step), `expected` (the answer in the file of instructions) and `result`
+    that it has parameters for. It says whether that is right: true or false, from 0 to 1, by the ids of steps, or `None` where
+    it cannot tell. What a worker failed at is not right, and the check is not asked.
+
+    Raises:
+        InputError: There is no such function.
+    """
+    if not registry.known("checks", named) and not registry.is_class(named):
+        raise InputError(f"the check {named!r} cannot be loaded: name it as MODULE:FUNCTION{registry.hint(named)}")
+    check = registry.load("checks", named)
+    if not callable(check) or inspect.iscoroutinefunction(check):
+        raise InputError(f"the check {named!r} is no function that can be called and waits for nothing; see docs/planning.md")
+    wanted = [name for name in inspect.signature(check).parameters if name in _TOLD]
+    if not wanted:
+        raise InputError(f"the check {named!r} has no parameter that it could be told; there are {', '.join(_TOLD)}")
+
+    def expecting(expected: Any) -> Judge:
+        def judge(result: ExecutionResult) -> ExecutionResult:
+            if result.success is False:
+                return result
+            told = (result.plan.instruction, result.answer, result.outputs, expected, result)
+            with extension.named("checks", named):
+                found = check(**{name: value for name, value in zip(_TOLD, told, strict=True) if name in wanted})
+            return _by(found, result, named)
+
+        return judge
+
+    return expecting
+
+
+_TOLD = ("instruction", "answer", "outputs", "expected", "result")
+
+
+def _by(found: Any, result: ExecutionResult, named: str) -> ExecutionResult:
+    """An execution with what a check found of it."""
+    if isinstance(found, Mapping) and found and all(isinstance(right, bool) for right in found.values()):
+        return by_steps(result, found)
+    if found is None or (isinstance(found, int | float) and 0 <= found <= 1):
+        return replace(result, success=None if found is None else found >= 1)
+    raise InputError(
+        f"the check {named!r} found {str(found)[:60]!r}; it must be true or false, 0 to 1, steps by their ids or None"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +171,52 @@ def at_the_desk(n: int, seed: int = 0, split: Split = Split.TRAIN) -> tuple[Inst
     )
 
 
-def of_file(path: Path) -> tuple[Instruction, ...]:
-    """A user's own instructions: JSON lines with "instruction" and, if they like, "id" and "split"; or plain lines.
+def of_file(path: Path, check: str = "") -> tuple[Instruction, ...]:
+    """A user's own instructions: JSON lines with "instruction" and, if they like, "id", "split" and "answer"; or plain lines.
+
+    Args:
+        check: Who judges what comes of them, see `checked`; where nobody is named, an instruction's answer does.
 
     Raises:
-        InputError: It cannot be read, or holds no instruction.
+        InputError: It cannot be read, or holds no instruction; or there is no such check.
     """
+    judges = checked(check) if check else None
     found: dict[str, Instruction] = {}
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if line.strip():
-            asked = _asked(line.strip(), f"{path}:{number}")
+            asked = _asked(line.strip(), f"{path}:{number}", judges)
             found.setdefault(asked.id, asked)
     if not found:
         raise InputError(f"{path} holds no instruction; write one a line")
     return tuple(found.values())
+
+
+HELD_OUT_SHARE = 0.3
+"""Of instructions of which nobody said it, to be examined on."""
+
+
+def dealt(
+    asked: Sequence[Instruction], learned: Collection[str], *, most: int
+) -> tuple[tuple[Instruction, ...], tuple[Instruction, ...]]:
+    """Those to practise on and those to be examined on, these at most so many: as the file says, else by a hash of the text.
+
+    Args:
+        learned: `task.fingerprint`s of what the planner learned from, on which it cannot be examined.
+    """
+    practise: list[Instruction] = []
+    examine: list[Instruction] = []
+    for each in asked:
+        known = not fingerprints([each.text]).isdisjoint(learned)
+        digest = hashlib.sha256(each.text.encode(errors="surrogatepass")).digest()
+        drawn = int.from_bytes(digest[:8]) / 2**64 < HELD_OUT_SHARE and not known
+        held = each.split == Split.HELD_OUT.value if each.split else drawn
+        (examine if held else practise).append(each)
+    return tuple(practise), tuple(examine[:most])
+
+
+def ending(asked: Instruction) -> Instruction:
+    """Judged by whether it comes to its end, where nobody else judges it."""
+    return replace(asked, judge=finished) if asked.judge is unjudged else asked
 
 
 async def collect(
@@ -241,7 +352,7 @@ class _Collection:
         made.unpriced += result.total_cost is None
 
 
-def _asked(line: str, where: str) -> Instruction:
+def _asked(line: str, where: str, judges: Callable[[Any], Judge] | None) -> Instruction:
     told: Mapping[str, Any] = {"instruction": line}
     if line.startswith("{"):
         try:
@@ -257,7 +368,9 @@ def _asked(line: str, where: str) -> Instruction:
         split = split_named(str(told["split"])).value if told.get("split") else ""
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    return Instruction(id=id, text=text, split=split)
+    expected = told.get("answer")
+    judge = judges(expected) if judges else unjudged if expected is None else answered(expected)
+    return Instruction(id=id, text=text, split=split, judge=judge)
 
 
 # From an instruction to what became of it: plan, carry out, log.

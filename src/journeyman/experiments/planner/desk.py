@@ -101,6 +101,10 @@ class Clerk:
         except TaskError as error:
             raise UnreadableAnswer(str(error)) from None
 
+    async def close(self) -> None:
+        """Give back what the model holds."""
+        await self.model.close()
+
     def _request(self, job: SubtaskJob) -> ModelRequest:
         shop = job.subtask.type
         if shop not in SHOPS:
@@ -181,7 +185,7 @@ def judged(note: Note, result: ExecutionResult) -> ExecutionResult:
     """With a verdict on each step and on the whole, by what the note says is right. A step whose worker gave no answer has
     none, and the whole is not a success then."""
     verdicts = {id: _right(note, result.plan, each) for id, each in result.results.items()}
-    results = {id: _with(each, verdicts[id]) for id, each in result.results.items()}
+    results = {id: each.judged(verdicts[id]) for id, each in result.results.items()}
     trace = replace(result.trace, task_id=note.id, raw={**result.trace.raw, "split": note.split.value})
     complete = _matches(note.plan, result.plan)
     success = complete and all(verdicts[step.id] is True for step in result.plan.subtasks)
@@ -209,15 +213,6 @@ def _places(plan: Plan) -> Mapping[str, tuple[str, tuple[str, ...], int]]:
 def _matches(wanted: Plan, made: Plan) -> bool:
     """Whether all that is wanted is done, and nothing else."""
     return sorted(_places(wanted).values()) == sorted(_places(made).values())
-
-
-def _with(result: SubtaskResult, right: bool | None) -> SubtaskResult:
-    if right is None or not result.tries:
-        return result
-    *before, last = result.tries
-    ending = Ending.RIGHT if right else Ending.WRONG
-    last = replace(last, outcome=replace(last.outcome, success=float(right), ending=ending))
-    return replace(result, tries=(*before, last))
 
 
 def _card(model: str) -> Card:

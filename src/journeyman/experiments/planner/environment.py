@@ -3,8 +3,10 @@
 import asyncio
 import hashlib
 import json
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -21,6 +23,8 @@ from journeyman.core.policy import Choice
 from journeyman.core.trace import average
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.workers import Make
+from journeyman.io.atomic import write_text
+from journeyman.io.files import read_text
 from journeyman.optimizers.outcome_table import Table, parts
 from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.policy import DecisionState, LearnedPlanner, features_of_plans
@@ -53,7 +57,7 @@ class LiveEnvironment:
 
     All workers of a plan are chosen before it begins, as features do not depend on what comes out. Each choice is paid its own
     subtask's cost, an equal share of the whole's success, and what is lost of it where the failure begins with this very
-    subtask; the last one also the wait along the critical path. So rewards of an episode sum to the utility of its execution,
+    subtask; and its share of the wait along the critical path. So rewards of an episode sum to the utility of its execution,
     and no choice pays for what another one spoilt. A cost that is not known counts as the reference, as the utility says.
     """
 
@@ -64,6 +68,8 @@ class LiveEnvironment:
     """Told of every execution, such as a log."""
     policy: str = "reinforced"
     """As it is logged with each choice."""
+    together: int | None = None
+    """Plans under way at once, at most; all where it is not said."""
     run: Callable[[Coroutine[Any, Any, list[ExecutionResult]]], list[ExecutionResult]] = asyncio.run
     """Runs them; a runner's own `run` where workers keep connections, which live in one event loop."""
 
@@ -81,7 +87,21 @@ class LiveEnvironment:
         """What came of some tasks with the workers chosen; at the same time."""
 
         async def all_of_them() -> list[ExecutionResult]:
-            return list(await asyncio.gather(*(self._one(task, chosen) for task, chosen in drawn)))
+            slots = asyncio.Semaphore(self.together or len(drawn) or 1)
+
+            async def one(task: PracticeTask, chosen: Mapping[str, tuple[DecisionState, Chosen]]) -> ExecutionResult:
+                async with slots:
+                    return await self._one(task, chosen)
+
+            under_way = [asyncio.create_task(one(*each)) for each in drawn]
+            try:
+                return list(await asyncio.gather(*under_way))
+            except BaseException:
+                # Such as a check that cannot be used: nothing is left under way, and no connection open.
+                for task in under_way:
+                    task.cancel()
+                await asyncio.gather(*under_way, return_exceptions=True)
+                raise
 
         results = self.run(all_of_them())
         for result in results:
@@ -126,12 +146,8 @@ class LiveEnvironment:
         success = self._of_one(success=1.0) - self._of_one()
         own = {id: spent[id] + success / len(chosen) - success * blamed[id] for id in chosen}
         # What is left of the utility when each choice has paid for itself: the wait, and the tools.
-        rest = worth(self.reward, result) - sum(own.values())
-        last = len(chosen) - 1
-        return tuple(
-            Step(state=state, chosen=pick, reward=own[id] + rest * (at == last))
-            for at, (id, (state, pick)) in enumerate(chosen.items())
-        )
+        rest, waited = worth(self.reward, result) - sum(own.values()), _waited(result, tuple(chosen))
+        return tuple(Step(state=state, chosen=pick, reward=own[id] + rest * waited[id]) for id, (state, pick) in chosen.items())
 
     def _of_one(self, *, success: float = 0.0, cost: float | None = 0.0) -> float:
         """What a run is worth that took no time."""
@@ -151,6 +167,25 @@ def _blamed(result: ExecutionResult, chosen: Sequence[str]) -> Mapping[str, floa
     spoilt = {below for id in bad if id in result.plan.by_id for below in result.plan.below(id)}
     first = [id for id in chosen if id in bad and id not in spoilt] or list(chosen[-1:])
     return {id: (id in first) / len(first) for id in chosen}
+
+
+def _waited(result: ExecutionResult, chosen: Sequence[str]) -> Mapping[str, float]:
+    """Of each choice, its share in the wait for the whole: of the seconds along the critical path, those that were its own. All
+    is the last one's where nobody knows."""
+    spent = {id: outcome.seconds or 0.0 for id, outcome in result.outcomes.items()}
+    reached: dict[str, float] = {}
+    through: dict[str, str | None] = {}
+    for step in result.plan.subtasks:
+        through[step.id] = max(step.after, key=lambda id: reached[id], default=None)
+        reached[step.id] = spent.get(step.id, 0.0) + max((reached[id] for id in step.after), default=0.0)
+    at: str | None = max(reached, key=lambda id: reached[id], default=None)
+    own = dict.fromkeys(chosen, 0.0)
+    while at is not None:
+        if at in own:
+            own[at] = spent.get(at, 0.0)
+        at = through[at]
+    whole = sum(own.values())
+    return {id: seconds / whole if whole else float(id == chosen[-1]) for id, seconds in own.items()}
 
 
 def worth(reward: RunReward, result: ExecutionResult) -> float:
@@ -241,9 +276,12 @@ class Environment(Protocol):
     def source(self) -> str:
         """A name for what there is to practise on: another one is another run."""
 
+    def references(self) -> Runs:
+        """What runs cost and how long they take, for the references of the utility; nothing of it is held out."""
+
     @property
-    def runs(self) -> Runs:
-        """What is known already, for the references of the utility; nothing of it is held out."""
+    def spent(self) -> Runs:
+        """What was practised and examined so far came to."""
 
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
@@ -274,6 +312,26 @@ class Environment(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
+PROBES = 32
+TOGETHER = 8
+"""Plans under way at once where it counts how long they take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCost:
+    """What is kept of an execution for the references of a utility."""
+
+    success: bool
+    cost: float | None
+    seconds: float | None
+    subtasks: int
+
+    @classmethod
+    def of(cls, result: ExecutionResult) -> "ExecutionCost":
+        seconds = result.critical_path_seconds
+        return cls(success=result.success is True, cost=result.total_cost, seconds=seconds, subtasks=len(result.outputs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Live:
     """Plans are carried out by real workers. Implements `Environment`."""
@@ -288,6 +346,12 @@ class Live:
     make: Make | None = None
     """Whose steps are taken, where they are not phase 1's own: phase 2 learns who does them."""
     heard: Callable[[ExecutionResult], None] = lambda _: None
+    probes: int = PROBES
+    """Executions, each by whom chance picks, that the references of cost and latency are measured with before practice; with
+    none they are what the planner remembers, and that may have been brought by others, or made up."""
+    seed: int = 0
+    """Of that chance."""
+    _brought: list[ExecutionCost] = field(default_factory=list, repr=False)
     _runner: asyncio.Runner = field(default_factory=asyncio.Runner, repr=False)
     """One loop for all of it: clients keep their connections in the loop that they were opened in."""
 
@@ -295,9 +359,24 @@ class Live:
     def source(self) -> str:
         return "live, on phase 1's own steps" if self.make is None else "live"
 
+    def references(self) -> Runs:
+        some = self.to_practise[: self.probes]
+        if not some:
+            return known_runs(self.planner, timed=self.timed)
+        environment, chance = self._environment(some, Utility()), random.Random(f"references {self.seed}")
+        models = environment.workers
+        _, results = environment.utilities(
+            lambda _: Chosen(action=chance.randrange(len(models)), log_prob=-np.log(len(models)))
+        )
+        # What nobody brought to its end says little of what that would have cost.
+        ended = [
+            result for result in results if result.success is not False or len(result.outputs) == len(result.plan.subtasks)
+        ]
+        return _runs([ExecutionCost.of(result) for result in ended or results], timed=self.timed)
+
     @property
-    def runs(self) -> Runs:
-        return known_runs(self.planner, timed=self.timed)
+    def spent(self) -> Runs:
+        return _runs(self._brought, timed=self.timed)
 
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
@@ -338,14 +417,24 @@ class Live:
             tasks=practice_tasks(asked, plans, self.planner.model, self.orchestrator),
             workers=self.planner.model.models.names,
             reward=reward,
-            heard=self.heard,
+            heard=self._hear,
+            # As many as asked at once wait for each other, and that wait is nobody's.
+            together=TOGETHER if self.timed else None,
             run=self._runner.run,
         )
+
+    def _hear(self, result: ExecutionResult) -> None:
+        self._brought.append(ExecutionCost.of(result))
+        self.heard(result)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Connections are closed in the loop that they were opened in.
+        for worker in self.orchestrator.crew.values():
+            if (close := getattr(worker, "close", None)) is not None:
+                self._runner.run(close())
         self._runner.close()
 
 
@@ -387,9 +476,12 @@ class Replay:
         rows = zip(self.train.requests, self.train.types, self.train.success.tolist(), self.train.cost.tolist(), strict=True)
         return hashlib.sha256(json.dumps([self.train.workers, *rows]).encode(errors="surrogatepass")).hexdigest()
 
-    @property
-    def runs(self) -> Runs:
+    def references(self) -> Runs:
         return Runs.table(self.train)
+
+    @property
+    def spent(self) -> Runs:
+        return self.references()
 
     @property
     def held_out(self) -> tuple[tuple[str, str], ...]:
@@ -436,6 +528,32 @@ class Replay:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """There is nothing to close."""
+
+
+def _runs(brought: Sequence[ExecutionCost], *, timed: bool) -> Runs:
+    return Runs(
+        workers=("",) * len(brought),
+        success=measured(float(each.success) for each in brought),
+        cost=measured(each.cost for each in brought),
+        seconds=measured(each.seconds if timed else None for each in brought),
+        subtasks=measured(float(each.subtasks) for each in brought),
+    )
+
+
+def references(file: Path, measured_by: Environment | None = None) -> Runs:
+    """What cost and latency are weighed against, as it is kept in a file, or measured now and put there.
+
+    Raises:
+        InputError: The file holds no such thing.
+    """
+    if measured_by is not None:
+        of = Utility.of(measured_by.references())
+        write_text(file, json.dumps({"cost": of.cost_reference, "seconds": of.seconds_reference}) + "\n")
+    try:
+        known = json.loads(read_text(file))
+        return Runs.one(cost=known["cost"], seconds=known["seconds"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{file} holds no references of cost and latency; name another folder") from None
 
 
 def known_runs(planner: LearnedPlanner, *, timed: bool = True) -> Runs:

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -27,7 +27,7 @@ from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject, un
 from journeyman.experiments.loop import Finding, Unproven, improve
 from journeyman.experiments.planner.collect import Instruction
 from journeyman.experiments.planner.config import ReinforceConfig
-from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, scored, worth
+from journeyman.experiments.planner.environment import Environment, PlanSide, compared, greedy, references, scored, worth
 from journeyman.experiments.planner.workers import Make, trained_on
 from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run, blocking
@@ -37,7 +37,7 @@ from journeyman.optimizers.planner import artifact, ppo
 from journeyman.optimizers.planner.data import Example
 from journeyman.optimizers.planner.policy import ModelSelector, selector_for
 from journeyman.optimizers.planner.ppo import Choose, Chosen, PPOUpdate
-from journeyman.optimizers.planner.supervised import Epoch, PlanAgreement, Progress, agreement, mean_agreement
+from journeyman.optimizers.planner.supervised import NO_PLAN, Epoch, PlanAgreement, agreement, mean_agreement
 from journeyman.rewards.utility import Utility
 from journeyman.stores import Store
 
@@ -52,6 +52,8 @@ class Reinforced:
     selector: ModelSelector
     updates: tuple[PPOUpdate, ...]
     utility: Utility
+    clipped: Mapping[str, int] = field(default_factory=dict)
+    """Of how many executions a term counts for less than it was; see `Utility.clipped`."""
     sides: Mapping[str, PlanSide] = field(default_factory=dict)
     """"reinforced", "supervised", and each model alone."""
     reports: Mapping[str, EvaluationReport] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class Reinforced:
             "policy": self.candidate.id,
             "episodes": self.updates[-1].episodes if self.updates else 0,
             "utility": asdict(self.utility),
+            "clipped": dict(self.clipped),
             "sides": {name: side.json() for name, side in self.sides.items()},
             "passed": self.passed,
             "forced": self.forced,
@@ -153,11 +156,7 @@ class Reinforcement:
 
     def learned(self, keep: Callable[[Path], Candidate], heard: Callable[[PPOUpdate], None]) -> Reinforced:
         """Practise to the end, from where the folder is."""
-        utility = Utility.of(
-            self.environment.runs,
-            dollars_per_success=self.config.dollars_per_success,
-            seconds_per_success=self.config.seconds_per_success,
-        )
+        utility = self._utility()
         practice = self.environment.practice(self.config.reward or utility)
         if not len(practice):
             raise InputError("there is no instruction to practise on; collect some, or give more of them")
@@ -168,7 +167,16 @@ class Reinforcement:
         known = packed(self.known | fingerprints(self.environment.practised))
         about = {"episodes": updates[-1].episodes, "config": self.config.json(), "trained_on": known}
         artifact.save_reinforced(path, self.start, selector, about)
-        return Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
+        made = Reinforced(path=path, candidate=keep(path), selector=selector, updates=updates, utility=utility)
+        return replace(made, clipped=utility.clipped(self.environment.spent))
+
+    def _utility(self) -> Utility:
+        """With the references that the run began with: whoever is measured again is never quite as quick."""
+        file = self.folder / "phase2_references.json"
+        runs = references(file, None if (self.folder / "phase2").exists() and file.exists() else self.environment)
+        return Utility.of(
+            runs, dollars_per_success=self.config.dollars_per_success, seconds_per_success=self.config.seconds_per_success
+        )
 
     def examine(
         self, made: Reinforced, rows: Sequence[int], look: Look, examined: Callable[[str], None]
@@ -310,9 +318,6 @@ def _always(place: int) -> Choose:
 
 # Is a planner better than another one? On plans that are known to be right, or on what carrying its plans out brings.
 
-NOTHING = PlanAgreement(node_f1=0.0, edge_f1=0.0, exact=0.0)
-"""Of a plan that could not be made."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
@@ -362,7 +367,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanExamination:
-    """Two planners by agreement with plans that are right: the score of a plan is the mean of its node-F1 and edge-F1."""
+    """Two planners by agreement with plans that are right; see `PlanAgreement.score`."""
 
     examples: Sequence[Example]
     gate: BetterOnHeldOut
@@ -407,13 +412,13 @@ def _agreements(make: Make, right: Sequence[Plan]) -> tuple[list[PlanAgreement],
         try:
             found.append(agreement(make(plan.instruction), plan))
         except PlanError:
-            found.append(NOTHING)
+            found.append(NO_PLAN)
             refused += 1
     return found, refused
 
 
 def _results(found: Sequence[PlanAgreement], look: Look) -> list[Result]:
-    scores = ((each.node_f1 + each.edge_f1) / 2 for each in found)
+    scores = (each.score for each in found)
     return [Result(task_id=task.id, score=score) for task, score in zip(look.tasks, scores, strict=True)]
 
 
@@ -494,11 +499,36 @@ def _counted(
     return blocking(evaluator.evaluate(subject, measure, id=id, records=lambda found: [(baseline.id, found)]))
 
 
-# The curves of a training, for TensorBoard and Weights & Biases.
+# The curves of a training: in metrics.jsonl always, and for TensorBoard or Weights & Biases.
 
 
 class MetricsWriter(Protocol):
-    def add(self, epoch: Epoch) -> None: ...
+    def add(self, phase: int, number: int, values: Mapping[str, float]) -> None:
+        """What one epoch or update brought; the number is from 1, and one that comes again takes the place of the first."""
+
+    def close(self) -> None: ...
+
+
+class MetricsFile:
+    """metrics.jsonl: a line for each epoch of phase 1 and each update of phase 2."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "metrics.jsonl"
+
+    def add(self, phase: int, number: int, values: Mapping[str, float]) -> None:
+        lines = self._path.read_text("utf-8").splitlines() if self._path.exists() else []
+        known = [line for line in lines if not self._again(line, phase, number)]
+        write_text(
+            self._path, "".join(f"{line}\n" for line in (*known, json.dumps({"phase": phase, "step": number, **values})))
+        )
+
+    def _again(self, line: str, phase: int, number: int) -> bool:
+        """Whether a line is of this step or a later one of the phase, as a training that goes on leaves behind."""
+        try:
+            said = json.loads(line)
+            return bool(said["phase"] == phase and said["step"] >= number)
+        except (ValueError, KeyError, TypeError):
+            return True
 
     def close(self) -> None: ...
 
@@ -512,51 +542,59 @@ class TensorBoard:
 
         self._writer: Any = SummaryWriter(str(folder))
 
-    def add(self, epoch: Epoch) -> None:
-        for name, value in asdict(epoch).items():
-            if name != "number":
-                self._writer.add_scalar(f"phase1/{name}", value, epoch.number)
+    def add(self, phase: int, number: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(f"phase{phase}/{name}", value, number)
 
     def close(self) -> None:
         self._writer.close()
 
 
 class WeightsAndBiases:
-    """A run of the project `journeyman`. What is sent are the numbers of each epoch, no data."""
+    """A run of the project `journeyman`. What is sent are the numbers of each epoch or update, no data."""
 
     def __init__(self, folder: Path) -> None:
         try:
             self._run: Any = import_module("wandb").init(project="journeyman", dir=str(folder))
         except ModuleNotFoundError:
-            raise MissingExtra("wandb is missing: pip install wandb, or leave out --wandb") from None
+            raise MissingExtra("wandb is missing: pip install wandb, or leave out --tracker wandb") from None
 
-    def add(self, epoch: Epoch) -> None:
-        self._run.log({f"phase1/{name}": value for name, value in asdict(epoch).items()}, step=epoch.number)
+    def add(self, phase: int, number: int, values: Mapping[str, float]) -> None:
+        self._run.log({f"phase{phase}/{name}": value for name, value in values.items()}, step=number)
 
     def close(self) -> None:
         self._run.finish()
 
 
-def watchers(folder: Path, *, wandb: bool = False) -> list[MetricsWriter]:
-    """TensorBoard where it is installed, and Weights & Biases where it is asked for.
+@contextmanager
+def watched(folder: Path, tracker: str | None = None) -> Iterator[Callable[[Epoch | PPOUpdate], None]]:
+    """What is told of each epoch or update, and writes metrics.jsonl in the folder and the curves of a tracker.
+
+    Args:
+        tracker: "tensorboard", "wandb" or "none"; TensorBoard where it is installed when nobody says.
 
     Raises:
         MissingExtra: It is asked for and not installed.
     """
     # The one that may be missing first, so that nothing is left open.
-    made: list[MetricsWriter] = [WeightsAndBiases(folder)] if wandb else []
-    with suppress(ModuleNotFoundError):
-        made.append(TensorBoard(folder / "tensorboard"))
-    return made
+    watching: list[MetricsWriter] = [WeightsAndBiases(folder)] if tracker == "wandb" else []
+    watching.append(MetricsFile(folder))
+    if tracker in (None, "tensorboard"):
+        try:
+            watching.append(TensorBoard(folder / "tensorboard"))
+        except ModuleNotFoundError:
+            if tracker is not None:
+                raise MissingExtra("tensorboard is missing: pip install 'journeyman[planner]'") from None
 
-
-def on_epoch(watching: Sequence[MetricsWriter], progress: Progress | None = None) -> Progress:
-    """All of them told of each epoch, as the callback that `train` takes."""
-
-    def tell(epoch: Epoch) -> None:
+    def tell(step: Epoch | PPOUpdate) -> None:
+        phase, number = (1, step.number) if isinstance(step, Epoch) else (2, step.update)
+        said = {name: value for name, value in asdict(step).items() if name not in ("number", "update")}
+        values = {name: float(value) for name, value in said.items() if isinstance(value, int | float)}
         for watcher in watching:
-            watcher.add(epoch)
-        if progress is not None:
-            progress(epoch)
+            watcher.add(phase, number, values)
 
-    return tell
+    try:
+        yield tell
+    finally:
+        for watcher in watching:
+            watcher.close()

@@ -111,11 +111,12 @@ def crew_of(
         InputError: There is no such mapping.
     """
     more = _own(own) if own else {}
-    known = kept.learned.model.models.names if kept else ()
+    cards = {card.name: card for card in kept.learned.model.models.cards} if kept else {}
+    known = tuple(cards)
     names = tuple(models) or (() if more else known or desk.MODELS)
     if names and at_the_desk(names):
         return {**desk.workers(names, replies=replies), **more}
-    return {**{name: ByModel(model=wiring.connect(name), card=card_of(name)) for name in names}, **more}
+    return {**{name: ByModel(model=wiring.connect(name), card=card_of(name, cards.get(name))) for name in names}, **more}
 
 
 def _own(named: str) -> Mapping[str, Worker]:
@@ -133,10 +134,12 @@ def _own(named: str) -> Mapping[str, Worker]:
     return crew
 
 
-def card_of(model: str) -> Card:
-    """What the price list knows of a model."""
+def card_of(model: str, learned: Card | None = None) -> Card:
+    """What the price list knows of a model; where it knows nothing, what a planner learned of it."""
     price = wiring.price(model)
-    return Card(name=model, input_price=price.input if price else None, output_price=price.output if price else None)
+    if price is None:
+        return learned or Card(name=model)
+    return Card(name=model, input_price=price.input, output_price=price.output)
 
 
 @dataclass(frozen=True, slots=True)

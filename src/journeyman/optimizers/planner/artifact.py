@@ -25,10 +25,13 @@ from journeyman.optimizers.planner.features import InstructionEncoder
 from journeyman.optimizers.planner.memory import CardEmbeddings, Memory
 from journeyman.optimizers.planner.network import PlannerModel
 from journeyman.optimizers.planner.policy import LearnedPlanner, ModelSelector, ReinforcedPlanner, steps_of
+from journeyman.optimizers.planner.texts import StepTexts
 
-FORMAT = "journeyman-planner-2"
+FORMAT = "journeyman-planner-3"
 SUFFIX = ".safetensors"
 _METADATA = "journeyman"
+_TEXTS = "texts."
+"""What the names of the tensors begin with that say what steps are told."""
 _SELECTOR = "selector."
 """What the names of the tensors of phase 2 begin with."""
 
@@ -129,6 +132,9 @@ def contents(model: PlannerModel, training: TrainingData) -> tuple[dict[str, Ten
         "training": data.dumps(remembered),
     }
     vectors["models"] = model.models.vectors
+    if model.texts is not None:
+        vectors |= {f"{_TEXTS}cuts": model.texts.cuts, f"{_TEXTS}suits": model.texts.suits}
+        metadata["texts"] = dict(model.texts.templates)
     return {**tensors, **{name: torch.from_numpy(array) for name, array in vectors.items()}}, metadata
 
 
@@ -152,6 +158,9 @@ def _restored(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], embedd
     model.load_state_dict(under("model.", tensors))
     for name in PlannerModel.TUNED:
         setattr(model, name, metadata[name])
+    if "texts" in metadata:
+        learned = {name: tensor.numpy() for name, tensor in under(_TEXTS, tensors).items()}
+        model.texts = StepTexts.of(metadata["texts"], **learned)
     model.eval()
     return model
 

@@ -3,7 +3,7 @@
 The order is the best one up to 8 steps (Held and Karp's dynamic programming over subsets), found by beam search beyond.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from journeyman.optimizers.planner.features import LONGEST
 
 Array = NDArray[np.float32] | NDArray[np.float64]
 
+Handed = Sequence[Mapping[str, tuple[int, int]]]
 EXACT = 8
 """Steps up to which every order is looked at."""
 BEAM = 32
@@ -195,7 +196,11 @@ def _beam(first: Array, follow: Array, before: Array, needs: Needs) -> list[int]
 
 
 def forward_edges(
-    dependencies: Array, cards: Sequence[Card], given: frozenset[str] | None = None, edges: Array | None = None
+    dependencies: Array,
+    cards: Sequence[Card],
+    given: frozenset[str] | None = None,
+    edges: Array | None = None,
+    handed: Handed | None = None,
 ) -> list[list[int]]:
     """Of each step in order those that it follows: all that it likely depends on, the likeliest giver of what it needs and has
     from none of these, less what follows from the rest (the transitive reduction), as long as a step keeps what it needs.
@@ -203,11 +208,18 @@ def forward_edges(
     Args:
         dependencies: (k, k), logits, steps in their order. What points backwards is not looked at.
         edges: The same of what is handed on. Where they are known, they say what a step follows, and nothing is left out.
+        handed: Of each step, by type, how many steps hand it some, at least and at most, where any before it gives that.
     """
     follows = dependencies if edges is None else edges
     parents: list[list[int]] = []
     for at, card in enumerate(cards):
         kept = [above for above in range(at) if follows[above, at] >= 0]
+        for kind, (least, most) in () if handed is None else handed[at].items():
+            givers = sorted(
+                (a for a in range(at) if kind in cards[a].gives), key=lambda above: (-float(follows[above, at]), above)
+            )
+            chosen = [above for above in givers if above in kept]
+            kept = [above for above in kept if above not in chosen[most:]] + givers[len(chosen) : least]
         for kind in () if given is None else sorted(set(card.takes) - given):
             if any(kind in cards[above].gives for above in kept):
                 continue
@@ -234,7 +246,13 @@ def _reduced(parents: list[list[int]], cards: Sequence[Card]) -> list[list[int]]
     return reduced
 
 
-def decode(chosen: Sequence[int], scores: StepScores, cards: Sequence[Card], given: frozenset[str] | None = None) -> Decoded:
+def decode(
+    chosen: Sequence[int],
+    scores: StepScores,
+    cards: Sequence[Card],
+    given: frozenset[str] | None = None,
+    handed: Handed | None = None,
+) -> Decoded:
     """Chosen cards, by their places among `cards`, as the shape of a plan. Every input that is needed and not given comes along
     an edge.
 
@@ -245,5 +263,6 @@ def decode(chosen: Sequence[int], scores: StepScores, cards: Sequence[Card], giv
     order = best_order(scores.start, scores.successors, scores.dependencies, needs)
     steps = [chosen[at] for at in order]
     edges = None if scores.edges is None else scores.edges[np.ix_(order, order)]
-    parents = forward_edges(scores.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given, edges)
+    known = None if handed is None else [handed[at] for at in order]
+    parents = forward_edges(scores.dependencies[np.ix_(order, order)], [cards[at] for at in steps], given, edges, known)
     return Decoded(steps=tuple(steps), parents=tuple(tuple(above) for above in parents))

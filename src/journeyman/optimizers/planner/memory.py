@@ -98,6 +98,9 @@ Step = tuple[str, str]
 """Kind and name of a card."""
 
 NEIGHBOURS = 16
+AGREEING = 8
+"""Plans from which on it is taken to be so that a step is always handed something, or never more than one thing."""
+LONGEST_PLAN = 1 << 10
 SHARPNESS = 20.0
 """Of the weights: a neighbour whose cosine is 0.05 lower counts 1/e as much."""
 
@@ -201,6 +204,31 @@ class Memory:
                 np.add.at(counts, plan, 1)
                 np.add.at(sums, plan, np.arange(len(plan)) / (len(plan) - 1))
         return counts, sums
+
+    @cached_property
+    def handed(self) -> dict[Step, dict[str, tuple[int, int]]]:
+        """Of each card, by the type of what it may be handed: the fewest and the most steps of a past plan that handed it some,
+        where at least one step before it gave it. Only what many plans agree on; the most is open where it was several."""
+        seen: dict[Step, dict[str, list[int]]] = {}
+        for example in self.examples:
+            before: list[Subtask] = []
+            for subtask in example.plan.subtasks:
+                for kind in {kind for each in before for kind in self._gives(each)}:
+                    givers = sum(kind in self._gives(each) for each in before if each.id in subtask.after)
+                    seen.setdefault(step_of(subtask), {}).setdefault(kind, []).append(givers)
+                before.append(subtask)
+        return {
+            step: {
+                kind: (min(counts), max(counts) if max(counts) <= 1 else LONGEST_PLAN)
+                for kind, counts in kinds.items()
+                if len(counts) >= AGREEING
+            }
+            for step, kinds in seen.items()
+        }
+
+    def _gives(self, subtask: Subtask) -> tuple[str, ...]:
+        at = self.steps.place(*step_of(subtask))
+        return () if at is None else self.steps.cards[at].gives
 
     def followed(self, near: PlanNeighbours, steps: Sequence[Step]) -> Floats:
         """(k, k, 4) of a plan's steps: how often the row came before the column (as its ancestor; as listed) among the

@@ -36,6 +36,7 @@ from journeyman.optimizers.planner.features import (
     totals,
 )
 from journeyman.optimizers.planner.memory import CardEmbeddings, Floats, step_of
+from journeyman.optimizers.planner.texts import StepTexts
 
 # What the planner is trained on: to do as those plans that succeeded, and how far a soft graph is from having no cycle.
 
@@ -90,6 +91,7 @@ def compute_supervised_loss(
         targets: Any of `task_types` and `model_selections` (b, k), padded with -100; `nodes` (b, c), how often a candidate
             is a step; `lengths` (b,); `dependencies` (b, k, k), 1 where the row must be done before the column;
             `edges` (b, k, k), 1 where the column follows the row;
+            `asked` (b, q, c), 1 where a clause asks for a card and NaN where that is unknown;
             `success` (b,), NaN where unknown; and `weights` (b,), of each plan.
         lambda_dag: Weight of the acyclicity of the soft graph.
 
@@ -106,6 +108,8 @@ def compute_supervised_loss(
     if "nodes" in targets:
         terms |= _nodes_loss(outputs, targets["nodes"], weights)
         terms["times"] = _times_loss(outputs["times"], outputs["there"], targets["nodes"], weights)
+    if "asked" in targets:
+        terms["asked"] = _asked_loss(outputs["asked"], targets["asked"], weights)
     if "lengths" in targets:
         each = F.cross_entropy(outputs["lengths"], targets["lengths"], reduction="none", label_smoothing=SMOOTHING)
         terms["lengths"] = _weighted_mean(each, weights)
@@ -161,6 +165,14 @@ def _times_loss(likely: Tensor, there: Tensor, times: Tensor, weights: Tensor) -
     return _weighted_mean(each.sum(1) / (times > 0).sum(1).clamp(min=1), weights)
 
 
+def _asked_loss(likely: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """Which clause asks for which card, where that is known."""
+    known = torch.isfinite(wanted)
+    chance = torch.where(wanted.nan_to_num() > 0, likely, 1 - likely).clamp(min=1e-6)
+    each = -(torch.log(chance) * known).sum((1, 2)) / (wanted.nan_to_num().sum((1, 2))).clamp(min=1)
+    return _weighted_mean(each, weights * known.any(2).any(1))
+
+
 def _order_loss(outputs: Mapping[str, Tensor], before: Tensor, weights: Tensor) -> dict[str, Tensor]:
     """Steps come in the order of the plan: the first is the start, each next the successor of the one before it."""
     real = outputs["real"]
@@ -197,9 +209,10 @@ PAIR_PRIOR = (
     (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, *_NO_CLAUSE, 0.0),
     (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.5, 3.0, 2.0, 1.0, 3.0, 1.0, *_NO_CLAUSE, -4.5),
     (0.5, 0.0, 0.5, 0.0, 0.0, 0.0, 1.5, 3.0, 2.0, 1.0, 3.0, 1.0, 0.0, 0.0, 1.5, 1.5, 0.0, -1.0, 0.0, 0.0, -4.5),
+    (*(0.0,) * PAIR_FEATURES, 2.0, *(0.0,) * ANCHOR_FEATURES),
 )
-"""The same of a pair of steps: whether the second comes next, whether it must wait for the first, and whether it is handed what
-the first gives."""
+"""The same of a pair of steps: whether the second comes next, whether it must wait for the first, whether it is handed what
+the first gives, and whether the first comes before all others, on the mean over these."""
 CLAUSE_PRIOR = ((4.0, 2.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0),)
 """The same of a clause and a card: whether the one asks for the other."""
 
@@ -330,6 +343,8 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         """How much of the rest goes by what each clause asks for, not by the instruction as a whole."""
         self.direct = False
         """Whether a step follows those that likely hand it something, or those that it must wait for, less what these imply."""
+        self.texts: StepTexts | None = None
+        """What was learned of what steps are told; without it each is told the clause that it comes from."""
         self.type_cards: Tensor
         self.model_cards: Tensor
         # Begins as a judge of the features alone: what the towers say is learned on top.
@@ -451,6 +466,8 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
         successors = self.leave(known) @ self.enter(known).transpose(1, 2) * scale + related[..., 0]
         dependencies = self.need(known) @ self.serve(known).transpose(1, 2) * scale + related[..., 1]
         edges = self.receive(known) @ self.hand(known).transpose(1, 2) * scale + related[..., 2]
+        # Before whom a step stands generalises; what the instruction as a whole says of its first step is learned by heart.
+        first = (related[..., 3] * both).sum(2) / both.sum(2).clamp(min=1)
         kind = self.kind(known)
         hired = self.hire(torch.cat([known, kind], -1))
         weight = batch.real[..., None] / batch.real.sum(1).clamp(min=1)[:, None, None]
@@ -458,7 +475,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             "subtask_embeddings": known,
             "task_types": kind @ self.kind_card(self.type_cards).T * scale,
             "model_selections": hired @ self.hire_card(self.model_cards).T * scale,
-            "start": self.start(known)[..., 0].masked_fill(~batch.real, -30.0),
+            "start": (self.start(known)[..., 0] + first).masked_fill(~batch.real, -30.0),
             "successors": successors.masked_fill(~both, -30.0),
             "dependencies": dependencies.masked_fill(~both, -30.0),
             "edges": edges.masked_fill(~both, -30.0),
@@ -483,7 +500,7 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
             batch = self.batch(requests, chosen)
             # Weights so large that scores overflow still give a plan.
             found = {name: scores.nan_to_num().numpy() for name, scores in self._steps(batch, self.read(batch.query)).items()}
-        drawn = []
+        drawn, known = [], self.encoder.memory.handed
         for row, steps in enumerate(chosen):
             k = len(steps)
             scores = StepScores(
@@ -492,7 +509,8 @@ class PlannerModel(nn.Module):  # type: ignore[misc]
                 dependencies=found["dependencies"][row, :k, :k],
                 edges=found["edges"][row, :k, :k] if self.direct else None,
             )
-            drawn.append(decode(steps, scores, cards, given))
+            handed = [known.get((cards[at].kind, cards[at].name), {}) for at in steps] if self.direct else None
+            drawn.append(decode(steps, scores, cards, given, handed))
         return drawn
 
     def _choices(self, requests: Sequence[EncodedInstruction]) -> list[tuple[list[int], Floats]]:

@@ -98,7 +98,7 @@ class LearnedPlanner:
         encoder = InstructionEncoder(embedder, steps, old.encoder.memory)
         new = PlannerModel(encoder, old.types, CardEmbeddings.of(models, embedder) if models else old.models, old.config)
         new.load_state_dict(old.state_dict())
-        for name in PlannerModel.TUNED:
+        for name in (*PlannerModel.TUNED, "texts"):
             setattr(new, name, getattr(old, name))
         new.eval()
         return new
@@ -155,7 +155,8 @@ def _assembled(
                 gives=card.gives,
             )
         )
-    return Plan(instruction=request.instruction, subtasks=tuple(subtasks))
+    plan = Plan(instruction=request.instruction, subtasks=tuple(subtasks))
+    return plan if model.texts is None else plan.with_texts(model.texts.write(plan, request.clauses, where))
 
 
 # Who does which subtask: a policy that begins as the supervised one, and a value of where one stands.

@@ -25,6 +25,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.plan import Plan
 from journeyman.core.policy import Card
 from journeyman.core.task import fingerprints, packed
+from journeyman.core.trace import average_known
 from journeyman.models.embedders import Embedder
 from journeyman.optimizers.planner import artifact
 from journeyman.optimizers.planner.config import SupervisedConfig
@@ -39,6 +40,7 @@ from journeyman.optimizers.planner.network import (
     outcome_weights,
 )
 from journeyman.optimizers.planner.policy import assemble
+from journeyman.optimizers.planner.texts import asking, learn, own_texts
 
 # How much a plan is like another one: by its steps, by who follows whom, and whether all is the same.
 
@@ -55,6 +57,21 @@ class PlanAgreement:
     """Of the pairs of steps of which one follows the other; 1 where neither plan has any."""
     exact: float
     """Whether both bags are the same."""
+    texts: float | None = None
+    """Of the steps, the share that is told its own words; `None` where the right plan does not say what its steps are told."""
+    valid: float = 1.0
+    """Whether there is a workflow that can be carried out, with each step handed what it takes."""
+
+    @property
+    def score(self) -> float:
+        """What planners are compared by: the mean of node-F1, edge-F1 and, where it is known, the texts; 0 for what is no
+        workflow that can be carried out."""
+        known = [each for each in (self.node_f1, self.edge_f1, self.texts) if each is not None]
+        return self.valid * sum(known) / len(known)
+
+
+NO_PLAN = PlanAgreement(node_f1=0.0, edge_f1=0.0, exact=0.0, texts=0.0, valid=0.0)
+"""Of a plan that could not be made."""
 
 
 def agreement(made: Plan, right: Plan) -> PlanAgreement:
@@ -64,12 +81,28 @@ def agreement(made: Plan, right: Plan) -> PlanAgreement:
         node_f1=f1(nodes[0], nodes[1]),
         edge_f1=f1(edges[0], edges[1]),
         exact=float(nodes[0] == nodes[1] and edges[0] == edges[1]),
+        texts=own_texts(made, right),
+        valid=float(bool(made.subtasks) and _unmet(made, made) <= _unmet(right, made)),
     )
 
 
+def _unmet(plan: Plan, known: Plan) -> set[tuple[Step, str]]:
+    """Inputs that some step of a plan gives, but none that a step follows which takes them. What steps take and give is said by
+    those of a plan that was made of cards."""
+    takes = {step_of(step): step.takes for step in known.subtasks}
+    gives = {step_of(step): step.gives for step in known.subtasks}
+    given = {kind for step in plan.subtasks for kind in gives.get(step_of(step), ())}
+    found = set()
+    for step in plan.subtasks:
+        handed = {kind for id in step.after for kind in gives.get(step_of(plan.by_id[id]), ())}
+        found |= {(step_of(step), kind) for kind in takes.get(step_of(step), ()) if kind in given - handed}
+    return found
+
+
 def mean_agreement(found: Sequence[PlanAgreement]) -> PlanAgreement:
-    """The means over many, of which there is at least one."""
-    return PlanAgreement(**{name: fmean(getattr(each, name) for each in found) for name in PlanAgreement.__slots__})
+    """The means over many, of which there is at least one; of texts over those of which they are known."""
+    means = {name: fmean(getattr(each, name) for each in found) for name in PlanAgreement.__slots__ if name != "texts"}
+    return PlanAgreement(**means, texts=average_known(each.texts for each in found))
 
 
 def f1(made: Counter[Thing], right: Counter[Thing]) -> float:
@@ -259,6 +292,10 @@ def _swapped(example: Example, tools: Sequence[Card], chance: random.Random) -> 
 
 log = logging.getLogger(__name__)
 
+WHOLE = ("listed", "nodes", "repeats", "lengths")
+"""Terms of the loss that count where steps are chosen by the instruction as a whole, and nowhere else."""
+CLAUSES = ("times",)
+"""The same where each clause asks for its own."""
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """That are tried on validation, of the memory and of the clauses."""
 
@@ -272,12 +309,18 @@ class Epoch:
     loss: float
     """Of training."""
     val_loss: float
+    val_ways: tuple[float, float]
+    """Of it what counts when steps are chosen by what each clause asks for, and when they are by the instruction as a whole."""
     dag_loss: float
     """Of training, whether or not it has a weight."""
     node_f1: float
     edge_f1: float
     exact: float
     learning_rate: float
+    texts: float | None
+    """Share of the steps that are told their own words."""
+    valid: float
+    """Share of the plans that can be carried out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,6 +347,8 @@ class _Prepared:
     requests: tuple[EncodedInstruction, ...]
     places: tuple[tuple[int, ...], ...]
     weights: "np.ndarray[tuple[int], np.dtype[np.float32]]"
+    asking: tuple[Mapping[tuple[int, int], float], ...]
+    """See `asking`."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -354,6 +399,7 @@ class _Run:
         self.everything = replace(data, examples=(*train_on, *validate_on))
         remembered = replace(data, examples=tuple(train_on))
         self.model = artifact.build(remembered, embedder, config.network, config.seed)
+        self.model.texts = learn(train_on)
         self.train_on = self._prepare(self.training.examples)
         self.validate_on = self._prepare(validate_on)
         self.optimizer = optim.AdamW(self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -366,11 +412,12 @@ class _Run:
             [example.plan.instruction for example in examples], groups=[example.family for example in examples], among=places
         )
         weights = outcome_weights(examples, self.config.beta)
-        return _Prepared(examples=tuple(examples), requests=tuple(requests), places=places, weights=weights)
+        asks = (asking(request, at, each.plan) for request, at, each in zip(requests, places, examples, strict=True))
+        return _Prepared(examples=tuple(examples), requests=tuple(requests), places=places, weights=weights, asking=tuple(asks))
 
     @property
     def finished(self) -> bool:
-        losses = [epoch.val_loss for epoch in self.epochs]
+        losses = self._left
         since = len(losses) - 1 - int(np.argmin(losses)) if losses else 0
         return len(losses) >= self.config.epochs or since >= self.config.patience
 
@@ -382,15 +429,24 @@ class _Run:
             # The epoch's number alone decides what chance does in it, so that one that is done again is done the same.
             torch.manual_seed(self.config.seed * 1_000_003 + number)
             loss, dag = self._pass()
-        val_loss, found = self._validate()
-        self.scheduler.step(val_loss)
-        epoch = Epoch(number=number, loss=loss, dag_loss=dag, val_loss=val_loss, learning_rate=rate, **asdict(found))
+        val_loss, ways, found = self._validate()
+        validated = {"val_loss": val_loss, "val_ways": ways, **asdict(found)}
+        epoch = Epoch(number=number, loss=loss, dag_loss=dag, learning_rate=rate, **validated)
         self.epochs.append(epoch)
+        self.scheduler.step(self._left[-1])
         # The best one first: a training that is killed in between does this epoch again.
-        if val_loss <= min(each.val_loss for each in self.epochs):
+        if self._left[-1] <= min(self._left):
             self._save(self.best)
         self._save(self.last, resumable=True)
         return epoch
+
+    @property
+    def _left(self) -> list[float]:
+        """After each epoch, the share of the first one's validation loss that is left, of that way of choosing steps which
+        learned most: a way that is not gone may be learned by heart and get worse while the other still learns."""
+        return [
+            min(now / max(at, 1e-9) for now, at in zip(e.val_ways, self.epochs[0].val_ways, strict=True)) for e in self.epochs
+        ]
 
     def _pass(self) -> tuple[float, float]:
         self.model.train()
@@ -410,17 +466,22 @@ class _Run:
         batch = self.model.batch([prepared.requests[row] for row in rows], [prepared.places[row] for row in rows])
         examples = [prepared.examples[row] for row in rows]
         targets = targets_of(self.model, batch, examples, prepared.weights[list(rows)])
+        targets["asked"] = asked(batch, [prepared.asking[row] for row in rows])
         return compute_supervised_loss(self.model(batch), targets, lambda_dag=self.config.lambda_dag)
 
-    def _validate(self) -> tuple[float, PlanAgreement]:
+    def _validate(self) -> tuple[float, tuple[float, float], PlanAgreement]:
         self.model.eval()
         with torch.no_grad():
             rows = range(len(self.validate_on))
             size = self.config.batch_size
-            found = [self._loss(self.validate_on, rows[at : at + size])["total_loss"].item() for at in rows[::size]]
-        if not math.isfinite(sum(found)):
+            found = [self._loss(self.validate_on, rows[at : at + size]) for at in rows[::size]]
+        whole, *groups = (
+            float(np.mean([sum(each[name].item() for name in names) for each in found]))
+            for names in (("total_loss",), WHOLE, CLAUSES)
+        )
+        if not math.isfinite(whole):
             raise InputError(f"the loss is no number after epoch {len(self.epochs) + 1}; a smaller learning rate may help")
-        return float(np.mean(found)), self._agreement()
+        return whole, (whole - groups[0], whole - groups[1]), self._agreement()
 
     def _agreement(self) -> PlanAgreement:
         requests = [replace(request, pairs={}) for request in self.validate_on.requests]
@@ -449,7 +510,7 @@ class _Run:
         self.scheduler.load_state_dict(metadata["scheduler"])
         for group, rate in zip(self.optimizer.param_groups, metadata["scheduler"]["_last_lr"], strict=True):
             group["lr"] = rate
-        self.epochs = [Epoch(**epoch) for epoch in metadata["epochs"]]
+        self.epochs = [Epoch(**{**epoch, "val_ways": tuple(epoch["val_ways"])}) for epoch in metadata["epochs"]]
 
     def close(self) -> SupervisedResult:
         """The best checkpoint, with the share of the memory that serves best on validation."""
@@ -475,9 +536,14 @@ class _Run:
         for value in values:
             setattr(self.model, name, value)
             found.append(self._agreement())
-        best = max(range(len(values)), key=lambda at: found[at].node_f1 + 0.5 * found[at].edge_f1 + found[at].exact)
+        best = max(range(len(values)), key=lambda at: _merit(found[at]))
         setattr(self.model, name, values[best])
         return found[best]
+
+
+def _merit(found: PlanAgreement) -> float:
+    """By what validation chooses."""
+    return found.node_f1 + 0.5 * found.edge_f1 + found.exact + (found.texts or 0.0)
 
 
 def targets_of(
@@ -506,6 +572,15 @@ def targets_of(
         "weights": torch.from_numpy(np.asarray(weights)),
     }
     return found | ({"model_selections": torch.from_numpy(workers)} if len(model.models) else {})
+
+
+def asked(batch: PlanBatch, asking: Sequence[Mapping[tuple[int, int], float]]) -> Tensor:
+    """(b, q, c): what is known of who asks for what; NaN where nothing is."""
+    found = torch.full((*batch.clause_mask.shape, batch.there.shape[1]), math.nan)
+    for row, known in enumerate(asking):
+        for (clause, column), wanted in known.items():
+            found[row, clause, column] = wanted
+    return found
 
 
 def _place(found: int | None) -> int:
