@@ -110,7 +110,7 @@ def test_who_looks_after_every_batch_says_how_many_tasks_there_will_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = written(tmp_path / "a.jsonl", [0] * 60)
-    after = written(tmp_path / "b.jsonl", [1] * 12 + [0] * 48)
+    after = written(tmp_path / "b.jsonl", [1] * 8 + [0] * 52)
     assert main(["compare", before, after]) == 0
     assert main(["compare", before, after, "--any-time"]) == 1
     assert main(["compare", before, after, "--planned-tasks", "80"]) == 0
