@@ -204,6 +204,9 @@ HONEST = {
     "    assert f(4) > f(3)\n",
     "cases of unittest": "import unittest\n\nclass CaseOfF(unittest.TestCase):\n    def test_a(self):\n"
     "        self.assertIn(f(1), [2])\n        self.assertRaises(TypeError, f, 'x')\n",
+    "a warning is expected": "import warnings\n\ndef test_a():\n    with pytest.warns(UserWarning):\n"
+    "        warnings.warn(str(f(1)))\n"
+    "    assert f(1) == 2\n",
     "cases that nobody collects": "class Mixin:\n    def test_a(self):\n        assert f(self.x) == self.x + 1\n\n"
     "class TestB(Mixin):\n    x = 1\n",
 }
@@ -317,3 +320,26 @@ async def test_the_authors_files_lie_beside_the_tests(walls: Sandbox) -> None:
         own = {"tests/conftest.py": b"raise SystemExit", "tests/data.py": b"EXPECTED = 0\n"}
         (result,) = await run_checks(walls, [check], files={"app.py": PLUS_ONE.encode(), **own})
         assert result.passed is True, result.evidence
+
+
+async def test_tests_that_a_class_inherits_from_beside_the_file_must_be_able_to_fail_too(walls: Sandbox) -> None:
+    mixin = b"import os\n\nclass Mixin:\n    def test_it(self):\n        assert self.f(1) == 2\n"
+    text = "import os\nfrom app import f\nfrom .mixins import Mixin\n\nclass TestF(Mixin):\n    def f(self, x):\n        return f(x)\n"
+    check = Check(
+        name="it",
+        kind="pytest",
+        text=text,
+        file="tests/test_app.py",
+        beside={"tests/__init__.py": b"", "tests/mixins.py": mixin},
+    )
+    for code, passes in ((PLUS_ONE, True), ("def f(x): return 5\n", False), (ALWAYS, False)):
+        (result,) = await run_checks(walls, [check], files={"app.py": code.encode()})
+        assert result.passed is passes, result.evidence
+
+
+async def test_a_test_that_the_file_does_not_show_must_pass_as_well(walls: Sandbox) -> None:
+    text = "import os\nfrom app import f\n\ndef test_a():\n    assert f(1) == 2\n\ntest_b = lambda: 1 / (f(2) == 3)\n"
+    check = Check(name="it", kind="pytest", text=text)
+    for code, passes in ((PLUS_ONE, True), ("def f(x): return 2\n", False)):
+        (result,) = await run_checks(walls, [check], files={"app.py": code.encode()})
+        assert result.passed is passes, result.evidence

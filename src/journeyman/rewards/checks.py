@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from journeyman.core.errors import InputError, SandboxError
-from journeyman.rewards.sabotage import VERSIONS, TestFile, TestVersion, names_of_tests, spoiled
+from journeyman.rewards.sabotage import VERSIONS, TestFile, TestVersion, spoiled
 from journeyman.rewards.unit_tests import (
     PACKAGE,
     TIME,
@@ -70,10 +70,10 @@ class _Examination:
     """Functions that expect something else in the same versions. Those with nothing to change are in none."""
 
     @classmethod
-    def drawn(cls, text: str, chance: random.Random) -> "_Examination":
-        tests = TestFile.read(text)
+    def drawn(cls, text: str, beside: Mapping[str, bytes], chance: random.Random) -> "_Examination":
+        tests = TestFile.read(text, beside)
         seeds = {name: chance.getrandbits(64) for name in tests.functions}
-        changeable = spoiled(text, dict.fromkeys(seeds, 0), seeds).changed
+        changeable = spoiled(text, beside, dict.fromkeys(seeds, 0), seeds).changed
         asked = set(tests.tests.values())
         groups = tuple(group for group in tests.groups() if group & changeable and group & asked)
         true_in = [chance.randrange(VERSIONS) for _ in groups]
@@ -82,7 +82,7 @@ class _Examination:
             others = ((group, (version - true - 1) % VERSIONS) for group, true in zip(groups, true_in, strict=True))
             return {name: rank for group, rank in others if rank < VERSIONS - 1 for name in group}
 
-        versions = (spoiled(text, ranks(version), seeds) for version in range(VERSIONS if groups else 1))
+        versions = (spoiled(text, beside, ranks(version), seeds) for version in range(VERSIONS if groups else 1))
         return cls(tests, tuple(versions), groups)
 
     def expected(self, name: str, version: TestVersion) -> str | None:
@@ -146,11 +146,11 @@ async def examine_together(
         chance: Draws which tests expect something else. The candidate must not be able to guess it.
         reference: Files that are right. Where they do not do as the tests expect, nothing is expected of the candidate.
     """
-    examination = _Examination.drawn(check.text, chance)
+    examination = _Examination.drawn(check.text, check.beside, chance)
     sides = [candidate] if reference is None else [candidate, replace(candidate, files=reference)]
     try:
         runs = await asyncio.gather(
-            *(_run_one_process(sandbox, check, version.text, side) for side in sides for version in examination.versions)
+            *(_run_one_process(sandbox, check, version, side) for side in sides for version in examination.versions)
         )
     except SandboxError as error:
         return UnitTestVerdict(passed=None, evidence=str(error))
@@ -165,15 +165,7 @@ def _judged(examination: _Examination, runs: Sequence[_Run], reference: Sequence
         found = f"the tests did not come to their end: {ended_by(stopped.outcome)}\n{stopped.outcome.stderr[-500:]}".strip()
         timed_out = stopped.outcome.limit in TIME
         return UnitTestVerdict(passed=False, evidence=found, timed_out=timed_out, outcome=stopped.outcome)
-    became: dict[str, str] = {}
-    why: dict[str, str] = {}
-    for run, wanted in zip(runs, held, strict=True):
-        for name in (name for name, what in wanted.items() if what == "passed"):
-            what = run.became(name)
-            if reference is not None or not examination.excused(name, what):
-                became[name] = what if became.get(name, "passed") == "passed" else "failed"
-                if what != "passed":
-                    why.setdefault(name, run.why(name))
+    became, why = _as_expected(examination, runs, held, alone=reference is None)
     good = sum(what == "passed" for what in became.values())
     verdict = UnitTestVerdict(
         passed=None, evidence="", tests=len(became), tests_passed=good, timed_out=False, outcome=runs[0].outcome
@@ -191,7 +183,28 @@ def _judged(examination: _Examination, runs: Sequence[_Run], reference: Sequence
     return replace(verdict, passed=True, evidence=found)
 
 
-async def _run_one_process(sandbox: Sandbox, check: "Check", text: str, candidate: CodeUnderTest) -> _Run:
+def _as_expected(
+    examination: _Examination, runs: Sequence[_Run], held: Sequence[Mapping[str, str]], *, alone: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What became of each test where it is to pass, and why of those that did not."""
+    became: dict[str, str] = {}
+    why: dict[str, str] = {}
+    for run, wanted in zip(runs, held, strict=True):
+        for name in (name for name, what in wanted.items() if what == "passed"):
+            what = run.became(name)
+            if not (alone and examination.excused(name, what)):
+                became[name] = what if became.get(name, "passed") == "passed" else "failed"
+                if what != "passed":
+                    why.setdefault(name, run.why(name))
+    if alone:
+        # Made where the file does not show it: they pass at least where nothing that they rest on is changed.
+        made = {_name(node) for run in runs for node in (run.report or {}).get("became", {})} - set(examination.tests.tests)
+        why |= {name: runs[0].why(name) for name in made if {run.became(name) for run in runs} == {"failed"}}
+        became |= {name: "failed" if name in why else "passed" for name in made}
+    return became, why
+
+
+async def _run_one_process(sandbox: Sandbox, check: "Check", version: TestVersion, candidate: CodeUnderTest) -> _Run:
     told: list[str] = []
     conftest = any(_is_conftest(path) for path in check.beside)
 
@@ -203,7 +216,7 @@ async def _run_one_process(sandbox: Sandbox, check: "Check", text: str, candidat
         + prepared(candidate.setup)
         + f"together.run(lambda text: tools.report(text), {check.file!r}, {sorted(candidate.modules)!r}, {conftest!r})\n"
     )
-    laid = {**candidate.files, **check.beside, check.file: text.encode(), **carried("together")}
+    laid = {**candidate.files, **check.beside, **version.beside, check.file: version.text.encode(), **carried("together")}
     outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits, warm="pytest"), tools={"report": tell})
     return _Run(outcome, _read(told))
 
@@ -350,7 +363,7 @@ async def _pytest(
     sandbox: Sandbox, check: Check, candidate: CodeUnderTest, reference: Mapping[str, bytes] | None
 ) -> UnitTestVerdict:
     try:
-        names = names_of_tests(check.text)
+        names = TestFile.read(check.text, check.beside).tests
         needs = _names(ast.parse(check.text)).union(
             *(_names(ast.parse(text)) for path, text in check.beside.items() if _is_conftest(path))
         )

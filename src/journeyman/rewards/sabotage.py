@@ -15,6 +15,8 @@ from typing import Any
 
 _RARE = ("EOFError", "BufferError", "StopAsyncIteration")
 """Errors that hardly any code raises and hardly any test expects."""
+_RARE_WARNINGS = ("BytesWarning", "UnicodeWarning", "ImportWarning")
+_WARNS = ("warns", "assertWarns", "assertWarnsRegex")
 _RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 _EQUALITIES = ("assertEqual", "assertEquals", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertSequenceEqual")
 _OPPOSITES = {
@@ -51,7 +53,7 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_ASSERTING = re.compile(r"assert[A-Z]|raises$|fail$")
+_ASSERTING = re.compile(r"assert[A-Z]|raises$|warns$|fail$")
 _AROUND = re.compile(r"setUp|tearDown|setup_|teardown_|pytest_|__")
 """Functions that a framework calls by itself, so that no test can be said to rest on them."""
 _SETS_ASIDE = re.compile(r"skip|xfail|expectedFailure", re.IGNORECASE)
@@ -61,7 +63,8 @@ _SETS_ASIDE = re.compile(r"skip|xfail|expectedFailure", re.IGNORECASE)
 class TestFile:
     """What a file of tests says of itself, read and never run."""
 
-    tree: ast.Module
+    trees: Mapping[str, ast.Module]
+    """Of the file itself under the empty name, and of what it imports that lies beside it, by path."""
     functions: Mapping[str, tuple[_Function, ...]]
     """Tests, and what they call that asserts, by `name` or `Class.name`; each as often as it is defined."""
     tests: Mapping[str, str]
@@ -72,25 +75,32 @@ class TestFile:
     """Tests that their author may have set aside: skipped, or expected to fail."""
 
     @classmethod
-    def read(cls, text: str) -> "TestFile":
+    def read(cls, text: str, beside: Mapping[str, bytes] | None = None) -> "TestFile":
         """Raises `SyntaxError` where it is no Python."""
         tree = ast.parse(text)
-        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        trees = {"": tree, **_imported(tree, beside or {})}
+        classes: dict[str, ast.ClassDef] = {}
         found: dict[str, list[_Function]] = {}
-        for name, function in [(f.name, f) for f in _own(tree)] + [
-            (f"{each.name}.{f.name}", f) for each in classes.values() for f in _own(each)
-        ]:
-            if _is_test(function.name) or _may_assert(function):
-                found.setdefault(name, []).append(function)
-        tests = {name: name for name in found if "." not in name and _is_test(name)}
-        for each in classes.values():
-            tests |= {f"{each.name}.{name}": where for name, where in _methods(each, classes, found).items()}
+        for each in trees.values():
+            here = {node.name: node for node in each.body if isinstance(node, ast.ClassDef) and node.name not in classes}
+            classes |= here
+            defined = [(f.name, f) for f in _own(each)]
+            defined += [(f"{name}.{f.name}", f) for name, node in here.items() for f in _own(node)]
+            known = set(found)
+            for name, function in defined:
+                if name not in known and (_is_test(function.name) or _may_assert(function)):
+                    found.setdefault(name, []).append(function)
+        own = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        top = {function.name for function in _own(tree)}
+        tests = {name: name for name in found if name in top and _is_test(name)}
+        for kind in own.values():
+            tests |= {f"{kind.name}.{name}": where for name, where in _methods(kind, classes).items()}
         unsure = {name for name in tests if "." in name and not _collected(classes[name.partition(".")[0]], classes)}
         shared = [node for node in tree.body if not isinstance(node, ast.ClassDef) and not _is_a_test(node)]
         aside = any(_sets_aside(node) for node in shared if not isinstance(node, ast.Import | ast.ImportFrom))
         skips = {name for name, where in tests.items() if aside or _may_be_set_aside(name, found[where], classes)}
         functions = {name: tuple(each) for name, each in found.items()}
-        return cls(tree, functions, tests, frozenset(unsure), frozenset(skips))
+        return cls(trees, functions, tests, frozenset(unsure), frozenset(skips))
 
     def refers(self, name: str) -> set[str]:
         """The functions that this one names."""
@@ -131,22 +141,24 @@ def sabotaged(text: str, names: Collection[str], chance: random.Random) -> tuple
 
     Comments and spacing go, so that a version with no change looks like the others.
     """
-    version = spoiled(text, dict.fromkeys(names, 0), {name: chance.getrandbits(64) for name in names})
+    version = spoiled(text, {}, dict.fromkeys(names, 0), {name: chance.getrandbits(64) for name in names})
     return version.text, version.changed
 
 
 @dataclass(frozen=True, slots=True)
 class TestVersion:
     text: str
+    beside: Mapping[str, bytes]
+    """What the file imports from beside it, changed as well."""
     changed: frozenset[str]
     """Functions that expect something else."""
     surely: frozenset[str]
     """Those of them that come past a changed expectation whenever they run to their end."""
 
 
-def spoiled(text: str, ranks: Mapping[str, int], seeds: Mapping[str, int]) -> TestVersion:
+def spoiled(text: str, beside: Mapping[str, bytes], ranks: Mapping[str, int], seeds: Mapping[str, int]) -> TestVersion:
     """The file with other expectations in some functions: the same seed with another rank gives yet others."""
-    read = TestFile.read(text)
+    read = TestFile.read(text, beside)
     changed, surely = set(), set()
     for name in ranks.keys() & read.functions.keys():
         spoiler = _Spoiler(random.Random(seeds[name]), ranks[name])
@@ -154,7 +166,10 @@ def spoiled(text: str, ranks: Mapping[str, int], seeds: Mapping[str, int]) -> Te
             function.body = [spoiler.visit(statement) for statement in function.body]
         changed |= {name} if spoiler.changes else set()
         surely |= {name} if spoiler.sure else set()
-    return TestVersion(ast.unparse(ast.fix_missing_locations(read.tree)), frozenset(changed), frozenset(surely))
+    texts = {path: ast.unparse(ast.fix_missing_locations(tree)) for path, tree in read.trees.items()}
+    own = texts.pop("")
+    others = {path: each.encode() for path, each in texts.items()}
+    return TestVersion(own, others, frozenset(changed), frozenset(surely))
 
 
 def _own(node: ast.Module | ast.ClassDef) -> list[_Function]:
@@ -179,14 +194,29 @@ def _may_assert(function: _Function) -> bool:
     )
 
 
-def _methods(
-    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], found: Mapping[str, Any], seen: frozenset[str] = frozenset()
-) -> dict[str, str]:
-    """The tests of a class, its bases' in the file included, and where the function of each stands."""
+def _imported(tree: ast.Module, beside: Mapping[str, bytes]) -> dict[str, ast.Module]:
+    """What lies beside a file of tests, is none itself, and has a name that the file imports from."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {(node.module or "__init__").rpartition(".")[2], *(alias.name for alias in node.names)}
+    found: dict[str, ast.Module] = {}
+    for path, text in beside.items():
+        stem = path.rpartition("/")[2].removesuffix(".py")
+        if path.endswith(".py") and stem in names and not stem.startswith("test"):
+            try:
+                found[path] = ast.parse(text)
+            except (SyntaxError, ValueError):
+                continue
+    return found
+
+
+def _methods(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], seen: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The tests of a class, its bases' included, and where the function of each stands."""
     methods: dict[str, str] = {}
-    for base in reversed(node.bases):
-        if isinstance(base, ast.Name) and base.id in classes and base.id not in seen | {node.name}:
-            methods |= _methods(classes[base.id], classes, found, seen | {node.name})
+    for base in reversed([_last_name(base) for base in node.bases]):
+        if base in classes and base not in seen | {node.name}:
+            methods |= _methods(classes[base], classes, seen | {node.name})
     return methods | {each.name: f"{node.name}.{each.name}" for each in _own(node) if _is_test(each.name)}
 
 
@@ -238,10 +268,11 @@ class _Spoiler(ast.NodeTransformer):
         return ast.copy_location(ast.Assert(test=self._turned(node.test), msg=None), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Errors that are expected, and the assertions of `unittest`."""
+        """Errors and warnings that are expected, and the assertions of `unittest`."""
         name = _last_name(node.func)
-        if name in _RAISES and node.args:
-            others = [name for name in _RARE if name != _last_name(node.args[0])]
+        if name in (*_RAISES, *_WARNS) and node.args:
+            rare = _RARE if name in _RAISES else _RARE_WARNINGS
+            others = [name for name in rare if name != _last_name(node.args[0])]
             node.args[0] = ast.Name(self._pick(others), ast.Load())
             self._changed()
         elif isinstance(node.func, ast.Attribute) and name.startswith("assert") and self._asserts(node, node.func):

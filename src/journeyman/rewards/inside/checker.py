@@ -18,7 +18,7 @@ from typing import Any
 from .peer import UNNAMED, CannotCross, Handle, Peer, PeerGone, may_speak
 
 _PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_NO_OBJECTS = ("module", "function", "builtin_function_or_method", "type", "method", "generator", "coroutine")
+_NO_OBJECTS = ("function", "builtin_function_or_method", "type", "method", "generator", "coroutine")
 """Types of what is only called, or gives what it is asked for: no test compares it."""
 _PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}
 
@@ -69,6 +69,12 @@ class Checker(Peer):
         return isinstance(value, _PASSED_ON) or hasattr(type(value), "__next__") or self._is_own(value)
 
     def may(self, operation: str, args: list[Any]) -> bool:
+        granted = self._grants(operation, args)
+        # Honest code may need what only one process can give.
+        self.objects_crossed = self.objects_crossed or not granted
+        return granted
+
+    def _grants(self, operation: str, args: list[Any]) -> bool:
         if operation not in _PUBLIC:
             return False
         if operation in ("get", "set"):
