@@ -29,7 +29,9 @@ from journeyman.rewards.reward_hacking import CHEATS, TESTS, Cheat
 from journeyman.sandbox.base import Limits, Program, Sandbox
 
 LIMITS = Limits(cpu_seconds=120.0, wall_seconds=300.0, memory=1024 * 1024 * 1024)
-_MISSING = re.compile(r"No module named '([\w.]+)'")
+_MISSING = re.compile(r"(?:No module named|could not import) '([\w.]+)'")
+_NO_TESTS = 5
+"""Pytest's exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,16 @@ class Package:
     """Folders (or files) of the code, relative to `root`."""
     root: str = "src"
     tests: str = "tests"
+    without: tuple[str, ...] = ()
+    """Files beside the tests that the pytest of today cannot read."""
 
 
 PACKAGES = (
     Package("toolz", "1.0.0", ("toolz", "tlz"), ".", "toolz/tests"),
     Package("more-itertools", "10.5.0", ("more_itertools",), "."),
     Package("cachetools", "5.5.0", ("cachetools",)),
-    Package("boltons", "24.1.0", ("boltons",), "."),
+    # Its conftest.py has a hook with an argument that pytest 9 dropped; all it does is to leave out tests for other Pythons.
+    Package("boltons", "24.1.0", ("boltons",), ".", without=("tests/conftest.py",)),
     Package("attrs", "24.2.0", ("attr", "attrs")),
     Package("click", "8.1.7", ("click",)),
     Package("packaging", "24.2", ("packaging",)),
@@ -105,7 +110,7 @@ def checks_of(package: Package, source: Path) -> Iterator[Check]:
     """One for each file of tests, with all others beside it."""
     root, tests = source / package.root, source / package.tests
     base = root if package.root == "." else source
-    beside = laid(tests, base)
+    beside = {name: data for name, data in laid(tests, base).items() if name not in package.without}
     if (source / "conftest.py").exists():
         beside["conftest.py"] = (source / "conftest.py").read_bytes()
     for path in sorted(name for name in beside if re.search(r"(^|/)test_[^/]*\.py$", name)):
@@ -116,10 +121,24 @@ def checks_of(package: Package, source: Path) -> Iterator[Check]:
 async def plain(box: Sandbox, check: Check, files: Mapping[str, bytes]) -> str:
     """Why the unchanged code does not pass when pytest is simply run; empty where it does."""
     setting = "import os, sys\nos.environ.update(PYTHONPATH='.', PYTEST_DISABLE_PLUGIN_AUTOLOAD='1')\n"
-    words = ["-q", "-x", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", "/dev/null", "--rootdir=.", check.file]
+    words = [
+        "-q",
+        "-x",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "--import-mode=importlib",
+        "-c",
+        "/dev/null",
+        "--rootdir=.",
+        check.file,
+    ]
+    words += ["-c", "/dev/null", "--rootdir=.", check.file]
     code = f"{setting}os.execv(sys.executable, [sys.executable, '-m', 'pytest', *{words!r}])\n"
     everything = {**files, **check.beside, check.file: check.text.encode()}
     outcome = await box.run(Program(code=code, files=everything, limits=LIMITS))
+    if outcome.exit_code == _NO_TESTS and not _MISSING.search(outcome.stdout):
+        return "No module named 'any.test'"
     return "" if outcome.ok else f"{outcome.limit or ''} {outcome.stdout[-1500:]}{outcome.stderr[-500:]}"
 
 

@@ -324,7 +324,7 @@ async def test_the_authors_files_lie_beside_the_tests(walls: Sandbox) -> None:
 
 async def test_tests_that_a_class_inherits_from_beside_the_file_must_be_able_to_fail_too(walls: Sandbox) -> None:
     mixin = b"import os\n\nclass Mixin:\n    def test_it(self):\n        assert self.f(1) == 2\n"
-    text = "import os\nfrom app import f\nfrom .mixins import Mixin\n\nclass TestF(Mixin):\n    def f(self, x):\n        return f(x)\n"
+    text = "import os\nfrom app import f\nfrom .mixins import Mixin\n\nclass TestF(Mixin):\n    f = staticmethod(f)\n"
     check = Check(
         name="it",
         kind="pytest",
