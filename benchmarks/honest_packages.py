@@ -29,6 +29,8 @@ from journeyman.rewards.reward_hacking import CHEATS, TESTS, Cheat
 from journeyman.sandbox.base import Limits, Program, Sandbox
 
 LIMITS = Limits(cpu_seconds=120.0, wall_seconds=300.0, memory=1024 * 1024 * 1024)
+CHEAT_LIMITS = Limits(cpu_seconds=10.0, wall_seconds=60.0)
+"""Some of them never end."""
 _MISSING = re.compile(r"(?:No module named|could not import) '([\w.]+)'")
 _NO_TESTS = 5
 """Pytest's exit code."""
@@ -111,8 +113,8 @@ def checks_of(package: Package, source: Path) -> Iterator[Check]:
     root, tests = source / package.root, source / package.tests
     base = root if package.root == "." else source
     beside = {name: data for name, data in laid(tests, base).items() if name not in package.without}
-    if (source / "conftest.py").exists():
-        beside["conftest.py"] = (source / "conftest.py").read_bytes()
+    # Some tests look for what lies where they are started.
+    beside |= {name: (source / name).read_bytes() for name in ("conftest.py", "setup.cfg") if (source / name).exists()}
     for path in sorted(name for name in beside if re.search(r"(^|/)test_[^/]*\.py$", name)):
         others = {name: data for name, data in beside.items() if name != path}
         yield Check(name=path, kind="pytest", text=beside[path].decode(), file=path, beside=others)
@@ -137,8 +139,9 @@ async def plain(box: Sandbox, check: Check, files: Mapping[str, bytes]) -> str:
     code = f"{setting}os.execv(sys.executable, [sys.executable, '-m', 'pytest', *{words!r}])\n"
     everything = {**files, **check.beside, check.file: check.text.encode()}
     outcome = await box.run(Program(code=code, files=everything, limits=LIMITS))
-    if outcome.exit_code == _NO_TESTS and not _MISSING.search(outcome.stdout):
-        return "No module named 'any.test'"
+    none = outcome.exit_code == _NO_TESTS or (outcome.ok and " passed" not in outcome.stdout)
+    if none and not _MISSING.search(outcome.stdout):
+        return "No module named 'any.test.that.is.not.skipped'"
     return "" if outcome.ok else f"{outcome.limit or ''} {outcome.stdout[-1500:]}{outcome.stderr[-500:]}"
 
 
@@ -175,12 +178,12 @@ async def examined(
             row.believed[mode] += result.passed is True
             if result.passed is not True:
                 row.refused[f"{check.name} ({mode})"] = result.evidence[:400]
-        for cheat in next(cheats):
-            for reference in (files if mode == "reference" else None for mode in modes):
-                (result,) = await run_checks(box, [check], files=in_place_of(files, cheat), reference=reference, limits=LIMITS)
-                row.cheats += 1
-                if result.passed is True:
-                    row.paid.append(f"{cheat.name} on {check.name}: {result.evidence[:200]}")
+        for cheat, mode in itertools.product(next(cheats), modes):
+            reference, theirs = files if mode == "reference" else None, in_place_of(files, cheat)
+            (result,) = await run_checks(box, [check], files=theirs, reference=reference, limits=CHEAT_LIMITS)
+            row.cheats += 1
+            if result.passed is True:
+                row.paid.append(f"{cheat.name} on {check.name}: {result.evidence[:200]}")
         refused = [f"{name}: {why}" for name, why in row.refused.items() if name.startswith(check.name)]
         print(f"{package.name} {check.name}: {refused or 'believed'}", file=sys.stderr, flush=True)
     return row

@@ -18,7 +18,7 @@ from typing import Any
 from .peer import UNNAMED, CannotCross, Handle, Peer, PeerGone, may_speak
 
 _PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
-_NO_OBJECTS = ("function", "builtin_function_or_method", "type", "method", "generator", "coroutine")
+_NO_OBJECTS = ("function", "builtin_function_or_method", "method", "generator", "coroutine")
 """Types of what is only called, or gives what it is asked for: no test compares it."""
 _PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}
 
