@@ -170,7 +170,7 @@ class _Counted:
 
     def pytest_runtest_makereport(self, call: Any) -> None:
         error = call.excinfo and call.excinfo.value
-        if isinstance(error, TypeError | AttributeError) and not hasattr(error, "raised_there"):
+        if isinstance(error, Exception) and not isinstance(error, AssertionError) and not hasattr(error, "raised_there"):
             self.unclear = True
 
     def pytest_runtest_logreport(self, report: Any) -> None:

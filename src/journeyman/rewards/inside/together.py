@@ -19,6 +19,10 @@ class _Outcomes:
         self.became: dict[str, str] = {}
         self.why: dict[str, str] = {}
 
+    def pytest_runtest_protocol(self, item: Any) -> bool | None:
+        """Leave out further cases of a test that failed: it would not become anything else."""
+        return True if self.became.get(item.nodeid.partition("[")[0]) == "failed" else None
+
     def pytest_runtest_logreport(self, report: Any) -> None:
         node = report.nodeid.partition("[")[0]
         if report.failed:
