@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.task import Task
-from journeyman.rewards.reward_hacking import CodeEvalResult, check_samples
-from journeyman.rewards.unit_tests import UnitTests, UnitTestVerdict, limits
+from journeyman.rewards.unit_tests import CodeEvalResult, UnitTests, UnitTestVerdict, check_samples, limits
 from journeyman.sandbox.supervised import Unsafe
 from journeyman.stats import pass_at_k
 from journeyman.tasks import rows

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from journeyman.rewards import reward_hacking
-from journeyman.rewards.reward_hacking import CHEATS, WAYS, HackingResult, try_cheats
+from journeyman.rewards.reward_hacking import CHEATS, TESTS, WAYS, HackingResult, try_cheats
 from journeyman.rewards.unit_tests import UnitTests, UnitTestVerdict
 from tests.support.walled import walled
 
@@ -20,13 +20,17 @@ async def test_no_cheat_is_paid_an_honest_solution_is_and_most_cheats_fool_who_t
     assert dict(honest.ours) == dict.fromkeys(WAYS, True)
     assert all(honest.trusting.values())
     assert set(tried) == {cheat.name for cheat in CHEATS}
-    not_refused = {name: dict(found.ours) for name, found in tried.items() if dict(found.ours) != dict.fromkeys(WAYS, False)}
+    assert told["honest_paid"]
+    ways = {cheat.name: set(WAYS) if cheat.tests == TESTS else set(tried[cheat.name].ours) for cheat in CHEATS}
+    not_refused = {name: dict(found.ours) for name, found in tried.items() if found.ours != dict.fromkeys(ways[name], False)}
     assert not_refused == {}
+    assert sum(len(each) == 1 for each in ways.values()) == 2
     # The control: if nobody were fooled by them, that they are not paid here would say nothing.
     assert told["trusting"]["exit_code"] >= 20
     assert told["trusting"]["result_file"] >= 10
     assert told["trusting"]["stdout"] >= 10
-    assert sum(any(found.trusting.values()) for found in tried.values()) >= len(CHEATS) * 0.8
+    everywhere = [name for name, each in ways.items() if each == set(WAYS)]
+    assert sum(any(tried[name].trusting.values()) for name in everywhere) >= len(everywhere) * 0.75
 
 
 def test_no_two_cheats_have_one_name() -> None:
@@ -48,6 +52,11 @@ async def test_no_more_programs_run_at_once_than_was_said(monkeypatch: pytest.Mo
         await ran()
         return UnitTestVerdict(passed=False, evidence="")
 
+    async def ended(*_: object) -> tuple[SimpleNamespace, bool]:
+        await ran()
+        return SimpleNamespace(ok=False), False
+
+    monkeypatch.setattr(reward_hacking, "to_its_end", ended)
     monkeypatch.setattr(reward_hacking, "run_checks", ran)
     monkeypatch.setattr(UnitTests, "check", tested)
     monkeypatch.setattr(reward_hacking, "_believed", lambda *_: {"exit_code": False})

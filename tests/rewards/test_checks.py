@@ -1,13 +1,15 @@
 """Checks on what an agent wrote. What runs here is code of this file, so it needs no walls."""
 
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from journeyman.core.errors import SandboxError
 from journeyman.rewards.checks import Check, CheckResult, run_checks
-from journeyman.sandbox.base import Level, Program, RunOutcome, Tool
+from journeyman.sandbox.base import Level, Program, RunOutcome, Sandbox, Tool
 from journeyman.sandbox.supervised import Unsafe
+from tests.support.walled import walled
 
 pytestmark = pytest.mark.service
 
@@ -19,7 +21,7 @@ async def box() -> AsyncIterator[Unsafe]:
     await found.close()
 
 
-async def run(box: Unsafe, text: str, *, kind: str = "pytest", setup: str = "", **files: str) -> CheckResult:
+async def run(box: Sandbox, text: str, *, kind: str = "pytest", setup: str = "", **files: str) -> CheckResult:
     check = Check(name="it", kind=kind, text=text)  # type: ignore[arg-type]
     laid = {name.replace("__", "/") + ".py": code.encode() for name, code in files.items()}
     (result,) = await run_checks(box, [check], files=laid, setup=setup)
@@ -175,3 +177,169 @@ async def test_a_file_that_would_lie_outside_is_the_agents_failure(box: Unsafe, 
     (result,) = await run_checks(box, [check], files={"app.py": ADD.encode(), "../x.py": b""})
     assert result.passed is False
     assert "../x.py" in result.evidence
+
+
+@pytest.fixture
+async def walls() -> AsyncIterator[Sandbox]:
+    """With a Python that is warm: these tests run many times."""
+    async with walled() as found:
+        yield found
+
+
+PLUS_ONE = "def f(x):\n    return x + 1\n"
+HONEST = {
+    "a test calls another": "def test_a(x=1):\n    assert f(x) == x + 1\n\ndef test_b():\n    test_a(2)\n\n"
+    "def test_c():\n    assert f(5) == 6\n",
+    "a helper asserts": "def check(x, y):\n    assert f(x) == y\n\ndef test_a():\n    check(1, 2)\n\n"
+    "def test_b():\n    check(3, 4)\n",
+    "a class inherits tests": "class TestA:\n    x = 1\n    def test_a(self):\n        assert f(self.x) == self.x + 1\n\n"
+    "class TestB(TestA):\n    x = 2\n    def test_b(self):\n        assert f(0) == 1\n",
+    "a test is skipped": "def test_a():\n    assert f(1) == 2\n\n@pytest.mark.skipif(True, reason='another platform')\n"
+    "def test_b():\n    assert f(2) == 9\n",
+    "a test skips itself": "def test_a():\n    assert f(1) == 2\n\ndef test_b():\n    pytest.skip('needs numpy')\n",
+    "a test is expected to fail": "def test_a():\n    assert f(1) == 2\n\n"
+    "@pytest.mark.xfail\ndef test_b():\n    assert f(2) == 9\n",
+    "an assertion is passed by": "def test_a():\n    assert f(1) == 2\n\n"
+    "def test_b():\n    if f(1) == 3:\n        assert f(2) == 9\n"
+    "    assert f(4) > f(3)\n",
+    "cases of unittest": "import unittest\n\nclass CaseOfF(unittest.TestCase):\n    def test_a(self):\n"
+    "        self.assertIn(f(1), [2])\n        self.assertRaises(TypeError, f, 'x')\n",
+    "a warning is expected": "import warnings\n\ndef test_a():\n    with pytest.warns(UserWarning):\n"
+    "        warnings.warn(str(f(1)))\n"
+    "    assert f(1) == 2\n",
+    "cases that nobody collects": "class Mixin:\n    def test_a(self):\n        assert f(self.x) == self.x + 1\n\n"
+    "class TestB(Mixin):\n    x = 1\n",
+}
+
+
+@pytest.mark.parametrize("reference", [None, {"app.py": PLUS_ONE.encode()}], ids=["alone", "beside a reference"])
+async def test_honest_code_is_no_cheat_for_how_its_tests_are_written(
+    walls: Sandbox, reference: dict[str, bytes] | None
+) -> None:
+    start = "import os\nimport pytest\nfrom app import f\n\n"
+    checks = [Check(name=name, kind="pytest", text=start + tests) for name, tests in HONEST.items()]
+    for code, passes in ((PLUS_ONE, True), ("def f(x):\n    return x + 2\n", False)):
+        results = await run_checks(walls, checks, files={"app.py": code.encode()}, reference=reference)
+        assert [each.evidence for each in results if each.passed is not passes] == []
+        assert [each.evidence for each in results if "not believed" in each.evidence] == []
+
+
+ALWAYS = """
+class Any:
+    def _yes(self, *_): return True
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _yes
+    def __ne__(self, other): return False
+    __hash__ = None
+def f(x): return Any()
+"""
+
+
+ORDERED = ("f(2) > f(1)", "f(1) < f(2)", "f(1) == f(1)", "sorted([f(2), f(1)])[0] < f(3)", "f(1) >= f(0)")
+
+
+async def test_an_object_that_no_test_names_does_not_say_itself_how_it_compares(walls: Sandbox) -> None:
+    tests = [
+        f"{needs}from app import f\n\ndef test_a():\n    assert {each}\n" for each in ORDERED for needs in ("", "import os\n")
+    ]
+    checks = [Check(name=text, kind="pytest", text=text) for text in tests]
+    own = "import dataclasses\n@dataclasses.dataclass(order=True)\nclass N:\n    n: int\ndef f(x): return N(x)\n"
+    for code, passes in ((ALWAYS, False), (PLUS_ONE, True), (own, True)):
+        results = await run_checks(walls, checks, files={"app.py": code.encode()})
+        assert [each.evidence for each in results if each.passed is not passes] == []
+
+
+TELLS = """
+import json, os, re, time
+place = {place!r}
+def asked():
+    text = open("test_check.py").read()
+    return {{n: v for n, v in re.findall(r"assert f\\((\\d+)\\) == (\\d+)", text)}}
+with open(os.path.join(place, str(os.getpid())), "w") as file:
+    file.write(json.dumps(asked()))
+until = time.time() + {seconds}
+while len(os.listdir(place)) < 4 and time.time() < until:
+    time.sleep(0.02)
+time.sleep(0.1)
+told = [json.load(open(os.path.join(place, each))) for each in sorted(os.listdir(place), key=int)]
+def f(x):
+    values = [each[str(x)] for each in told]
+    return int({choose})
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "choose"),
+    [(0, "values[0]"), (3, "max(values, key=values.count)"), (3, "sorted(values, key=int)[1]")],
+    ids=["what the first was asked", "what most were asked", "the middle of what all were asked"],
+)
+async def test_runs_that_tell_each_other_what_they_were_asked_learn_nothing(
+    box: Unsafe, tmp_path: Path, seconds: int, choose: str
+) -> None:
+    tests = "import os\nfrom app import f\n" + "".join(f"\ndef test_{n}():\n    assert f({n}) == {n + 1}\n" for n in range(8))
+    code = TELLS.format(place=str(tmp_path), seconds=seconds, choose=choose)
+    assert (await run(box, tests, app=code)).passed is False
+    assert (await run(box, tests, app=PLUS_ONE)).passed is True
+
+
+async def test_what_the_reference_does_not_obey_is_no_evidence(walls: Sandbox) -> None:
+    tests = (
+        "import os\nfrom app import f\n\nclass Loose(int):\n"
+        "    def __eq__(self, other):\n        return True\n    __hash__ = None\n"
+        "\ndef test_wrong():\n    assert f(1) == 1000\n\ndef test_agrees():\n    assert Loose(f(1)) == f(7)\n"
+        "\ndef test_right():\n    assert f(1) == 2\n"
+    )
+    check = Check(name="it", kind="pytest", text=tests)
+    files = {"app.py": PLUS_ONE.encode()}
+    assert (await run_checks(walls, [check], files=files))[0].passed is False
+    (result,) = await run_checks(walls, [check], files=files, reference=files)
+    assert result.passed is True, result.evidence
+    for code in (ALWAYS, "def f(x): return 5\n", "import os\nos._exit(0)\n"):
+        (result,) = await run_checks(walls, [check], files={"app.py": code.encode()}, reference=files)
+        assert result.passed is False, result.evidence
+
+
+@pytest.mark.parametrize("module", ["click", "pluggy"])
+async def test_code_is_tested_and_not_what_is_installed_under_its_name(walls: Sandbox, module: str) -> None:
+    for needs in ("import os\n", ""):
+        tests = f"{needs}from {module} import f\n\ndef test_it():\n    assert f(1) == 2\n"
+        assert (await run(walls, tests, **{module: PLUS_ONE})).passed is True
+        assert (await run(walls, tests, **{module: "def f(x): return 3\n"})).passed is False
+        tests = f"{needs}import {module}\n\ndef test_it():\n    assert {module}.__version__ != '1'\n"
+        assert (await run(walls, tests, **{module: ""})).passed is False
+
+
+async def test_the_authors_files_lie_beside_the_tests(walls: Sandbox) -> None:
+    beside = {
+        "tests/__init__.py": b"",
+        "tests/data.py": b"EXPECTED = 2\n",
+        "tests/conftest.py": b"import pytest\n@pytest.fixture\ndef one():\n    return 1\n",
+    }
+    for needs in ("import os\n", ""):
+        text = f"{needs}from app import f\nfrom .data import EXPECTED\n\ndef test_it(one):\n    assert f(one) == EXPECTED\n"
+        check = Check(name="it", kind="pytest", text=text, file="tests/test_app.py", beside=beside)
+        own = {"tests/conftest.py": b"raise SystemExit", "tests/data.py": b"EXPECTED = 0\n"}
+        (result,) = await run_checks(walls, [check], files={"app.py": PLUS_ONE.encode(), **own})
+        assert result.passed is True, result.evidence
+
+
+async def test_tests_that_a_class_inherits_from_beside_the_file_must_be_able_to_fail_too(walls: Sandbox) -> None:
+    mixin = b"import os\n\nclass Mixin:\n    def test_it(self):\n        assert self.f(1) == 2\n"
+    text = "import os\nfrom app import f\nfrom .mixins import Mixin\n\nclass TestF(Mixin):\n    f = staticmethod(f)\n"
+    check = Check(
+        name="it",
+        kind="pytest",
+        text=text,
+        file="tests/test_app.py",
+        beside={"tests/__init__.py": b"", "tests/mixins.py": mixin},
+    )
+    for code, passes in ((PLUS_ONE, True), ("def f(x): return 5\n", False), (ALWAYS, False)):
+        (result,) = await run_checks(walls, [check], files={"app.py": code.encode()})
+        assert result.passed is passes, result.evidence
+
+
+async def test_a_test_that_the_file_does_not_show_must_pass_as_well(walls: Sandbox) -> None:
+    text = "import os\nfrom app import f\n\ndef test_a():\n    assert f(1) == 2\n\ntest_b = lambda: 1 / (f(2) == 3)\n"
+    check = Check(name="it", kind="pytest", text=text)
+    for code, passes in ((PLUS_ONE, True), ("def f(x): return 2\n", False)):
+        (result,) = await run_checks(walls, [check], files={"app.py": code.encode()})
+        assert result.passed is passes, result.evidence

@@ -40,6 +40,8 @@ def python(code: str) -> Trace:
         "if __name__ == '__main__':\n    import sys\n    sys.exit(0)",
         "def main():\n    return 0\nraise SystemExit(main())",
         "assert 1 + 1 == 2",
+        "tools = __file__\nif __name__ == '__main__':\n    print(tools)",
+        "import threading\nthreading.Thread(target=print).start()\nrun = 1",
     ],
 )
 def test_code_that_runs_to_its_end_is_one(reward: CodeExecutionReward, code: str) -> None:
@@ -56,6 +58,19 @@ def test_code_that_runs_to_its_end_is_one(reward: CodeExecutionReward, code: str
         ("import sys\nsys.exit(3)\nprint('never')", "exit code 3"),
         ("import sys\nsys.exit(0)\n1 / 0", "left before its last line"),
         ("import os\nos._exit(0)\n1 / 0", "left before its last line"),
+        ("import os, sys\nsys.stdout.write(open('main.py').read())\nsys.stdout.flush()\nos._exit(0)\n1 / 0", "left before"),
+        ("exec(open('main.py').read().splitlines()[-1])\nraise SystemExit\nprint(1)", "left before its last line"),
+        ("import os, sys\nsys.excepthook = lambda *_: os._exit(0)\n1 / 0\nprint(1)", "ZeroDivisionError"),
+        (
+            "import builtins\nbuiltins.isinstance = lambda *_: True\nbuiltins.SystemExit = KeyError\n"
+            "raise type('E', (Exception,), {'code': 0})\nprint(1)",
+            "failed with exit code 1",
+        ),
+        (
+            "import os\nfor fd in range(1, 64):\n    try: os.write(fd, b'{\"done\": 0}\\n')\n"
+            "    except OSError: pass\nos._exit(0)\nprint(1)",
+            "left before its last line",
+        ),
         ("import os\nos.kill(os.getpid(), 9)", "SIGKILL"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.rewards.checks import names_of_tests, sabotaged
+from journeyman.rewards.sabotage import names_of_tests, sabotaged
 
 pytestmark = pytest.mark.service
 

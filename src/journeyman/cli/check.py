@@ -93,8 +93,7 @@ def code(  # noqa: PLR0913 - a parameter an option
     Example:
       journeyman check code --samples samples.jsonl --tasks HumanEval.jsonl.gz --json
     """
-    from journeyman.rewards.reward_hacking import check_samples
-    from journeyman.rewards.unit_tests import UnitTests, limits
+    from journeyman.rewards.unit_tests import UnitTests, check_samples, limits
     from journeyman.tasks.code import read_samples, read_tasks
 
     given = read_tasks(tasks)

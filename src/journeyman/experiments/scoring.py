@@ -394,6 +394,8 @@ class _Work(_Strict):
     """As the agent found them."""
     checks: list[_Check]
     setup: str = ""
+    reference: dict[str, str] | None = None
+    """The files as they are when the work is done right: what the tests say of these is what they say of anything."""
     development: _Settings = _Settings()
 
 
@@ -429,7 +431,7 @@ def development_rewards(
         shown = work_of(trace)
         # What was not written anew is still there.
         work = replace(shown, before=asked.files, after={**asked.files, **shown.after, **left})
-        return wait(examine(work, sandbox(), checks, edges=edges, setup=asked.setup))
+        return wait(examine(work, sandbox(), checks, edges=edges, setup=asked.setup, reference=asked.reference))
 
     return ChecksReward(find=find), DevelopmentReward(development=_development(asked.development), find=find)
 

@@ -7,16 +7,16 @@ fresh copy, with the check's own files laid over it.
 
 import ast
 import asyncio
-import copy
 import json
 import random
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from journeyman.core.errors import InputError, SandboxError
+from journeyman.rewards.sabotage import VERSIONS, TestFile, TestVersion, spoiled
 from journeyman.rewards.unit_tests import (
     PACKAGE,
     TIME,
@@ -30,206 +30,12 @@ from journeyman.rewards.unit_tests import (
 )
 from journeyman.sandbox.base import Limits, Program, RunOutcome, Sandbox
 
-# Makes tests that must fail of tests that must pass: what passes both has not been tested.
-#
-# An assertion that compares with a literal gets another literal, so that not even who reads the tests knows which of two
-# versions
-# is the real one. Where something else is expected, it is mostly asked to equal that and more: an object that equals everything
-# still does. Others are turned round.
-
-_RARE = ("EOFError", "BufferError", "StopAsyncIteration")
-"""Errors that hardly any code raises and hardly any test expects."""
-_MOSTLY = 0.75
-_TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-}
-
-
-def names_of_tests(text: str) -> tuple[str, ...]:
-    """The names of the tests in a file, `Class.name` for methods, in order.
-
-    Raises:
-        SyntaxError: It is no Python.
-    """
-    return tuple(name for name, _ in _tests(ast.parse(text)))
-
-
-def sabotaged(text: str, names: Collection[str], chance: random.Random) -> tuple[str, frozenset[str]]:
-    """The file with other expectations in the tests of these names, and those of them that have any to change.
-
-    Comments and spacing go, so that a version with no change looks like the others.
-    """
-    tree = ast.parse(text)
-    changed = set()
-    for name, function in _tests(tree):
-        if name in names:
-            spoiler = _Spoiler(chance)
-            function.body = [spoiler.visit(statement) for statement in function.body]
-            if spoiler.changes:
-                changed.add(name)
-    return ast.unparse(ast.fix_missing_locations(tree)), frozenset(changed)
-
-
-def _tests(tree: ast.Module) -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    found: list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            found.append((node.name, node))
-        elif isinstance(node, ast.ClassDef):
-            found += [
-                (f"{node.name}.{inner.name}", inner)
-                for inner in node.body
-                if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner.name.startswith("test")
-            ]
-    return found
-
-
-class _Spoiler(ast.NodeTransformer):
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
-        self.changes = 0
-        # Alike in all of a test: one assertion that fails hides what the others would have shown.
-        self._asks_for_more = chance.random() < _MOSTLY
-
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        self.changes += 1
-        return ast.copy_location(ast.Assert(test=self._turned(node.test), msg=None), node)
-
-    def visit_With(self, node: ast.With) -> ast.AST:
-        for item in node.items:
-            call = item.context_expr
-            if isinstance(call, ast.Call) and _last_name(call.func) == "raises" and call.args:
-                others = [name for name in _RARE if name != _last_name(call.args[0])]
-                call.args[0] = ast.Name(self.chance.choice(others), ast.Load())
-                self.changes += 1
-        return self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """The assertions of `unittest`."""
-        turned = {"assertEqual": "assertNotEqual", "assertTrue": "assertFalse", "assertFalse": "assertTrue"}
-        name = _last_name(node.func)
-        if name == "assertEqual" and len(node.args) == 2:
-            for place in (1, 0):
-                if (other := self._other(node.args[place])) is not None:
-                    node.args[place] = other
-                    self.changes += 1
-                    return self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and name in turned:
-            node.func.attr = turned[name]
-            self.changes += 1
-        return self.generic_visit(node)
-
-    def _turned(self, test: ast.expr) -> ast.expr:
-        if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
-            return ast.UnaryOp(ast.Not(), test)
-        if isinstance(test.ops[0], ast.Eq | ast.Is) and (other := self._with_another(test)):
-            return other
-        if isinstance(test.ops[0], ast.Lt | ast.LtE) and (far := self._far(test)):
-            return far
-        if isinstance(test.ops[0], ast.Eq) and self._asks_for_more:
-            return self._more(test)
-        return ast.Compare(test.left, [_TURNED[type(test.ops[0])]()], test.comparators)
-
-    def _with_another(self, test: ast.Compare) -> ast.Compare | None:
-        """`f(x) == 3` or `3 == f(x)` with another literal."""
-        if (other := self._other(test.comparators[0])) is not None:
-            return ast.Compare(test.left, test.ops, [other])
-        if (other := self._other(test.left)) is not None:
-            return ast.Compare(other, test.ops, test.comparators)
-        return None
-
-    def _far(self, test: ast.Compare) -> ast.Compare | None:
-        """`abs(f(x) - 3.14) < 0.01` with a number that is further away than that."""
-        match test:
-            case ast.Compare(
-                left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
-                comparators=[ast.Constant(value=int() | float() as margin)],
-            ):
-                value = next((number for side in (right, left) if (number := _number(side)) is not None), None)
-                if value is None:
-                    return None
-                far = ast.Constant(value + self.chance.choice((-1, 1)) * (2 + self.chance.randrange(8)) * (1 + 2 * margin))
-                sides = (left, far) if _number(right) is not None else (far, right)
-                call = ast.Call(ast.Name("abs", ast.Load()), [ast.BinOp(sides[0], ast.Sub(), sides[1])], [])
-                return ast.Compare(call, test.ops, test.comparators)
-        return None
-
-    def _more(self, test: ast.Compare) -> ast.Compare:
-        """`f(x) == expected` as `f(x) == (expected, None)`, on the side where no call is: the other is the code's."""
-        left, right = test.left, test.comparators[0]
-        calls = [any(isinstance(node, ast.Call) for node in ast.walk(side)) for side in (left, right)]
-        if (calls[0] and not calls[1]) or (calls[0] == calls[1] and self.chance.random() < 0.5):
-            return ast.Compare(left, test.ops, [_and_more(right)])
-        return ast.Compare(_and_more(left), test.ops, [right])
-
-    def _other(self, expected: ast.expr) -> ast.expr | None:
-        """The same expression with another value, where one can be thought of."""
-        places = [node for node in ast.walk(expected) if isinstance(node, ast.Constant) and _variants(node.value)]
-        if not places or not _is_literal(expected):
-            return None
-        made = copy.deepcopy(expected)
-        again = [node for node in ast.walk(made) if isinstance(node, ast.Constant) and _variants(node.value)]
-        place = self.chance.choice(again)
-        place.value = self.chance.choice(_variants(place.value))
-        # {1: 1, 2: 1} with another 1 may be the same again.
-        return made if ast.literal_eval(made) != ast.literal_eval(expected) else None
-
-
-def _and_more(node: ast.expr) -> ast.expr:
-    return ast.Tuple([node, ast.Constant(None)], ast.Load())
-
-
-def _number(node: ast.expr) -> float | None:
-    if not _is_literal(node):
-        return None
-    value = ast.literal_eval(node)
-    return value if isinstance(value, int | float) else None
-
-
-def _variants(value: Any) -> list[Any]:
-    match value:
-        case bool():
-            return [not value]
-        case int():
-            return [value + step for step in (-3, -2, -1, 1, 2, 3)]
-        case float():
-            return [value + step for step in (-2.5, -1.0, 1.0, 2.5)]
-        case str():
-            return [value + "s", value[1:], value.swapcase() + "a"] if value else ["a", "x"]
-    return []
-
-
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return False
-    return True
-
-
-def _last_name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-
-
 # Tests in one process with the code they test, where it cannot be otherwise, and believed only as far as they can also fail.
 #
-# The same tests are run several times, each in a sandbox of its own: once as they are, and a few times with other expectations
-# in
-# some of them, drawn by lot. Code that passes tests is to fail exactly those that expect something else. Whatever makes all
-# tests
-# pass, or fakes their results, cannot know which these are.
-
-ROUNDS = 3
-"""Runs with other expectations."""
+# Several versions of the tests are run at once, each in a sandbox of its own. What is expected stands as it is in one of them,
+# drawn for each test by itself, and is something else in the others. Code that passes tests is to pass each where it is as it
+# is, and to fail it elsewhere. Whatever makes all tests pass, or fakes their results, cannot know where that is; not even if
+# the runs could tell each other what they were asked, since no run has all that is true and none comes before the others.
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,81 +44,170 @@ class _Run:
     report: Mapping[str, Any] | None
     """`None` unless there was exactly one."""
 
+    @property
+    def ended(self) -> bool:
+        return self.outcome.ok and self.report is not None
+
     def became(self, name: str) -> str:
-        """What became of a test, or of all tests that were made of it."""
+        """What became of a test, or of all tests that were made of it: "absent" when there was none."""
         reports = (self.report or {}).get("became", {})
         every = {what for node, what in reports.items() if _name(node) == name}
-        return "failed" if "failed" in every else every.pop() if len(every) == 1 else "unclear"
+        return next((what for what in ("failed", "passed", "skipped") if what in every), "absent")
+
+    def why(self, name: str) -> str:
+        """What a test said when it failed, or why there was none."""
+        reasons = (self.report or {}).get("why", {})
+        own = [f"{node}: {why}" for node, why in reasons.items() if _name(node) in (name, "")]
+        return own[0] if own else f"{name} was not run"
+
+
+@dataclass(frozen=True, slots=True)
+class _Examination:
+    """Versions of a file of tests, and what is to become of each test in each of them."""
+
+    tests: TestFile
+    versions: tuple[TestVersion, ...]
+    groups: tuple[frozenset[str], ...]
+    """Functions that expect something else in the same versions. Those with nothing to change are in none."""
+
+    @classmethod
+    def drawn(cls, text: str, beside: Mapping[str, bytes], chance: random.Random) -> "_Examination":
+        tests = TestFile.read(text, beside)
+        seeds = {name: chance.getrandbits(64) for name in tests.functions}
+        changeable = spoiled(text, beside, dict.fromkeys(seeds, 0), seeds).changed
+        asked = set(tests.tests.values())
+        groups = tuple(group for group in tests.groups() if group & changeable and group & asked)
+        true_in = [chance.randrange(VERSIONS) for _ in groups]
+
+        def ranks(version: int) -> dict[str, int]:
+            others = ((group, (version - true - 1) % VERSIONS) for group, true in zip(groups, true_in, strict=True))
+            return {name: rank for group, rank in others if rank < VERSIONS - 1 for name in group}
+
+        versions = (spoiled(text, beside, ranks(version), seeds) for version in range(VERSIONS if groups else 1))
+        return cls(tests, tuple(versions), groups)
+
+    def expected(self, name: str, version: TestVersion) -> str | None:
+        """What should become of it, where that can be read from the tests."""
+        where = self.tests.tests.get(name)
+        if where is None or where in version.surely:
+            return where and "failed"
+        group = next((group for group in self.groups if where in group), frozenset())
+        return None if group & version.changed else "passed"
+
+    def held_to(self, reference: Sequence[_Run] | None) -> list[dict[str, str]]:
+        """What the code must do, by version and test. Whatever the reference does not obey is no evidence."""
+        names = dict.fromkeys(self.tests.tests)
+        if reference is None:
+            return [{name: what for name in names if (what := self.expected(name, each))} for each in self.versions]
+        for run in reference:
+            names |= dict.fromkeys(_name(node) for node in (run.report or {}).get("became", {}))
+        held: list[dict[str, str]] = []
+        for version, run in zip(self.versions, reference, strict=True):
+            became = {name: run.became(name) for name in names if run.ended}
+            sensible = {name: what for name, what in became.items() if what in ("passed", "failed")}
+            held.append({name: what for name, what in sensible.items() if self.expected(name, version) in (None, what)})
+        obeyed = {name for each in held for name, what in each.items() if what == "passed"}
+        return [{name: what for name, what in each.items() if name in obeyed} for each in held]
+
+    def excused(self, name: str, what: str) -> bool:
+        """Whether the tests' author may have meant that it does not run."""
+        return (what == "skipped" and name in self.tests.may_skip) or (what == "absent" and name in self.tests.optional)
+
+    def agreeing(self, runs: Sequence[_Run], held: Sequence[Mapping[str, str]]) -> bool:
+        """Whether anything passes that must fail."""
+        return any(
+            run.became(name) == "passed"
+            for run, wanted in zip(runs, held, strict=True)
+            for name, what in wanted.items()
+            if what == "failed"
+        )
+
+    def unmoved(self, runs: Sequence[_Run]) -> bool:
+        """Whether nothing fails of tests that rest on each other where they expect something else."""
+        for group in self.groups:
+            names = [name for name, where in self.tests.tests.items() if where in group]
+            for run, version in zip(runs, self.versions, strict=True):
+                became = {run.became(name) for name in names} if group & version.changed else set()
+                if "passed" in became and "failed" not in became:
+                    return True
+        return False
 
 
 async def examine_together(
-    sandbox: Sandbox, text: str, candidate: CodeUnderTest, *, file: str, chance: random.Random
+    sandbox: Sandbox,
+    check: "Check",
+    candidate: CodeUnderTest,
+    *,
+    chance: random.Random,
+    reference: Mapping[str, bytes] | None = None,
 ) -> UnitTestVerdict:
     """Run a file of tests, written by the task's author, in the folder of the candidate's files.
 
     Args:
         chance: Draws which tests expect something else. The candidate must not be able to guess it.
+        reference: Files that are right. Where they do not do as the tests expect, nothing is expected of the candidate.
     """
-    names = names_of_tests(text)
-
-    async def run(version: str) -> _Run:
-        return await _run_one_process(sandbox, version, file, candidate)
-
+    examination = _Examination.drawn(check.text, check.beside, chance)
+    sides = [candidate] if reference is None else [candidate, replace(candidate, files=reference)]
     try:
-        real = await run(sabotaged(text, (), chance)[0])
-        verdict = _as_it_is(real, names)
-        if not verdict.passed:
-            return verdict
-        versions = [_drawn(text, names, chance) for _ in range(ROUNDS)]
-        if not any(changed for _, changed in versions):
-            return UnitTestVerdict(
-                passed=None, evidence="the tests assert nothing that could be turned round, so passing says nothing"
-            )
-        others = await asyncio.gather(*(run(version) for version, _ in versions))
+        runs = await asyncio.gather(
+            *(_run_one_process(sandbox, check, version, side) for side in sides for version in examination.versions)
+        )
     except SandboxError as error:
         return UnitTestVerdict(passed=None, evidence=str(error))
-    for other, (_, changed) in zip(others, versions, strict=True):
-        if any(other.became(name) != ("failed" if name in changed else "passed") for name in names):
-            return UnitTestVerdict(
-                passed=False,
-                evidence="the tests do not fail where they expect something else, so their passing is not believed",
-                tests=verdict.tests,
-                tests_passed=0,
-                outcome=real.outcome,
-            )
-    return verdict
+    count = len(examination.versions)
+    return _judged(examination, runs[:count], runs[count:] or None)
 
 
-def _drawn(text: str, names: tuple[str, ...], chance: random.Random) -> tuple[str, frozenset[str]]:
-    """A version in which about half of the tests expect something else, and at least one."""
-    chosen = {name for name in names if chance.random() < 0.5} or {chance.choice(names)}
-    version, changed = sabotaged(text, chosen, chance)
-    return (version, changed) if changed else sabotaged(text, names, chance)
-
-
-def _as_it_is(run: _Run, names: tuple[str, ...]) -> UnitTestVerdict:
-    outcome = run.outcome
-    became = [run.became(name) for name in names]
-    good = became.count("passed")
-    passed = outcome.ok and run.report is not None and run.report["code"] == 0 and bool(names) and good == len(names)
-    if passed:
-        evidence = f"{good} of {good} passed in one process with the code, and failed where they expected something else"
-    elif run.report is None or not outcome.ok:
-        evidence = f"the tests did not come to their end: {ended_by(outcome)}\n{outcome.stderr[-500:]}".strip()
-    else:
-        evidence = "; ".join(run.report["why"][:5]) or f"{good} of {len(names)} passed"
-    return UnitTestVerdict(
-        passed=passed,
-        evidence=evidence,
-        tests=len(names),
-        tests_passed=good,
-        timed_out=outcome.limit in TIME,
-        outcome=outcome,
+def _judged(examination: _Examination, runs: Sequence[_Run], reference: Sequence[_Run] | None) -> UnitTestVerdict:
+    held = examination.held_to(reference)
+    stopped = next((run for run, wanted in zip(runs, held, strict=True) if wanted and not run.ended), None)
+    if stopped is not None:
+        found = f"the tests did not come to their end: {ended_by(stopped.outcome)}\n{stopped.outcome.stderr[-500:]}".strip()
+        timed_out = stopped.outcome.limit in TIME
+        return UnitTestVerdict(passed=False, evidence=found, timed_out=timed_out, outcome=stopped.outcome)
+    became, why = _as_expected(examination, runs, held, alone=reference is None)
+    good = sum(what == "passed" for what in became.values())
+    verdict = UnitTestVerdict(
+        passed=None, evidence="", tests=len(became), tests_passed=good, timed_out=False, outcome=runs[0].outcome
     )
+    if why:
+        return replace(verdict, passed=False, evidence="; ".join(list(why.values())[:5]))
+    if not became:
+        return replace(verdict, evidence="no test was run that says anything of the code")
+    if examination.agreeing(runs, held) or (reference is None and examination.unmoved(runs)):
+        found = "the tests do not fail where they expect something else, so their passing is not believed"
+        return replace(verdict, passed=False, tests_passed=0, evidence=found)
+    if not any(run.became(name) == "failed" for run, wanted in zip(runs, held, strict=True) for name in (*wanted, *became)):
+        return replace(verdict, evidence="the tests assert nothing that could be turned round, so passing says nothing")
+    found = f"{good} of {good} passed in one process with the code, and failed where they expected something else"
+    return replace(verdict, passed=True, evidence=found)
 
 
-async def _run_one_process(sandbox: Sandbox, text: str, file: str, candidate: CodeUnderTest) -> _Run:
+def _as_expected(
+    examination: _Examination, runs: Sequence[_Run], held: Sequence[Mapping[str, str]], *, alone: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What became of each test where it is to pass, and why of those that did not."""
+    became: dict[str, str] = {}
+    why: dict[str, str] = {}
+    for run, wanted in zip(runs, held, strict=True):
+        for name in (name for name, what in wanted.items() if what == "passed"):
+            what = run.became(name)
+            if not (alone and examination.excused(name, what)):
+                became[name] = what if became.get(name, "passed") == "passed" else "failed"
+                if what != "passed":
+                    why.setdefault(name, run.why(name))
+    if alone:
+        # Made where the file does not show it: they pass at least where nothing that they rest on is changed.
+        made = {_name(node) for run in runs for node in (run.report or {}).get("became", {})} - set(examination.tests.tests)
+        why |= {name: runs[0].why(name) for name in made if {run.became(name) for run in runs} == {"failed"}}
+        became |= {name: "failed" if name in why else "passed" for name in made}
+    return became, why
+
+
+async def _run_one_process(sandbox: Sandbox, check: "Check", version: TestVersion, candidate: CodeUnderTest) -> _Run:
     told: list[str] = []
+    conftest = any(_is_conftest(path) for path in check.beside)
 
     async def tell(arguments: Mapping[str, Any]) -> None:
         told.append(str(arguments["0"])[: 1 << 20])
@@ -320,9 +215,9 @@ async def _run_one_process(sandbox: Sandbox, text: str, file: str, candidate: Co
     code = (
         f"from {PACKAGE} import together\n"
         + prepared(candidate.setup)
-        + f"together.run(lambda text: tools.report(text), {file!r})\n"
+        + f"together.run(lambda text: tools.report(text), {check.file!r}, {sorted(candidate.modules)!r}, {conftest!r})\n"
     )
-    laid = {**candidate.files, file: text.encode(), **carried("together")}
+    laid = {**candidate.files, **check.beside, **version.beside, check.file: version.text.encode(), **carried("together")}
     outcome = await sandbox.run(Program(code=code, files=laid, limits=candidate.limits, warm="pytest"), tools={"report": tell})
     return _Run(outcome, _read(told))
 
@@ -333,7 +228,7 @@ def _read(told: list[str]) -> Mapping[str, Any] | None:
         (text,) = told
         found = json.loads(text)
         became = {str(node): str(what) for node, what in found["became"].items()}
-        return {"became": became, "why": [str(line) for line in found["why"]], "code": int(found["code"])}
+        return {"became": became, "why": {str(node): str(line) for node, line in found["why"].items()}}
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -348,7 +243,8 @@ LIMITS = Limits(cpu_seconds=20.0, wall_seconds=30.0)
 
 NOT_FOUND = 127
 """What a shell ends with where a command is not installed."""
-_FILE = "test_check.py"
+_OF_PYTEST = frozenset({"pluggy", "packaging", "iniconfig", "pygments", "exceptiongroup", "py", "_pytest", "pytest"})
+"""Modules that whatever runs tests needs itself: a candidate's of that name cannot take their place apart from the code."""
 _NEEDS_FILES = frozenset(
     {
         "open",
@@ -398,6 +294,10 @@ class Check:
     kind: Literal["shell", "pytest"]
     text: str
     """A shell script whose exit code 0 is a pass, or a file of tests."""
+    file: str = "test_check.py"
+    """Where a file of tests lies, by relative path."""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+    """What the tests need that is not the agent's, such as a conftest.py, by relative path. Laid over the agent's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,6 +322,7 @@ async def run_checks(
     *,
     files: Mapping[str, bytes],
     setup: str = "",
+    reference: Mapping[str, bytes] | None = None,
     limits: Limits = LIMITS,
 ) -> tuple[CheckResult, ...]:
     """Run every check on a copy of its own of `files`, all at once; the results in the order of the checks.
@@ -429,15 +330,24 @@ async def run_checks(
     Args:
         files: What the agent wrote, by relative path.
         setup: A shell script by the task's author that is run in each copy before its check.
+        reference: Files that are known to be right, in place of the agent's. What tests in one process say is then held against
+            what they say of these: tests that fail for them too, or do not notice what is changed, are no evidence.
     """
-    kept = {path: data for path, data in files.items() if path.partition("/")[0] not in _TAKES_OVER}
+    kept = {path: data for path, data in files.items() if path.partition("/")[0] not in _TAKES_OVER and not _is_conftest(path)}
     candidate = CodeUnderTest(files=kept, limits=limits, setup=setup)
-    return tuple(await asyncio.gather(*(_run(sandbox, check, candidate) for check in checks)))
+    return tuple(await asyncio.gather(*(_run(sandbox, check, candidate, reference) for check in checks)))
 
 
-async def _run(sandbox: Sandbox, check: Check, candidate: CodeUnderTest) -> CheckResult:
+def _is_conftest(path: str) -> bool:
+    return path.rpartition("/")[2] == "conftest.py"
+
+
+async def _run(sandbox: Sandbox, check: Check, candidate: CodeUnderTest, reference: Mapping[str, bytes] | None) -> CheckResult:
     try:
-        verdict = await (_shell if check.kind == "shell" else _pytest)(sandbox, check.text, candidate)
+        if check.kind == "shell":
+            verdict = await _shell(sandbox, check.text, candidate)
+        else:
+            verdict = await _pytest(sandbox, check, candidate, reference)
     except InputError as error:
         # All that a sandbox can find wrong with a program here is what the agent called its files.
         verdict = UnitTestVerdict(passed=False, evidence=str(error))
@@ -452,20 +362,25 @@ async def _run(sandbox: Sandbox, check: Check, candidate: CodeUnderTest) -> Chec
     )
 
 
-async def _pytest(sandbox: Sandbox, text: str, candidate: CodeUnderTest) -> UnitTestVerdict:
+async def _pytest(
+    sandbox: Sandbox, check: Check, candidate: CodeUnderTest, reference: Mapping[str, bytes] | None
+) -> UnitTestVerdict:
     try:
-        names = names_of_tests(text)
-        apart = not _NEEDS_FILES & _names(ast.parse(text))
+        names = TestFile.read(check.text, check.beside).tests
+        needs = _names(ast.parse(check.text)).union(
+            *(_names(ast.parse(text)) for path, text in check.beside.items() if _is_conftest(path))
+        )
     except SyntaxError as error:
         return UnitTestVerdict(passed=None, evidence=f"the tests are no Python: {error}")
     if not names:
         return UnitTestVerdict(passed=None, evidence="the file holds no tests")
-    if apart:
-        verdict = await examine(sandbox, Tests(file=_FILE, files={_FILE: text.encode()}, runner="pytest"), candidate)
+    if not (_NEEDS_FILES & needs or _OF_PYTEST & candidate.modules):
+        files = {**check.beside, check.file: check.text.encode()}
+        verdict = await examine(sandbox, Tests(file=check.file, files=files, runner="pytest"), candidate)
         if not verdict.needs_one_process:
             return verdict
     # The code must not be able to know what is drawn.
-    return await examine_together(sandbox, text, candidate, file=_FILE, chance=random.SystemRandom())
+    return await examine_together(sandbox, check, candidate, chance=random.SystemRandom(), reference=reference)
 
 
 async def _shell(sandbox: Sandbox, text: str, candidate: CodeUnderTest) -> UnitTestVerdict:

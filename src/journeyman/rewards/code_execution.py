@@ -4,7 +4,7 @@ import ast
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from multiprocessing.util import Finalize
@@ -18,6 +18,32 @@ from journeyman.sandbox.base import Limits, Program, RunOutcome, Sandbox
 
 LIMITS = Limits(cpu_seconds=5.0, wall_seconds=10.0)
 LANGUAGES = ("python", "shell", "javascript")
+_MAIN = "main.py"
+_RUN = f"""def run(
+    main, do=exec, error=BaseException, leaving=SystemExit, leave=__import__("os")._exit, streams=__import__("sys"),
+    trace=__import__("traceback"),
+):
+    try:
+        with open({_MAIN!r}, "rb") as file:
+            code = compile(file.read(), {_MAIN!r}, "exec", dont_inherit=True)
+        do(code, main)
+    except error as why:
+        code = 1
+        try:
+            if type(why) is leaving and why.code in (None, *range(256)):
+                code = why.code or 0
+            else:
+                why.__traceback__ = why.__traceback__.tb_next
+                trace.print_exception(why)
+            streams.stdout.flush()
+            streams.stderr.flush()
+        finally:
+            leave(code)
+globals()["__file__"] = {_MAIN!r}
+globals().pop("run")(globals())
+"""
+"""Runs the program in a session: only its end leaves the session alive. It holds its names from before the program comes."""
+_AT_THE_END = "__import__('threading')._shutdown()\n__import__('sys').modules['tools'].at_its_end({token!r})\n"
 _LEAVE = {"exit", "quit", "_exit", "abort", "execv", "execve", "execvp"}
 
 
@@ -56,7 +82,7 @@ class CodeExecutionReward:
 
     @property
     def version(self) -> str:
-        return version(1, self.limits, self.languages)
+        return version(2, self.limits, self.languages)
 
     def compute(self, trace: Trace) -> RewardResult:
         programs = _programs(last_blocks(trace, self.languages))
@@ -64,14 +90,17 @@ class CodeExecutionReward:
             return unknown("no code block in a language that can be run")
         levels = set()
         for language, code in programs:
-            token = secrets.token_hex(8) if language == "python" and _stays(code) else ""
-            program = Program(code=f"{code}\nprint('\\n{token}')\n" if token else code, language=language, limits=self.limits)
+            watched = language == "python" and _stays(code)
             try:
-                outcome = self._sandbox.run(program)
+                if watched:
+                    outcome, at_its_end = self._sandbox.run_to_its_end(code, self.limits)
+                else:
+                    outcome = self._sandbox.run(Program(code=code, language=language, limits=self.limits))
+                    at_its_end = True
             except SandboxError as error:
                 return unknown(f"the sandbox failed: {error}", **{UNREACHABLE: True})
             levels.add(str(outcome.level))
-            fault = _fault(outcome, token)
+            fault = _fault(outcome) or ("" if at_its_end else "left before its last line")
             if fault:
                 return binary(False, f"the {language} code {fault}", level=str(outcome.level), language=language)
         ran = ", ".join(language for language, _ in programs)
@@ -133,7 +162,7 @@ def _leaves(line: ast.stmt) -> bool:
     return raised or bool(names & _LEAVE)
 
 
-def _fault(outcome: RunOutcome, token: str) -> str:
+def _fault(outcome: RunOutcome) -> str:
     """What went wrong, or nothing."""
     if outcome.limit not in (None, "output"):
         return f"was stopped at its limit of {outcome.limit}"
@@ -142,8 +171,6 @@ def _fault(outcome: RunOutcome, token: str) -> str:
     if outcome.exit_code != 0:
         last = outcome.stderr.strip().splitlines()[-1:] or ["it said nothing on stderr"]
         return f"failed with exit code {outcome.exit_code}: {short(last[0], 200)}"
-    if token and token not in outcome.stdout:
-        return "left before its last line"
     return ""
 
 
@@ -176,11 +203,21 @@ class Blocking:
         Raises:
             SandboxError: The sandbox itself failed.
         """
+        return wait(self._open().run(program))
+
+    def _open(self) -> Sandbox:
         with self._lock:
             if self._sandbox is None:
                 self._sandbox = self._make()
-            sandbox = self._sandbox
-        return wait(sandbox.run(program))
+            return self._sandbox
+
+    def run_to_its_end(self, code: str, limits: Limits) -> tuple[RunOutcome, bool]:
+        """What happened to a Python program, and whether it came to its last line: see `to_its_end`.
+
+        Raises:
+            SandboxError: The sandbox itself failed.
+        """
+        return wait(to_its_end(self._open(), code, limits))
 
     def close(self) -> None:
         """End the sandbox. A later `run` makes another."""
@@ -188,6 +225,38 @@ class Blocking:
             sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             wait(sandbox.close())
+
+
+async def to_its_end(sandbox: Sandbox, code: str, limits: Limits) -> tuple[RunOutcome, bool]:
+    """What happened to a Python program, and whether it came to its last line.
+
+    That is not told by anything that the program could say: after it the same process is asked for a word which did not exist
+    while the program ran, with a tool that was not there.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
+    session = await sandbox.session(limits=limits, files={_MAIN: code.encode(errors="backslashreplace")})
+    said: list[str] = []
+
+    async def at_its_end(arguments: Mapping[str, Any]) -> None:
+        said.append(str(arguments.get("0")))
+
+    try:
+        outcome = await session.run(_RUN)
+        if not outcome.ok:
+            return outcome, False
+        token = secrets.token_hex(8)
+        try:
+            ended = await session.run(_AT_THE_END.format(token=token), tools={"at_its_end": at_its_end})
+        except SandboxError as error:
+            if "session is over" in str(error):
+                return outcome, False
+            raise
+        # A thread that the program left behind may run into a limit.
+        return (outcome if ended.ok else ended), said == [token]
+    finally:
+        await session.close()
 
 
 @lru_cache(maxsize=8)

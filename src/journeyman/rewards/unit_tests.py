@@ -6,7 +6,7 @@ import os
 import py_compile
 import sys
 from asyncio import AbstractEventLoop, Semaphore
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,8 @@ from journeyman.core.score import Reward
 from journeyman.core.task import Task
 from journeyman.core.trace import Trace
 from journeyman.sandbox.base import Limits, Program, RunOutcome, Sandbox
-from journeyman.tasks.code import MODULE, CodeTests, answer, code_tests
+from journeyman.stats import pass_at_k
+from journeyman.tasks.code import MODULE, CodeSample, CodeTests, answer, code_tests
 
 # Tests that the code they test cannot reach: the checker in one sandbox, the candidate in another, and data between them.
 #
@@ -84,7 +85,7 @@ class UnitTestVerdict:
     tests_passed: int | None = None
     timed_out: bool = False
     needs_one_process: bool = False
-    """Whether it could not be told because the tests hand the code something that cannot leave their process."""
+    """Whether it could not be told, or not for certain, because the tests hold or hand over what cannot leave a process."""
     outcome: RunOutcome | None = None
     """Of the run in which the code was; `None` when it was ended after its last answer."""
 
@@ -229,8 +230,10 @@ def _verdict(
         return UnitTestVerdict(passed=None, needs_one_process=True, evidence=report["could_not_cross"])
     tests, good = int(report["tests"]), int(report["passed"])
     evidence = "; ".join(report["failures"][:5]) or ("no test ran" if not tests else f"{good} of {tests} passed")
+    passed = checked.ok and tests > 0 and good == tests and not report["failures"]
     return UnitTestVerdict(
-        passed=checked.ok and tests > 0 and good == tests and not report["failures"],
+        passed=passed,
+        needs_one_process=not passed and bool(report.get("unclear")),
         evidence=evidence,
         tests=tests,
         tests_passed=good,
@@ -293,3 +296,74 @@ class UnitTests:
         module = Tests(file=f"{_TESTS}.py", files={f"{_TESTS}.py": tests.module().encode()})
         files = {f"{MODULE}.py": program.encode("utf-8", "replace")}
         return await examine(self.sandbox, module, CodeUnderTest(files=files, limits=self.limits))
+
+
+# Checks many samples of programming tasks at once, equal programs once, and says how many pass.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeEvalResult:
+    """What became of the samples."""
+
+    verdicts: Mapping[str, tuple[UnitTestVerdict, ...]]
+    """By task, in the order of its samples."""
+
+    @property
+    def all(self) -> tuple[UnitTestVerdict, ...]:
+        return tuple(verdict for verdicts in self.verdicts.values() for verdict in verdicts)
+
+    def pass_at(self, k: int) -> float | None:
+        """The mean over tasks; `None` unless every task has at least `k` samples with a verdict."""
+        counts = [
+            (sum(verdict.passed is not None for verdict in verdicts), sum(bool(verdict.passed) for verdict in verdicts))
+            for verdicts in self.verdicts.values()
+        ]
+        if not counts or min(known for known, _ in counts) < k:
+            return None
+        return sum(pass_at_k(known, passed, k) for known, passed in counts) / len(counts)
+
+    def json(self, ks: Iterable[int] = (1, 10, 100)) -> dict[str, Any]:
+        """`verdicts` are true, false, or null where it could not be told; `failed` holds those that ran out of time."""
+        found = self.all
+        rates = {f"pass@{k}": self.pass_at(k) for k in ks}
+        return {
+            "samples": len(found),
+            "passed": sum(verdict.passed is True for verdict in found),
+            "failed": sum(verdict.passed is False for verdict in found),
+            "timeout": sum(verdict.timed_out for verdict in found),
+            "unknown": sum(verdict.passed is None for verdict in found),
+            **{name: rate for name, rate in rates.items() if rate is not None},
+            "verdicts": {id: [verdict.passed for verdict in verdicts] for id, verdicts in self.verdicts.items()},
+        }
+
+
+async def check_samples(
+    tasks: Sequence[Task],
+    samples: Sequence[CodeSample],
+    verifier: UnitTests,
+    *,
+    workers: int = 4,
+    done: Callable[[UnitTestVerdict], None] = lambda _: None,
+) -> CodeEvalResult:
+    """Check every sample with the tests of its task, `workers` at a time; `done` is called after each."""
+    tests = {task.id: code_tests(task) for task in tasks}
+    free = asyncio.Semaphore(workers)
+    begun: dict[tuple[str, str], asyncio.Task[UnitTestVerdict]] = {}
+
+    async def check(id: str, program: str) -> UnitTestVerdict:
+        async with free:
+            return await verifier.check(tests[id], program)
+
+    async def one(sample: CodeSample) -> tuple[str, UnitTestVerdict]:
+        program = tests[sample.task_id].program(sample.text, continues=sample.continues)
+        key = (sample.task_id, program)
+        if key not in begun:
+            begun[key] = asyncio.create_task(check(*key))
+        verdict = await begun[key]
+        done(verdict)
+        return sample.task_id, verdict
+
+    verdicts: dict[str, list[UnitTestVerdict]] = {}
+    for id, verdict in await asyncio.gather(*(one(sample) for sample in samples)):
+        verdicts.setdefault(id, []).append(verdict)
+    return CodeEvalResult(verdicts={id: tuple(each) for id, each in verdicts.items()})

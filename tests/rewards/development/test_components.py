@@ -109,6 +109,19 @@ async def test_examined_work_knows_its_checks_its_coverage_and_what_they_took() 
     assert all(outcome.wall_seconds for outcome in work.outcomes)
 
 
+async def test_work_is_not_blamed_for_a_test_that_fails_for_the_reference_too() -> None:
+    sandbox = Unsafe()
+    text = "import os\nimport shop\n\ndef test_a():\n    assert shop.f(1) == 2\n\ndef test_b():\n    assert shop.f(1) == 5\n"
+    work = DevelopmentWork(trace=done(), after={"shop.py": "def f(x):\n    return x + 1\n"})
+    check = Check(name="a", kind="pytest", text=text)
+    try:
+        blamed = await examine(work, sandbox, [check])
+        held = await examine(work, sandbox, [check], reference={"shop.py": "def f(x):\n    return 2\n"})
+    finally:
+        await sandbox.close()
+    assert [work.checks[0].passed for work in (blamed, held)] == [False, True]
+
+
 def test_an_agent_that_acts_and_asks_nobody_is_autonomous() -> None:
     assert score(Autonomy(), trace=done(used("read"), used("write"), reply("Done."))) == 1.0
 

@@ -70,7 +70,6 @@ def met() -> Iterator[Checker]:
     exec(CODE, vars(module))
     import sys
 
-    sys.modules["candidate_code"] = module
     asked: queue.Queue[str] = queue.Queue()
     answered: queue.Queue[str] = queue.Queue()
 
@@ -87,8 +86,10 @@ def met() -> Iterator[Checker]:
     candidate.lend(load)
     thread = threading.Thread(target=candidate.serve_until_the_end, args=("",))
     thread.start()
-    yield start(ask, modules=["candidate_code"], own=[__name__])
-    sys.meta_path.pop()
+    made = start(ask, modules=["candidate_code"], own=[__name__])
+    sys.meta_path.pop(0)
+    sys.modules["candidate_code"] = module
+    yield made
     asked.put("{}")
     thread.join(timeout=20)
     del sys.modules["candidate_code"]

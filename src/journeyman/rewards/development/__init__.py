@@ -518,23 +518,34 @@ def _written(call: ToolCall) -> dict[str, str]:
 
 
 async def examine(
-    work: DevelopmentWork, sandbox: Sandbox, checks: Sequence[Check], *, edges: Container[str] = (), setup: str = ""
+    work: DevelopmentWork,
+    sandbox: Sandbox,
+    checks: Sequence[Check],
+    *,
+    edges: Container[str] = (),
+    setup: str = "",
+    reference: Mapping[str, str] | None = None,
 ) -> DevelopmentWork:
     """The same work with what its checks find, what of it the tests among them execute, and what running them took.
 
     Args:
         edges: Names of the checks that try edge cases.
         setup: A shell script by the task's author that is run before each check.
+        reference: The files as they are when the work is done right, where they are known: see `checks.run_checks`.
 
     Raises:
         SandboxError: The sandbox failed while coverage was measured. Where it fails in a check, that is unknown.
     """
-    files = {path: text.encode(errors="backslashreplace") for path, text in work.after.items()}
-    results = await run_checks(sandbox, checks, files=files, setup=setup)
+    files, right = _bytes(work.after), None if reference is None else _bytes({**work.before, **reference})
+    results = await run_checks(sandbox, checks, files=files, setup=setup, reference=right)
     tests = {f"test_check_{number}.py": check.text for number, check in enumerate(checks) if check.kind == "pytest"}
     coverage = await measure_coverage(sandbox, work.after, tests) if tests else None
     outcomes = tuple(result.outcome for result in results if result.outcome is not None)
     return replace(work, checks=checked(results, edges), coverage=coverage, outcomes=(*work.outcomes, *outcomes))
+
+
+def _bytes(files: Mapping[str, str]) -> dict[str, bytes]:
+    return {path: text.encode(errors="backslashreplace") for path, text in files.items()}
 
 
 @dataclass(frozen=True, slots=True)

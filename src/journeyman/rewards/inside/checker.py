@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .peer import CannotCross, Handle, Peer, PeerGone, may_speak
+from .peer import UNNAMED, CannotCross, Handle, Peer, PeerGone, may_speak
 
 _PASSED_ON = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+_NO_OBJECTS = ("function", "builtin_function_or_method", "method", "generator", "coroutine")
+"""Types of what is only called, or gives what it is asked for: no test compares it."""
 _PUBLIC = {"call", "get", "set", "iter", "next", "len", "item", "contains", "str", "repr", "bool", "eq", "isinstance"}
 
 
@@ -30,6 +32,8 @@ class Checker(Peer):
         self._importer = self._find("mine", [0, "function", []])
         self.could_not_cross: str | None = None
         """What the tests wanted to hand over and could not: then this way cannot tell."""
+        self.objects_crossed = False
+        """Whether the tests held an object of the code's own: then that a test fails may be for want of the object itself."""
 
     def name(self, module: str, name: str = "") -> Any:
         """What the candidate has under a name. A class that the tests name may say itself what it is equal to."""
@@ -40,15 +44,37 @@ class Checker(Peer):
 
     def ask(self, operation: str, *args: Any, **named: Any) -> Any:
         try:
+            if operation == UNNAMED:
+                return self._compare(*args)
             return super().ask(operation, *args, **named)
         except CannotCross as error:
             self.could_not_cross = str(error)
             raise
 
+    def _compare(self, operate: Callable[..., Any], left: Handle, right: Any) -> Any:
+        own = self.ask("plain", left)
+        other = self.ask("plain", right) if isinstance(right, Handle) else right
+        if isinstance(right, Handle) and (isinstance(own, Handle) or isinstance(other, Handle)):
+            # It would be the code that says which of them is the greater one.
+            raise CannotCross(f"only the code could say how two objects of its own compare ({left._type})")
+        return NotImplemented if isinstance(own, Handle) or isinstance(other, Handle) else operate(own, other)
+
+    def _find(self, tag: str, rest: list[Any]) -> Any:
+        found = super()._find(tag, rest)
+        if tag == "mine" and isinstance(found, Handle) and found._type not in _NO_OBJECTS:
+            self.objects_crossed = True
+        return found
+
     def lendable(self, value: Any) -> bool:
         return isinstance(value, _PASSED_ON) or hasattr(type(value), "__next__") or self._is_own(value)
 
     def may(self, operation: str, args: list[Any]) -> bool:
+        granted = self._grants(operation, args)
+        # Honest code may need what only one process can give.
+        self.objects_crossed = self.objects_crossed or not granted
+        return granted
+
+    def _grants(self, operation: str, args: list[Any]) -> bool:
         if operation not in _PUBLIC:
             return False
         if operation in ("get", "set"):
@@ -66,7 +92,7 @@ class Checker(Peer):
 
 
 class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes `import` find the candidate's modules, after everything that is really here."""
+    """Makes `import` find the candidate's modules."""
 
     def __init__(self, checker: Checker, names: Sequence[str]) -> None:
         self._checker, self._names = checker, frozenset(names)
@@ -94,9 +120,13 @@ class _Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def start(exchange: Callable[[str], str], *, modules: Sequence[str], own: Sequence[str]) -> Checker:
-    """Meet the candidate. From then on its modules can be imported here."""
+    """Meet the candidate. From then on its modules can be imported here, and no others that are installed under their names."""
     checker = Checker(exchange, own)
-    sys.meta_path.append(_Modules(checker, modules))
+    mine = {name.partition(".")[0] for name in own} | sys.stdlib_module_names
+    names = [name for name in modules if name not in mine]
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Modules(checker, names))
     return checker
 
 
@@ -117,22 +147,35 @@ def run_pytest(checker: Checker, file: str) -> str:
     """Run a file of tests with pytest; the report, as JSON."""
     import pytest
 
-    counted = _Counted()
+    counted = _Counted(checker)
     options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={Path.cwd()}", file]
     code = pytest.main(options, plugins=[counted])
     report = {"tests": counted.tests, "passed": counted.passed if code == 0 else min(counted.passed, counted.tests - 1)}
-    return json.dumps(report | {"failures": counted.failures, "could_not_cross": checker.could_not_cross})
+    told = {"failures": counted.failures, "could_not_cross": checker.could_not_cross, "unclear": counted.unclear}
+    return json.dumps(report | told)
 
 
 class _Counted:
     """A plug-in that keeps what became of each test. Skipped and expected to fail is neither passed nor failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        self.unclear = False
+        """Whether a test failed that held an object of the code's own, or one that was raised here and not by the code."""
         self.tests = self.passed = 0
         self.failures: list[str] = []
 
+    def pytest_runtest_logstart(self) -> None:
+        self._checker.objects_crossed = False
+
+    def pytest_runtest_makereport(self, call: Any) -> None:
+        error = call.excinfo and call.excinfo.value
+        if isinstance(error, Exception) and not isinstance(error, AssertionError) and not hasattr(error, "raised_there"):
+            self.unclear = True
+
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
+            self.unclear = self.unclear or self._checker.objects_crossed
             self.failures.append(f"{report.nodeid}: {_crash(report)}")
         if report.when == "call" and not report.skipped:
             self.tests += 1
@@ -141,6 +184,7 @@ class _Counted:
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             self.tests += 1
+            self.unclear = True
             self.failures.append(f"{report.nodeid}: {str(report.longrepr)[-500:]}")
 
 

@@ -5,42 +5,61 @@ until it agrees with what tests that must fail say.
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+_WEIGHT = {"failed": 3, "passed": 2, "skipped": 1}
+
 
 class _Outcomes:
-    """A plug-in that keeps what became of each test."""
+    """A plug-in that keeps what became of each test: of all that are made of one, the worst."""
 
     def __init__(self) -> None:
         self.became: dict[str, str] = {}
-        self.why: list[str] = []
+        self.why: dict[str, str] = {}
+
+    def pytest_runtest_protocol(self, item: Any) -> bool | None:
+        """Leave out further cases of a test that failed: it would not become anything else."""
+        return True if self.became.get(item.nodeid.partition("[")[0]) == "failed" else None
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        node = report.nodeid.partition("[")[0]
         if report.failed:
-            self.became[report.nodeid] = "failed"
+            self._note(node, "failed")
             crash = getattr(report.longrepr, "reprcrash", None)
-            self.why.append(f"{report.nodeid}: {crash.message if crash else report.longrepr}"[:500])
+            self.why.setdefault(node, f"{crash.message if crash else report.longrepr}"[:500])
         elif report.skipped or hasattr(report, "wasxfail"):
-            self.became[report.nodeid] = "skipped"
+            self._note(node, "skipped")
         elif report.when == "call":
-            self.became.setdefault(report.nodeid, "passed")
+            self._note(node, "passed")
+
+    def _note(self, node: str, what: str) -> None:
+        self.became[node] = max(what, self.became.get(node, what), key=_WEIGHT.__getitem__)
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            self.why.append(f"{report.nodeid}: {str(report.longrepr)[-500:]}")
+            self.why[report.nodeid] = str(report.longrepr)[-500:]
 
 
-def run(report: Callable[[str], object], file: str) -> None:
-    """Run a file of tests with the code beside it, which hides nothing of the standard library's."""
+def run(report: Callable[[str], object], file: str, modules: Sequence[str], conftest: bool) -> None:
+    """Run a file of tests with the code beside it, which hides nothing of the standard library's.
+
+    Args:
+        modules: The code's, for tests to import even where others of these names are installed.
+        conftest: Whether there is one by the tests' author.
+    """
     here = str(Path.cwd())
     sys.path[:] = [path for path in sys.path if path not in ("", here)]
     import pytest
 
-    sys.path.append(here)
+    installed = (number for number, path in enumerate(sys.path) if "-packages" in path)
+    sys.path.insert(next(installed, len(sys.path)), here)
+    for name in [name for name in sys.modules if name.partition(".")[0] in modules]:
+        if name.partition(".")[0] not in sys.stdlib_module_names:
+            del sys.modules[name]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     outcomes = _Outcomes()
-    options = ["-q", "-p", "no:cacheprovider", "--noconftest", "--import-mode=importlib", "-c", os.devnull, f"--rootdir={here}"]
-    code = pytest.main([*options, file], plugins=[outcomes])
-    report(json.dumps({"became": outcomes.became, "why": outcomes.why, "code": int(code)}))
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull, f"--rootdir={here}"]
+    pytest.main([*options, *([] if conftest else ["--noconftest"]), file], plugins=[outcomes])
+    report(json.dumps({"became": outcomes.became, "why": outcomes.why}))
