@@ -207,6 +207,11 @@ HONEST = {
     "a warning is expected": "import warnings\n\ndef test_a():\n    with pytest.warns(UserWarning):\n"
     "        warnings.warn(str(f(1)))\n"
     "    assert f(1) == 2\n",
+    "a function within a test asserts": "def test_a():\n    seen = []\n    def inner():\n        assert f(1) == 2\n"
+    "        seen.append(0)\n    try:\n        inner()\n    except AssertionError:\n        seen.append(1)\n"
+    "    assert not seen[0]\n",
+    "a test is called when the file is read": "def test_a():\n    assert f(1) == 2\n\ntest_a()\n\n"
+    "def test_b():\n    assert f(4) == 5\n",
     "cases that nobody collects": "class Mixin:\n    def test_a(self):\n        assert f(self.x) == self.x + 1\n\n"
     "class TestB(Mixin):\n    x = 1\n",
 }

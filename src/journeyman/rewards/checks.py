@@ -38,6 +38,10 @@ from journeyman.sandbox.base import Limits, Program, RunOutcome, Sandbox
 # the runs could tell each other what they were asked, since no run has all that is true and none comes before the others.
 
 
+FEW = 10
+"""One test in so many may have nothing but assertions that no run comes past."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     outcome: RunOutcome
@@ -123,14 +127,23 @@ class _Examination:
         )
 
     def unmoved(self, runs: Sequence[_Run]) -> bool:
-        """Whether nothing fails of tests that rest on each other where they expect something else."""
+        """Whether nothing fails of tests that rest on each other where they expect something else.
+
+        A few tests, whose own assertions stand where a run need not come past, may be so.
+        """
+        idle, moved = 0, 0
         for group in self.groups:
             names = [name for name, where in self.tests.tests.items() if where in group]
-            for run, version in zip(runs, self.versions, strict=True):
-                became = {run.became(name) for name in names} if group & version.changed else set()
-                if "passed" in became and "failed" not in became:
-                    return True
-        return False
+            became = [
+                {run.became(name) for name in names}
+                for run, version in zip(runs, self.versions, strict=True)
+                if group & version.changed
+            ]
+            still = any("passed" in each and "failed" not in each for each in became)
+            if still and not group <= set(self.tests.tests.values()):
+                return True
+            idle, moved = idle + still * len(names), moved + (not still) * len(names)
+        return idle * FEW > moved
 
 
 async def examine_together(

@@ -9,7 +9,7 @@ import ast
 import copy
 import random
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,8 @@ class TestFile:
     """The name of every test with the name under which its function stands: an inherited one has its base's."""
     optional: frozenset[str]
     """Tests that pytest may not collect, since nothing says that their class is one of tests."""
+    at_import: frozenset[str]
+    """Functions that are called when the file is read: what fails in them fails everything."""
     may_skip: frozenset[str]
     """Tests that their author may have set aside: skipped, or expected to fail."""
 
@@ -100,7 +102,8 @@ class TestFile:
         aside = any(_sets_aside(node) for node in shared if not isinstance(node, ast.Import | ast.ImportFrom))
         skips = {name for name, where in tests.items() if aside or _may_be_set_aside(name, found[where], classes)}
         functions = {name: tuple(each) for name, each in found.items()}
-        return cls(trees, functions, tests, frozenset(unsure), frozenset(skips))
+        called = {_last_name(node.func) for each in trees.values() for node in _calls_at_import(each)}
+        return cls(trees, functions, tests, frozenset(unsure), frozenset(called & functions.keys()), frozenset(skips))
 
     def refers(self, name: str) -> set[str]:
         """The functions that this one names."""
@@ -160,10 +163,11 @@ def spoiled(text: str, beside: Mapping[str, bytes], ranks: Mapping[str, int], se
     """The file with other expectations in some functions: the same seed with another rank gives yet others."""
     read = TestFile.read(text, beside)
     changed, surely = set(), set()
-    for name in ranks.keys() & read.functions.keys():
+    for name in (ranks.keys() & read.functions.keys()) - read.at_import:
         spoiler = _Spoiler(random.Random(seeds[name]), ranks[name])
-        for function in read.functions[name]:
-            function.body = [spoiler.visit(statement) for statement in function.body]
+        for spoiler.inner in (False, True):
+            for function in read.functions[name] if not spoiler.changes else ():
+                function.body = [spoiler.visit(statement) for statement in function.body]
         changed |= {name} if spoiler.changes else set()
         surely |= {name} if spoiler.sure else set()
     texts = {path: ast.unparse(ast.fix_missing_locations(tree)) for path, tree in read.trees.items()}
@@ -174,6 +178,12 @@ def spoiled(text: str, beside: Mapping[str, bytes], ranks: Mapping[str, int], se
 
 def _own(node: ast.Module | ast.ClassDef) -> list[_Function]:
     return [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def _calls_at_import(tree: ast.Module) -> Iterator[ast.Call]:
+    for statement in tree.body:
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.If):
+            yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 
 def _is_test(name: str) -> bool:
@@ -247,6 +257,8 @@ class _Spoiler(ast.NodeTransformer):
         self.chance, self.rank = chance, rank
         self.changes = 0
         self.sure = False
+        self.inner = False
+        """Whether functions within functions are changed: what fails in them may be what the code is to cope with."""
         self._maybe = 0
         # Alike in all of a test: one assertion that fails hides what the others would have shown.
         self._asks_for_more = chance.randrange(VERSIONS) != rank
@@ -256,6 +268,8 @@ class _Spoiler(ast.NodeTransformer):
         self.sure = self.sure or not self._maybe
 
     def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not self.inner:
+            return node
         maybe = isinstance(node, _PASSED_BY)
         self._maybe += maybe
         try:

@@ -19,9 +19,12 @@ class _Outcomes:
         self.became: dict[str, str] = {}
         self.why: dict[str, str] = {}
 
-    def pytest_runtest_protocol(self, item: Any) -> bool | None:
+    def pytest_runtest_setup(self, item: Any) -> None:
         """Leave out further cases of a test that failed: it would not become anything else."""
-        return True if self.became.get(item.nodeid.partition("[")[0]) == "failed" else None
+        if self.became.get(item.nodeid.partition("[")[0]) == "failed":
+            import pytest
+
+            pytest.skip()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         node = report.nodeid.partition("[")[0]
@@ -60,6 +63,7 @@ def run(report: Callable[[str], object], file: str, modules: Sequence[str], conf
             del sys.modules[name]
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     outcomes = _Outcomes()
-    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull, f"--rootdir={here}"]
+    # Whatever shows the source of a failure parses it anew, which code that has used up the stack once can make impossible.
+    options = ["-q", "--tb=native", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", os.devnull, f"--rootdir={here}"]
     pytest.main([*options, *([] if conftest else ["--noconftest"]), file], plugins=[outcomes])
     report(json.dumps({"became": outcomes.became, "why": outcomes.why}))
