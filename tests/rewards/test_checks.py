@@ -212,6 +212,8 @@ HONEST = {
     "    assert not seen[0]\n",
     "a test is called when the file is read": "def test_a():\n    assert f(1) == 2\n\ntest_a()\n\n"
     "def test_b():\n    assert f(4) == 5\n",
+    "tests for some machines": "if os.sep:\n    def test_a():\n        assert f(1) == 2\n"
+    "else:\n    def test_b():\n        assert f(1) == 3\n",
     "cases that nobody collects": "class Mixin:\n    def test_a(self):\n        assert f(self.x) == self.x + 1\n\n"
     "class TestB(Mixin):\n    x = 1\n",
 }

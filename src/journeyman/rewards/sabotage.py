@@ -97,7 +97,9 @@ class TestFile:
         tests = {name: name for name in found if name in top and _is_test(name)}
         for kind in own.values():
             tests |= {f"{kind.name}.{name}": where for name, where in _methods(kind, classes).items()}
-        unsure = {name for name in tests if "." in name and not _collected(classes[name.partition(".")[0]], classes)}
+        always = {getattr(node, "name", "") for node in tree.body}
+        unsure = {name for name in tests if "." not in name and name not in always}
+        unsure |= {name for name in tests if "." in name and not _collected(classes[name.partition(".")[0]], classes)}
         shared = [node for node in tree.body if not isinstance(node, ast.ClassDef) and not _is_a_test(node)]
         aside = any(_sets_aside(node) for node in shared if not isinstance(node, ast.Import | ast.ImportFrom))
         skips = {name for name, where in tests.items() if aside or _may_be_set_aside(name, found[where], classes)}
@@ -176,8 +178,15 @@ def spoiled(text: str, beside: Mapping[str, bytes], ranks: Mapping[str, int], se
     return TestVersion(own, others, frozenset(changed), frozenset(surely))
 
 
-def _own(node: ast.Module | ast.ClassDef) -> list[_Function]:
-    return [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+def _own(node: ast.Module | ast.ClassDef | ast.If | ast.Try) -> list[_Function]:
+    """The functions of a file or class, those that are there only on some machines included."""
+    found: list[_Function] = []
+    for each in (*node.body, *(node.orelse if isinstance(node, ast.If | ast.Try) else ())):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(each)
+        elif isinstance(each, ast.If | ast.Try):
+            found += _own(each)
+    return found
 
 
 def _calls_at_import(tree: ast.Module) -> Iterator[ast.Call]:
