@@ -115,6 +115,4 @@ def frames():
         frame = frame.f_back
 """
     text = "from solution import area\n\ndef test_it():\n    assert area(2.0) == str(bytes(3))\n"
-    result = await checked(box, text, code)
-    assert result.passed is False
-    assert "not allowed" in result.evidence
+    assert (await checked(box, text, code)).passed is False

@@ -9,6 +9,7 @@ import ast
 import copy
 import random
 import re
+import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -318,6 +319,13 @@ class _Spoiler(ast.NodeTransformer):
         return turned is not None
 
     def _turned(self, test: ast.expr) -> ast.expr:
+        match test:
+            case ast.Call(
+                func=ast.Attribute(attr="startswith" | "endswith" as end) as asked, args=[ast.Constant(value=str(text))]
+            ):
+                # An object that says of everything that it begins so says it of this too.
+                more = "".join(self.chance.choices(string.ascii_lowercase, k=3))
+                return ast.Call(asked, [ast.Constant(text + more if end == "startswith" else more + text)], [])
         if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
             return ast.UnaryOp(ast.Not(), test)
         how, right = test.ops[0], test.comparators[0]
