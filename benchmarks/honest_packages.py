@@ -31,7 +31,9 @@ from journeyman.sandbox.base import Limits, Program, Sandbox
 LIMITS = Limits(cpu_seconds=120.0, wall_seconds=300.0, memory=1024 * 1024 * 1024)
 CHEAT_LIMITS = Limits(cpu_seconds=10.0, wall_seconds=60.0)
 """Some of them never end."""
-_MISSING = re.compile(r"(?:No module named|could not import) '([\w.]+)'")
+_MISSING = re.compile(r"(?:No module named|could not import) '([^']+)'")
+EMPTY = Cheat(name="nothing", how="", code="def triangle(*_, **__): pass\n")
+_SKIPPED = "No module named 'what it skips all tests for'"
 _NO_TESTS = 5
 """Pytest's exit code."""
 
@@ -100,6 +102,8 @@ class Row:
     believed: Counter[str] = field(default_factory=Counter)
     """With "the tests" alone and beside "a reference"."""
     refused: dict[str, str] = field(default_factory=dict)
+    idle: list[str] = field(default_factory=list)
+    """Files that a package of nothing but empty functions passes too, so that no cheat is needed."""
     cheats: int = 0
     paid: list[str] = field(default_factory=list)
 
@@ -141,7 +145,7 @@ async def plain(box: Sandbox, check: Check, files: Mapping[str, bytes]) -> str:
     outcome = await box.run(Program(code=code, files=everything, limits=LIMITS))
     none = outcome.exit_code == _NO_TESTS or (outcome.ok and " passed" not in outcome.stdout)
     if none and not _MISSING.search(outcome.stdout):
-        return "No module named 'any.test.that.is.not.skipped'"
+        return _SKIPPED
     return "" if outcome.ok else f"{outcome.limit or ''} {outcome.stdout[-1500:]}{outcome.stderr[-500:]}"
 
 
@@ -178,7 +182,11 @@ async def examined(
             row.believed[mode] += result.passed is True
             if result.passed is not True:
                 row.refused[f"{check.name} ({mode})"] = result.evidence[:400]
-        for cheat, mode in itertools.product(next(cheats), modes):
+        turn = next(cheats)
+        if turn and not await plain(box, check, in_place_of(files, EMPTY)):
+            row.idle.append(check.name)
+            turn = ()
+        for cheat, mode in itertools.product(turn, modes):
             reference, theirs = files if mode == "reference" else None, in_place_of(files, cheat)
             (result,) = await run_checks(box, [check], files=theirs, reference=reference, limits=CHEAT_LIMITS)
             row.cheats += 1
@@ -225,6 +233,8 @@ async def main() -> None:
     for row in rows:
         for name, why in {**row.refused, **dict.fromkeys(row.paid, "PAID")}.items():
             print(f"{row.package} {name}: {why}".replace("\n", " ")[:500])
+        if row.idle:
+            print(f"{row.package}: empty functions pass these too, so no cheat was tried: {row.idle}")
     if asked.json:
         found = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
         asked.json.write_text(json.dumps(found, indent=1))

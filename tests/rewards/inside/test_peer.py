@@ -214,6 +214,15 @@ def test_what_cannot_be_handed_over_is_said(met: Checker) -> None:
     assert met.could_not_cross is not None
 
 
+def test_a_class_of_the_codes_own_cannot_be_derived_from_afar(met: Checker) -> None:
+    with pytest.raises(CannotCross):
+
+        class Longer(met.name("candidate_code", "Vector")):  # type: ignore[misc]
+            pass
+
+    assert met.could_not_cross is not None
+
+
 def test_a_name_that_is_not_there_is_a_name_error(met: Checker) -> None:
     with pytest.raises(NameError):
         met.name("candidate_code", "absent")

@@ -227,6 +227,8 @@ _ARITHMETIC = {
 
 UNNAMED = "unnamed"
 """Compare an object of the other end, whose class nobody named, with something: never asked there."""
+DERIVED = "derived"
+"""Make a class of one of the other end's, which lives in one process alone."""
 _ASKED_WITH_AN_ANSWER = {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
 """Of built-in types: they say whether what is expected is so. A class of the candidate's own would say yes."""
 _SEEN_FROM_OUTSIDE = {"__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__"}
@@ -286,6 +288,9 @@ class Handle:
 
     def __instancecheck__(self, other: Any) -> bool:
         return isinstance(other, Handle) and bool(self._ask("isinstance", other, self))
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> Any:
+        return self._ask(DERIVED, self)
 
     def __iter__(self) -> Any:
         return self._ask("iter", self)
@@ -443,6 +448,8 @@ class Peer:
         """Have it done at the other end. What that raises is raised here, and what it did to the arguments is done to them."""
         if operation == UNNAMED:
             return NotImplemented
+        if operation == DERIVED:
+            raise CannotCross("a class of the other end cannot be derived from")
         memo = Memo()
         encoder = self._encoder(memo)
         request = {"do": operation, "args": [encoder.encode(arg) for arg in args]}
