@@ -2,6 +2,7 @@
 # make demo-weights      the same in its weights, served by llama.cpp: some twenty minutes, and the building of llama.cpp
 # make test    set up, then every test once                               make nightly the same with many more repetitions
 # make bench   what things cost, as ratios
+# make soak    five minutes of faults: kills, a full disk, broken input; MINUTES=20 or HOURS=8 for more
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 #
 # On Linux a plain install of torch brings the GPU libraries along, some gigabytes. To have the small CPU wheel instead, point
@@ -23,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 # Tests start hundreds of programs: each would compile the package anew, and each run the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-weights test check nightly lint bench figures docs clean
+.PHONY: demo demo-weights test check nightly lint bench soak figures docs clean
 
 demo: $(VENV)/.embedded
 	$(BIN)/journeyman demo
@@ -51,6 +52,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+# It ends with 1 when something is lost that was acknowledged, ends in a traceback, or is left behind.
+soak: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.soak $(if $(HOURS),--hours $(HOURS),--minutes $(or $(MINUTES),5)) $(if $(SEED),--seed $(SEED))
 
 figures: $(VENV)/.dev
 	$(BIN)/python benchmarks/figures.py

@@ -68,6 +68,7 @@ def test_all_that_is_wrong_is_named_at_once_with_its_line(tmp_path: Path) -> Non
     ("text", "message"),
     [
         ("[store]\nurl =\n", "is not TOML: .*line 2"),
+        (f"x = {'[' * 2000}", "is not TOML: .*recursion"),
         ("store = 3\n", r"journeyman\.toml:1: store must be a table"),
         ("gate.alpha = nan\n", r"journeyman\.toml:1: gate\.alpha is nan, and must lie between 0 and 1"),
         ("when = 1979-05-27\n", "there is no setting when; did you mean"),

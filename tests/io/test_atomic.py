@@ -1,6 +1,8 @@
 """A file is there whole, or as it was."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,15 @@ def test_a_file_whose_name_is_known_last_is_put_in_place_whole(tmp_path: Path) -
         commit(part, tmp_path / "named", mode=0o640)
     assert [each.name for each in tmp_path.iterdir()] == ["named"]
     assert stat.S_IMODE((tmp_path / "named").stat().st_mode) == 0o640
+
+
+def test_what_a_killed_writer_left_is_cleared_away_and_what_another_still_writes_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".list.abc.part").write_text("half")
+    (tmp_path / ".other.abc.part").write_text("of another file")
+    with temporary_file(tmp_path, ".list.") as part:
+        assert not (tmp_path / ".list.abc.part").exists()
+        code = "import sys, pathlib, journeyman.io.atomic as a; a.write_text(pathlib.Path(sys.argv[1]), 'new')"
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / "list")], check=True)
+        assert part.exists()
+        commit(part, tmp_path / "list")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.abc.part", "list"]

@@ -8,7 +8,9 @@ import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,78 @@ def url() -> str:
     if named:
         return named
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not programs:
+    if (programs := _installed()) is None:
         pytest.skip("JOURNEYMAN_TEST_POSTGRES names no PostgreSQL to test with, and none is installed")
-    return shared("postgres", partial(_start, programs[-1].parent), partial(_stop, programs[-1].parent))
+    return shared("postgres", partial(_start, programs), partial(_stop, programs))
+
+
+def _installed() -> Path | None:
+    """The folder of Debian's programs."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return found[-1].parent if found else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A server of one's own, which may be stopped and started again."""
+
+    programs: Path
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://journeyman@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+
+    def start(self) -> None:
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
+        log = str(self.folder / "server.log")
+        _run(self.programs, self.folder, "pg_ctl", "--wait", "--timeout", "60", "--log", log, "--options", options, "start")
+
+    def stop(self) -> None:
+        """As by pulling its plug: clients are cut off, and the next start recovers."""
+        _run(self.programs, self.folder, "pg_ctl", "--mode", "immediate", "stop")
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of an empty database, gone afterwards."""
+        import sqlalchemy as sa
+
+        name = f"test_{uuid.uuid4().hex}"
+        server = sa.make_url(self.url)
+        for statement in (f"create database {name}", None, f"drop database {name} with (force)"):
+            if statement is None:
+                yield server.set(database=name).render_as_string(hide_password=False)
+                continue
+            engine = sa.create_engine(server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+            with engine.connect() as connection:
+                connection.exec_driver_sql(statement)
+            engine.dispose()
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A server of one's own in a folder that is made for it, stopped and gone afterwards.
+
+    Raises:
+        LookupError: Debian's PostgreSQL or the extra postgres is not installed.
+    """
+    programs = _installed()
+    if programs is None or find_spec("psycopg") is None:
+        raise LookupError("Debian's PostgreSQL or the extra postgres is not installed")
+    folder.mkdir()
+    try:
+        made = _made(programs, folder)
+        try:
+            yield made
+        finally:
+            made.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _run(programs: Path, folder: Path, program: str, *arguments: str) -> None:
@@ -37,14 +107,16 @@ def _run(programs: Path, folder: Path, program: str, *arguments: str) -> None:
 
 
 def _start(programs: Path, folder: Path) -> str:
+    return _made(programs, folder).url
+
+
+def _made(programs: Path, folder: Path) -> Cluster:
     _run(programs, folder, "initdb", "--auth", "trust", "--username", "journeyman", "--no-sync")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -c fsync=off"
-    log = str(folder / "server.log")
-    _run(programs, folder, "pg_ctl", "--wait", "--timeout", "60", "--log", log, "--options", options, "start")
-    return f"postgresql://journeyman@127.0.0.1:{port}/postgres"
+        made = Cluster(programs=programs, folder=folder, port=free.getsockname()[1])
+    made.start()
+    return made
 
 
 def _stop(programs: Path, folder: Path) -> None:

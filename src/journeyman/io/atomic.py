@@ -1,10 +1,12 @@
 """Atomic writes: a file is there whole, or as it was before."""
 
+import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +58,40 @@ def encoded(text: str) -> bytes:
 
 @contextmanager
 def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
-    """A new file for its owner alone in a folder; gone after the block where nobody has moved it."""
-    handle, name = tempfile.mkstemp(prefix=prefix, suffix=".part", dir=folder)
-    os.close(handle)
+    """A new file for its owner alone in a folder; gone after the block where nobody has moved it. What others left there who
+    were killed meanwhile goes as well."""
+    _clear_away(folder.absolute(), prefix)
+    handle, name = _locked(folder, prefix)
     try:
         yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)
+        os.close(handle)
+
+
+_PART = ".part"
+
+
+def _locked(folder: Path, prefix: str) -> tuple[int, str]:
+    """A new file, locked: the lock goes with whoever writes, however that ends."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=_PART, dir=folder)
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, name
+        # Somebody cleared it away between the two.
+        os.close(handle)
+
+
+@cache
+def _clear_away(folder: Path, prefix: str) -> None:
+    """Remove unfinished files that nobody writes any more: once in a process, as only those are meant who were killed."""
+    with suppress(OSError):
+        for found in [each for each in folder.iterdir() if each.name.startswith(prefix) and each.name.endswith(_PART)]:
+            with suppress(OSError), found.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.unlink()
 
 
 def commit(part: Path, path: Path, *, mode: int | None = None) -> None:

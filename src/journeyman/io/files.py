@@ -36,15 +36,12 @@ def read_json(path: Path | str) -> Any:
 
 
 def read_object(path: Path) -> Mapping[str, Any]:
-    """The object in a file of JSON that is there.
+    """The object in a file of JSON.
 
     Raises:
-        InputError: It holds something else.
+        InputError: It cannot be read, or holds something else.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
+    value = read_json(path)
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object")
     return value

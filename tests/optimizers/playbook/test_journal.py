@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -26,6 +27,7 @@ from journeyman.core.playbook import (
 )
 from journeyman.core.release import Stage
 from journeyman.optimizers.playbook.journal import Journal, Restore, delta_from_json, delta_to_json, read, replay
+from tests.support.full_disk import no_file_larger_than
 
 IDS = st.sampled_from(["b-1", "b-2", "b-3"])
 COUNTS = st.integers(0, 3)
@@ -234,3 +236,31 @@ def test_a_written_line_is_forced_to_the_disk(journal: Journal, monkeypatch: pyt
     monkeypatch.setattr(os, "fsync", forced.append)
     journal.append(batch("run/4"))
     assert len(forced) == 1
+
+
+def _adding(id: str) -> Batch:
+    return Batch(id=id, at="2026", deltas=(Add(bullet=Bullet(id=id, content=f"Say {id}.")),))
+
+
+def test_a_full_disk_is_a_sentence_and_the_journal_goes_on_when_there_is_room_again(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "journal.jsonl")
+    journal.append(_adding("first"))
+    for room in (0, 20):
+        with (
+            no_file_larger_than(journal.path.stat().st_size + room),
+            pytest.raises(PlaybookError, match="could not be written"),
+        ):
+            journal.append(_adding("second"))
+    journal.append(_adding("third"))
+    assert replay(journal.path).batches == {"first", "third"}
+
+
+def test_a_batch_whose_id_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "journal.jsonl")
+    journal.append(_adding("first"))
+    first, second = journal.path.read_bytes().splitlines(keepends=True)
+    body = second.rpartition(b',"hash":"')[0].replace(b'{"id":"first","at"', b'{"id":{},"at"') + b"}"
+    digest = hashlib.sha256(body).hexdigest().encode()
+    journal.path.write_bytes(first + body[:-1] + b',"hash":"' + digest + b'"}\n')
+    with pytest.raises(PlaybookError, match=r"journal\.jsonl:2: no entry of a journal"):
+        replay(journal.path)

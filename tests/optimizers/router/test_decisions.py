@@ -11,6 +11,7 @@ from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Ending, Forecast, Outcome
 from journeyman.optimizers.router import decisions
 from journeyman.optimizers.router.decisions import DecisionLog
+from tests.support.full_disk import no_file_larger_than
 
 FORECAST = Forecast(worker="small", success=0.8, cost=None, p50=0.5, p95=None)
 CHOICE = Choice(
@@ -108,3 +109,12 @@ def test_a_log_that_cannot_be_written_or_read_is_told(tmp_path: Path) -> None:
         decisions.read(tmp_path / "missing.jsonl")
     with pytest.raises(InputError, match="could not be read"):
         decisions.read(tmp_path)
+
+
+def test_a_decision_that_a_full_disk_cuts_off_is_refused_and_those_before_and_after_it_are_there(tmp_path: Path) -> None:
+    log = DecisionLog(tmp_path / "log.jsonl")
+    log.decided(CHOICE, "first")
+    with no_file_larger_than(log.path.stat().st_size + 20), pytest.raises(InputError, match="No space left"):
+        log.decided(CHOICE, "second")
+    log.decided(CHOICE, "third")
+    assert [each.request for each in decisions.read(log.path)] == ["first", "third"]

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.core.errors import InputError
+from journeyman.optimizers.weights import adapters, model_shape
 from journeyman.optimizers.weights.adapters import Form, find
 
 
@@ -99,3 +100,22 @@ def test_a_gguf_file_is_itself_whatever_the_type(tmp_path: Path) -> None:
     (tmp_path / "mine.v2.gguf").write_bytes(b"GGUF")
     found = find(str(tmp_path / "mine.v2.gguf"), tmp_path)
     assert (found.gguf("Q8_0"), found.name) == (tmp_path / "mine.v2.gguf", "mine.v2")
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize("config", [DEEP, '{"peft_type": "LORA", "r": 1e999, "lora_alpha": 1, "target_modules": []}'])
+def test_a_configuration_that_no_adapter_has_is_named(tmp_path: Path, config: str) -> None:
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    (tmp_path / "adapter_config.json").write_text(config)
+    with pytest.raises(InputError, match=r"adapter_config\.json"):
+        adapters.read_adapter(tmp_path)
+
+
+@pytest.mark.parametrize("config", [DEEP, '{"architectures": ["X"], "num_attention_heads": 1e999, "hidden_size": 1}'])
+def test_a_configuration_that_no_model_has_is_named(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    assert "is not known" in model_shape.find(str(tmp_path), {})[1]
+    with pytest.raises(InputError, match=r"config\.json"):
+        model_shape.read_settings(tmp_path)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
 
@@ -106,15 +106,29 @@ class Journal:
 
     def _append(self, change: Change, after: Playbook) -> Playbook:
         line, digest = _line(self.revision + 1, self.head, change)
-        with self.path.open("r+b") as file:
-            if os.fstat(file.fileno()).st_size != self._size:
-                raise PlaybookError(f"{self.path} was changed by another process since it was opened; open it again")
-            file.truncate(self._end)
-            file.seek(self._end)
-            _write(file.fileno(), line)
+        try:
+            with self.path.open("r+b") as file:
+                self._write(file, line)
+        except OSError as error:
+            raise PlaybookError(
+                f"{self.path} could not be written: {error.strerror or error}; the playbook is as it was before"
+            ) from error
         self._end = self._size = self._end + len(line)
         self.revision, self.head, self.playbook = self.revision + 1, digest, after
         return after
+
+    def _write(self, file: BinaryIO, line: bytes) -> None:
+        if os.fstat(file.fileno()).st_size != self._size:
+            raise PlaybookError(f"{self.path} was changed by another process since it was opened; open it again")
+        file.truncate(self._end)
+        self._size = self._end
+        file.seek(self._end)
+        try:
+            _write(file.fileno(), line)
+        except OSError:
+            # The disk took half of it: the next line begins where this one did.
+            file.truncate(self._end)
+            raise
 
 
 def replay(path: Path, until: int | None = None) -> Playbook:
@@ -230,6 +244,7 @@ _OPS: dict[str, type[Delta]] = {
 _NAMES = {kind: op for op, kind in _OPS.items()}
 _DELTAS: dict[str, TypeAdapter[Delta]] = {op: TypeAdapter(kind) for op, kind in _OPS.items()}
 _PLAYBOOK = TypeAdapter(Playbook)
+_TEXT = TypeAdapter(str)
 
 
 def delta_to_json(delta: Delta) -> dict[str, Any]:
@@ -264,7 +279,8 @@ def _change(fields: dict[str, Any]) -> Change:
         batch = fields["batch"]
         deltas = tuple(delta_from_json(delta) for delta in batch["deltas"])
         # Journals of before do not say what a batch was learned from.
-        return Batch(id=batch["id"], at=batch["at"], deltas=deltas, trained_on=frozenset(batch.get("trained_on", ())))
+        id, at = (_TEXT.validate_python(batch[name]) for name in ("id", "at"))
+        return Batch(id=id, at=at, deltas=deltas, trained_on=frozenset(batch.get("trained_on", ())))
     if "restore" in fields:
         return Restore(fields["restore"], fields["at"])
     return _PLAYBOOK.validate_python(fields["playbook"])

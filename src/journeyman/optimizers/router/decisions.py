@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,7 @@ from typing import Any
 
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice, Ending, Forecast, Outcome
-from journeyman.io.jsonl import iter_jsonl
+from journeyman.io.jsonl import append_line, iter_jsonl
 from journeyman.optimizers.outcome_table import OutcomeRow
 
 log = logging.getLogger(__name__)
@@ -81,16 +80,10 @@ class DecisionLog:
         self._append({"outcome_of": id, "at": datetime.now(UTC).isoformat(), **asdict(outcome)})
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        data = (json.dumps(line, allow_nan=False, default=str) + "\n").encode()
+        data = json.dumps(line, allow_nan=False, default=str)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # What was asked is its owner's alone. One write to the end of a file is whole, whoever else writes there.
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                with self._lock:
-                    os.write(handle, (b"" if _ended(handle) else b"\n") + data)
-            finally:
-                os.close(handle)
+            with self._lock:
+                append_line(self.path, data)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written to: {error.strerror}; name another file of decisions") from None
 
@@ -141,12 +134,6 @@ def rows(decisions: Iterable[LoggedDecision]) -> tuple[OutcomeRow, ...]:
 def digest(request: str) -> str:
     """What stands for a text that is not kept. Short texts can be guessed from it; it hides nothing from who tries."""
     return hashlib.sha256(request.encode(errors="surrogatepass")).hexdigest()[:32]
-
-
-def _ended(handle: int) -> bool:
-    """Whether a file ends with a whole line; one that was killed while writing has left half of one."""
-    size = os.fstat(handle).st_size
-    return size == 0 or os.pread(handle, 1, size - 1) == b"\n"
 
 
 def _add(found: dict[str, LoggedDecision], payload: Mapping[str, Any]) -> None:

@@ -129,7 +129,7 @@ def _peft(folder: Path) -> dict[str, Any]:
             # One string is a pattern, and stays what it is.
             "target_modules": (layers,) if isinstance(layers, str) else tuple(sorted(layers)),
         }
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not an adapter's configuration: {type(error).__name__} {error}") from None
 
 

@@ -116,7 +116,7 @@ def _read(named: str, folder: Path) -> tuple[Shape | None, str]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         shape = parse(named, config)
-    except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ZeroDivisionError, RecursionError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"could not be read: {error}"
         return None, f"the shape of {named!r} is not known: {path} {what}"
     try:
@@ -234,7 +234,7 @@ def _count(file: Path) -> tuple[int, int] | None:
                 return None
             header = json.loads(stream.read(length))
         return sum(_sizes(header)), file.stat().st_size
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, struct.error):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, struct.error):
         return None
 
 
@@ -332,7 +332,7 @@ def read_settings(folder: Path) -> CausalLMConfig:
         return _settings(name, config)
     except KeyError as error:
         raise InputError(f"{folder / 'config.json'} has no {error.args[0]!r}, which a {name} needs") from None
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise InputError(f"{folder / 'config.json'} is not the configuration of a {name}: {error}") from None
 
 

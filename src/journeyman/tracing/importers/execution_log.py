@@ -8,7 +8,6 @@ docs/planning.md has the schema. Lines of earlier systems, which hold less, are 
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, PlanError, StoreError, TraceError
 from journeyman.core.plan import ExecutionResult, Plan, Subtask, SubtaskResult
 from journeyman.core.trace import AgentCall, ModelCall, Step, Trace
+from journeyman.io.jsonl import append_line
 from journeyman.tracing import fields
 from journeyman.tracing.base import NO_TIME, RecordedTrace
 from journeyman.tracing.importers.source import Format, JsonSource, Problem
@@ -288,19 +288,8 @@ def _chosen(subtask: Subtask, result: SubtaskResult | None) -> str:
 
 
 def _append(path: Path, line: str) -> None:
-    """Add a line in one write, so that lines of several processes never stand in one another."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            size = os.fstat(file).st_size
-            # Behind what a killed process left half-written, a line of its own begins.
-            torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-            data = (b"\n" if torn else b"") + line.encode() + b"\n"
-            if os.write(file, data) != len(data):
-                raise OSError("the disk is full")
-        finally:
-            os.close(file)
+        append_line(path, line)
     except OSError as error:
         raise StoreError(f"{path}: the execution could not be logged: {error.strerror or error}") from error
 

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from journeyman.core.task import Task
 from journeyman.models import embedded_weights
 from journeyman.models.local import load
 from journeyman.optimizers.weights.gguf import TYPES, GGUFExporter
+from journeyman.optimizers.weights.gguf.conversion import open_tensors
 from journeyman.optimizers.weights.llamacpp import loaded
 from tests.optimizers.weights.gguf.test_families import differs_only_by_a_tie
 from tests.optimizers.weights.test_merge import adapter
@@ -234,3 +236,11 @@ def test_a_type_that_is_written_here_needs_no_llama_cpp(small: Path, tmp_path: P
     assert any("llama.cpp is not here" in note for note in made.notes)
     with pytest.raises(MissingExtra, match=r"pip install 'journeyman\[gguf\]'"):
         GGUFExporter(small).export(["Q8_0"], out=tmp_path)
+
+
+@pytest.mark.parametrize("shape", [[[1], 2], 1.5, [-3]])
+def test_a_shape_that_no_tensor_has_is_named_with_its_file(tmp_path: Path, shape: object) -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 8]}}).encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(InputError, match=r"model\.safetensors"):
+        open_tensors(tmp_path).load("w")

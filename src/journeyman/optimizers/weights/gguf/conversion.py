@@ -271,7 +271,9 @@ class Tensors:
         tensor = self.by_name[name]
         try:
             raw: np.ndarray = tensor.mmap_bytes().view(_TYPES[tensor.dtype]).reshape(tensor.shape)
-        except (OSError, ValueError) as error:
+            if raw.shape != tuple(tensor.shape):
+                raise ValueError(f"its shape is {tensor.shape}")
+        except (OSError, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"{tensor.data_range.filename} is broken at {name}: {error}") from None
         if tensor.dtype == "BF16":
             # bfloat16 is the upper half of a float32.
@@ -290,7 +292,7 @@ def open_tensors(folder: Path) -> Tensors:
     for path in weight_files(folder):
         try:
             tensors.update(SafetensorsLocal(path).tensors)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} is no file of safetensors: {error}") from None
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
