@@ -79,6 +79,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         data.nestful(tmp_path / "none.json")
     with pytest.raises(InputError, match=r"rows:1: not a row as the set was published .*'nodes'"):
         data.worfbench(lines(tmp_path / "rows", [{"id": 1, "edges": []}]))
+    row = {"id": "1", "source": ["wikihow"], "task": "t", "nodes": ["a"], "edges": []}
+    with pytest.raises(InputError, match=r"rows:1: not a row as the set was published .*\['wikihow'\] is no text"):
+        data.worfbench(lines(tmp_path / "rows", [row]))
     (tmp_path / "bad.jsonl").write_text('{"a"\n')
     with pytest.raises(InputError, match=r"bad.jsonl:1: no JSON"):
         data.worfbench(tmp_path / "bad.jsonl")

@@ -538,9 +538,10 @@ def worfbench(path: Path) -> TrainingData:
         with _row_as_published(where := f"{path}:{at + 1}"):
             after = [tuple(str(a + 1) for a, b in row["edges"] if b == place) for place in range(len(row["nodes"]))]
             steps = enumerate(zip(row["nodes"], after, strict=True), 1)
-            subtasks = [Subtask(id=str(at), text=text, type=row["source"], after=parents) for at, (text, parents) in steps]
+            source = _told(row["source"])
+            subtasks = [Subtask(id=str(at), text=_told(text), type=source, after=parents) for at, (text, parents) in steps]
             try:
-                examples.append(Example(plan=Plan.of(row["task"], subtasks)))
+                examples.append(Example(plan=Plan.of(_told(row["task"]), subtasks)))
             except PlanError as error:
                 raise InputError(f"{where}: {error}") from None
     return TrainingData.of(examples)
@@ -555,10 +556,16 @@ def _example_of(request: str, names: Sequence[str], links: Iterable[tuple[int, i
         if head != tail and not _reaches(after, tail, head):
             after[tail].add(head)
     subtasks = [
-        Subtask(id=str(at + 1), text=request, tool=name, after=tuple(str(head + 1) for head in sorted(after[at])))
+        Subtask(id=str(at + 1), text=_told(request), tool=_told(name), after=tuple(str(head + 1) for head in sorted(after[at])))
         for at, name in enumerate(names)
     ]
     return Example(plan=Plan.of(request, subtasks))
+
+
+def _told(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{repr(value)[:40]} is no text")
+    return value
 
 
 def _reaches(after: Sequence[set[int]], first: int, last: int) -> bool:
