@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.serving.ingest.queues import Spill
 from journeyman.stores.traces import open_traces
+from tests.serving.ingest.test_spill import made
 from tests.serving.ingest.test_writer import SOON, Start, locked, until
 
 pytestmark = pytest.mark.service
@@ -133,3 +135,13 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     kept = [trace for trace in start.traces() if len(trace.id) == 32]
     assert len(kept) >= 30
     assert all(len(trace.calls) == 2 for trace in kept)
+
+
+def test_what_others_have_spilled_is_stored_also_by_an_intake_that_is_closed_at_once(tmp_path: Path) -> None:
+    start = Start(tmp_path)
+    for number in range(20):
+        spill = Spill(start.spill, 1 << 20)
+        assert spill.append(made(str(number)))
+        spill.close()
+        start().close()
+        assert len(start.ids()) == number + 1

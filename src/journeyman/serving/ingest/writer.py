@@ -283,7 +283,7 @@ class StoreIntake:
         return False
 
     def _idle(self) -> bool:
-        return self._line.things == 0 and self._pipe.spilled == 0 and self._writer.quiet
+        return self._writer.recovered and self._line.things == 0 and self._pipe.spilled == 0 and self._writer.quiet
 
     def _prepare(self) -> None:
         while True:
@@ -337,6 +337,8 @@ class _StoreThread:
         self._store: TraceStore | None = None
         self._failures = 0
         self._since: float | None = None
+        self.recovered = False
+        """Whether what others left in their spill files is known: before, nothing can be said to be done."""
         self.stored = 0
         self.retries = 0
         self.error: str | None = None
@@ -363,6 +365,7 @@ class _StoreThread:
 
     def run(self) -> None:
         self._pipe.recover()
+        self.recovered = True
         while not self._stopped:
             self._since = time.monotonic()
             try:
