@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -174,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What is read may be as odd as it likes.
     warnings.simplefilter("ignore")
     adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     tally = soak(given)
     if given.json:
         told = {name: {**asdict(counts)} for name, counts in tally.counts.items()}
