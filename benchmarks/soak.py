@@ -24,13 +24,14 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -77,6 +78,8 @@ class Tally:
                 counts.add(piece(Turn(folder=folder, chance=chance, seconds=seconds)))
             except Skipped as why:
                 self.skipped[name] = str(why)
+            except Exception as error:  # noqa: BLE001 - one turn does not end a campaign of hours
+                counts.add(Counts(tried=1, tracebacks=1, notes=[f"the turn ended in {type(error).__name__}: {error}"]))
         counts.left += len(left)
         counts.notes += [f"left behind: {each}" for each in left]
 
@@ -111,7 +114,9 @@ def soak(given: argparse.Namespace) -> Tally:
         turns = chosen(campaign, given)
         if not turns:
             raise SystemExit(f"nothing is called {', '.join(given.only)}; --list names what there is")
-        _rounds(tally, turns, ground, given)
+        # Who has seen enough is told what came of it so far.
+        with suppress(KeyboardInterrupt):
+            _rounds(tally, turns, ground, given)
         tempfile.tempdir = None
         left = ground.shared_memory()
         tally.counts.setdefault("the whole campaign", Counts()).add(Counts(left=len(left), notes=left))
@@ -170,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What is read may be as odd as it likes.
     warnings.simplefilter("ignore")
     adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     tally = soak(given)
     if given.json:
         told = {name: {**asdict(counts)} for name, counts in tally.counts.items()}

@@ -140,7 +140,8 @@ def _run(said: Path, told: int, does: Callable[[Acknowledge], None]) -> NoReturn
     code = 1
     try:
         os.setsid()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -211,7 +212,8 @@ class Ground:
 
     def shared_memory(self) -> list[str]:
         """What has come into the shared memory since the beginning, and that no process uses."""
-        return [f"the shared memory {name}" for name in sorted(_shared_memory() - self._shared)]
+        found = _shared_memory() - self._shared
+        return [f"the shared memory {name}" for name in sorted(found) if not _is_mapped(f"/dev/shm/{name}")]
 
     def _processes(self) -> list[str]:
         """What still runs half a second later; it is killed."""
@@ -237,6 +239,14 @@ def _shared_memory() -> set[str]:
     with suppress(OSError):
         return {path.name for path in folder.iterdir() if path.stat().st_uid == os.getuid()}
     return set()
+
+
+def _is_mapped(path: str) -> bool:
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            if path in maps.read_text(errors="replace"):
+                return True
+    return False
 
 
 def _emptied(folder: Path) -> list[Path]:

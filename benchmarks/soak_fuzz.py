@@ -133,9 +133,8 @@ def _length(chance: random.Random, data: bytes, _: Sequence[bytes]) -> bytes:
     width = struct.calcsize(form)
     most = 2 ** (8 * width) - 1
     at = chance.randrange(max(1, len(data) - width))
-    return (
-        data[:at] + struct.pack(form, chance.choice((0, 1, most, most // 2, most // 2 + 1, len(data) + 1))) + data[at + width :]
-    )
+    number = chance.choice((0, 1, most, most // 2, most // 2 + 1, min(most, len(data) + 1)))
+    return data[:at] + struct.pack(form, number) + data[at + width :]
 
 
 _BREAKS = (_flip, _cut, _without, _twice, _spliced, _number, _other_value, _other_value, _nested, _strange, _length)

@@ -1,5 +1,6 @@
 """Every reader of files and bytes from outside, each with sound input to break."""
 
+import base64
 import gzip
 import hashlib
 import io
@@ -16,6 +17,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from safetensors.numpy import save
 
+from benchmarks.soak_children import asked
 from benchmarks.soak_fuzz import LONGEST, Reader
 from journeyman.core import plan
 from journeyman.core.errors import InputError
@@ -231,6 +233,42 @@ def _tensors() -> list[bytes]:
     return [save(named), save(named, {"format": "pt"})]
 
 
+def _routers() -> list[bytes]:
+    """One that was fitted, in a process of its own: what that takes is not loaded here."""
+
+    def fitted(path: Path) -> str:
+        from journeyman.optimizers.router.fit import fit
+        from tests.optimizers.router.worlds import QUICK, questions
+
+        predict.save(fit(*questions(), QUICK, embedder="hashing:64"), path)
+        return base64.b64encode(path.read_bytes()).decode()
+
+    with TemporaryDirectory() as folder:
+        said, wrong = asked(Path(folder), lambda: fitted(Path(folder, "router.safetensors")), 120)
+    if wrong:
+        raise RuntimeError(f"there is no router to break: {wrong}")
+    return [base64.b64decode(said), *_tensors()]
+
+
+_SEALTOOLS = b'{"id": 1, "request": "find and book", "tools": ["find", "book"], "links": [[0, 1]]}\n' * 3
+_TOOL_GRAPH = (
+    b'{"user_request": "find and book", "task_nodes": [{"task": "find"}, {"task": "book"}], '
+    b'"task_links": [{"source": "find", "target": "book"}]}\n'
+)
+_NESTFUL = json.dumps(
+    [
+        {
+            "input": "find and look",
+            "output": [
+                {"name": "find", "arguments": {"q": "x"}, "label": "$var1"},
+                {"name": "look", "arguments": {"at": "$var1.place$"}, "label": "$var2"},
+                {"name": "var_result", "arguments": {"all": "$var2$"}},
+            ],
+        }
+    ]
+).encode()
+
+
 def _model_configs() -> list[bytes]:
     told = {
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2,
@@ -401,7 +439,11 @@ READERS: tuple[Reader, ...] = (
         *of_files("desk_outcomes/*.jsonl", "routellm/*.gz", more="routellm/*")(),
         "".join(f"{json.dumps(line)}\n" for line in routing.lines(8)).encode()]),
     Reader(name="decisions", read=decisions.read, samples=_logged),
-    Reader(name="router-tensors", read=predict.load, samples=_tensors),
+    Reader(name="planner-sealtools", read=planner_data.sealtools, samples=lambda: [_SEALTOOLS]),
+    Reader(name="planner-tool-graph", read=planner_data.tool_graph, samples=lambda: [_TOOL_GRAPH]),
+    Reader(name="planner-nestful", read=planner_data.nestful, samples=lambda: [_NESTFUL]),
+    Reader(name="planner-logs", read=lambda path: planner_data.prepare([path]), samples=of_files("collect/execution-log/*")),
+    Reader(name="router", read=predict.load, samples=_routers),
     Reader(name="dataset-rows", read=lambda path: list(data_files.read(path)), samples=_dataset_rows, file="rows.jsonl"),
     Reader(name="updates", read=metrics.read, samples=_updates),
     Reader(name="gguf", read=_header, samples=_headers, file="model.gguf"),

@@ -79,9 +79,16 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         data.nestful(tmp_path / "none.json")
     with pytest.raises(InputError, match=r"rows:1: not a row as the set was published .*'nodes'"):
         data.worfbench(lines(tmp_path / "rows", [{"id": 1, "edges": []}]))
-    row = {"id": "1", "source": ["wikihow"], "task": "t", "nodes": ["a"], "edges": []}
-    with pytest.raises(InputError, match=r"rows:1: not a row as the set was published .*\['wikihow'\] is no text"):
-        data.worfbench(lines(tmp_path / "rows", [row]))
+    with pytest.raises(InputError, match=r"rows:1: subtask '1': type is missing, or no text"):
+        data.worfbench(lines(tmp_path / "rows", [{"task": "t", "source": [], "nodes": ["a"], "edges": []}]))
+    with pytest.raises(InputError, match=r"rows:1: subtask '1': tool is missing, or no text"):
+        data.sealtools(lines(tmp_path / "rows", [{"request": "r", "tools": [{}], "links": []}]))
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"deep.json: no JSON that can be read"):
+        data.nestful(tmp_path / "deep.json")
+    (tmp_path / "tools.json").write_text('{"nodes": [3]}')
+    with pytest.raises(InputError, match=r"tools.json: node 0: not a row as the set was published"):
+        data.tool_graph(tmp_path / "deep.json", tmp_path / "tools.json")
     (tmp_path / "bad.jsonl").write_text('{"a"\n')
     with pytest.raises(InputError, match=r"bad.jsonl:1: no JSON"):
         data.worfbench(tmp_path / "bad.jsonl")

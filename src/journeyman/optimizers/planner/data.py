@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from journeyman.core import plan
 from journeyman.core.errors import InputError, PlanError
 from journeyman.core.plan import Plan, Subtask
 from journeyman.core.policy import Card
@@ -488,9 +489,13 @@ def tool_graph(rows: Path, tools: Path | None = None) -> TrainingData:
 
 
 def _tool_nodes(path: Path) -> Iterator[Card]:
-    for node in _json(path)["nodes"]:
-        takes, gives = _types_of(node, "input-type"), _types_of(node, "output-type")
-        yield Card(name=node["id"], description=node["desc"], kind="tool", takes=takes, gives=gives)
+    with _row_as_published(str(path)):
+        nodes = list(_json(path)["nodes"])
+    for at, node in enumerate(nodes):
+        with _row_as_published(f"{path}: node {at}"):
+            takes, gives = _types_of(node, "input-type"), _types_of(node, "output-type")
+            card = Card(name=node["id"], description=node["desc"], kind="tool", takes=takes, gives=gives)
+        yield card
 
 
 def _types_of(node: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -535,15 +540,11 @@ def worfbench(path: Path) -> TrainingData:
     type is the collection that a row comes from."""
     examples = []
     for at, row in enumerate(_lines(path)):
-        with _row_as_published(where := f"{path}:{at + 1}"):
-            after = [tuple(str(a + 1) for a, b in row["edges"] if b == place) for place in range(len(row["nodes"]))]
+        with _row_as_published(f"{path}:{at + 1}"):
+            after = [[str(a + 1) for a, b in row["edges"] if b == place] for place in range(len(row["nodes"]))]
             steps = enumerate(zip(row["nodes"], after, strict=True), 1)
-            source = _told(row["source"])
-            subtasks = [Subtask(id=str(at), text=_told(text), type=source, after=parents) for at, (text, parents) in steps]
-            try:
-                examples.append(Example(plan=Plan.of(_told(row["task"]), subtasks)))
-            except PlanError as error:
-                raise InputError(f"{where}: {error}") from None
+            subtasks = [{"id": str(at), "text": text, "type": row["source"], "after": parents} for at, (text, parents) in steps]
+            examples.append(Example(plan=plan.read({"instruction": row["task"], "subtasks": subtasks})))
     return TrainingData.of(examples)
 
 
@@ -556,16 +557,10 @@ def _example_of(request: str, names: Sequence[str], links: Iterable[tuple[int, i
         if head != tail and not _reaches(after, tail, head):
             after[tail].add(head)
     subtasks = [
-        Subtask(id=str(at + 1), text=_told(request), tool=_told(name), after=tuple(str(head + 1) for head in sorted(after[at])))
+        {"id": str(at + 1), "text": request, "tool": name, "after": [str(head + 1) for head in sorted(after[at])]}
         for at, name in enumerate(names)
     ]
-    return Example(plan=Plan.of(request, subtasks))
-
-
-def _told(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{repr(value)[:40]} is no text")
-    return value
+    return Example(plan=plan.read({"instruction": request, "subtasks": subtasks}))
 
 
 def _reaches(after: Sequence[set[int]], first: int, last: int) -> bool:
@@ -586,7 +581,9 @@ def _row_as_published(where: str) -> Iterator[None]:
     """Name the row that is not as the set was published."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except PlanError as error:
+        raise InputError(f"{where}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"{where}: not a row as the set was published ({type(error).__name__}: {error})") from None
 
 
@@ -600,3 +597,5 @@ def _json(path: Path) -> Any:
             return json.loads(file.read().decode())
         except json.JSONDecodeError as error:
             raise InputError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
+        except RecursionError as error:
+            raise InputError(f"{path}: no JSON that can be read ({error})") from None
