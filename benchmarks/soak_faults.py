@@ -149,7 +149,7 @@ def _answering(tell: Acknowledge) -> None:
         body = json.loads(given.body)
         said = f"answer {body['messages'][-1]['content']}"
         if body.get("stream"):
-            told = [{"id": f"c{said}", "model": "m", "choices": [{"index": 0, "delta": {"content": piece}}]} for piece in (said, ".")]
+            told = [{"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": piece}}]} for piece in (said, ".")]
             return events(*map(json.dumps, told), "[DONE]")
         message = {"role": "assistant", "content": said}
         return ok(

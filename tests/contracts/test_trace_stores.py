@@ -296,6 +296,17 @@ def test_a_trace_with_steps_of_its_own_is_not_hidden_by_a_longer_conversation(st
     assert listed(store) == ["part", "whole"]
 
 
+def test_two_chats_that_a_gateway_saw_at_the_same_time_are_two_though_their_server_gave_both_the_same_id(
+    store: TraceStore,
+) -> None:
+    seen = [make(id, call(id, response_id="chatcmpl-7"), source="gateway") for id in ("a", "b")]
+    store.add(seen[:1])
+    store.add(seen[1:])
+    assert listed(store) == ["a", "b"]
+    store.add([make("otlp", call("a", response_id="chatcmpl-7"), Reasoning(text="more"), source="otlp")])
+    assert listed(store) == ["a", "b", "otlp"]
+
+
 def test_an_answer_that_is_played_back_at_another_time_is_another_trace(store: TraceStore) -> None:
     def during(id: str, begins: int, seconds: float | None) -> Trace:
         began = NOON + timedelta(seconds=begins)

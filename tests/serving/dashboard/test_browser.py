@@ -105,6 +105,19 @@ def test_a_trace_is_found_read_labelled_and_the_label_undone(desk: Desk, store: 
     assert page.get_by_text("Label taken back").is_visible()
 
 
+def test_a_slow_click_right_after_searching_opens_what_was_clicked(desk: Desk, store: TraceStore) -> None:
+    # Pressing the button takes the focus from the search, which must not replace the list under the pointer.
+    store.add([booking("find-me", asked="A zebra for the office")])
+    page = desk.go("/traces")
+    page.get_by_role("searchbox").fill("zebra")
+    page.wait_for_url("**/traces?q=zebra")
+    page.get_by_role("link", name="A zebra for the office").hover()
+    page.mouse.down()
+    page.wait_for_timeout(500)
+    page.mouse.up()
+    page.wait_for_url("**/traces/find-me?q=zebra")
+
+
 def test_the_list_is_worked_through_with_keys_alone(desk: Desk, store: TraceStore) -> None:
     page = desk.go("/traces")
     page.keyboard.press("j")

@@ -595,7 +595,5 @@ def _json(path: Path) -> Any:
     with open_maybe_compressed(path, missing=_MISSING) as file:
         try:
             return json.loads(file.read().decode())
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{error.lineno}: no JSON ({error.msg})") from None
-        except RecursionError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise InputError(f"{path}: no JSON that can be read ({error})") from None

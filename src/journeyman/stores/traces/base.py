@@ -208,7 +208,8 @@ class TraceStore(Protocol):
         keeps the labels and rewards that it was given here. Its own `label` and `rewards` are kept as the recorder's word.
 
         A trace whose every model call (by `response_id`) is in another trace of the same time too was reported twice: of the
-        two the one with fewer steps is kept, and found by its id, but neither listed nor counted.
+        two the one with fewer steps is kept, and found by its id, but neither listed nor counted. An id that two traces
+        of the gateway have at the same time tells nothing: it sees each call once.
         """
 
     def add_spans(self, spans: Sequence[SpanRow]) -> None:

@@ -67,8 +67,8 @@ def _compiled(dialect: sa.Dialect, table: sa.Table, names: tuple[str, ...]) -> t
 # The same calls, reported twice: by the gateway and by the agent's own instrumentation, say. One of the two counts.
 #
 # What is told twice went on at the same time. An answer that comes back at another time, with its id, was recorded and is
-# played
-# back: that is another attempt.
+# played back: that is another attempt. And a gateway tells each call once: where two of its traces have one id, the server
+# gives that to more than one answer, and it tells nothing.
 
 _SHARED = 8
 """An id that more traces than this have tells nothing: some servers, and caches, give every answer the same."""
@@ -83,6 +83,7 @@ class _Found:
     duplicate_of: int | None
     began: datetime
     seconds: float | None
+    source: str
 
 
 def place(connection: sa.Connection, changed: Mapping[int, frozenset[str]]) -> None:
@@ -142,18 +143,23 @@ def _keeper(trace: _Found, holders: Mapping[str, set[int]], everyone: Mapping[in
     if not trace.responses or any(len(holders[id]) > _SHARED for id in trace.responses):
         return None
     shared = set.intersection(*(holders[id] for id in trace.responses)) - {trace.seq}
-    tellers = [other for seq in shared if (other := everyone.get(seq)) is not None and _tells(other, trace)]
+    others = [other for seq in shared if (other := everyone.get(seq)) is not None and _together(other, trace)]
+    if sum(each.source == "gateway" for each in (trace, *others)) > 1:
+        return None
+    tellers = [other for other in others if _tells(other, trace)]
     best = max(tellers, key=lambda other: (len(other.responses), other.steps, -other.seq), default=None)
     return None if best is None else best.seq
 
 
 def _tells(other: _Found, trace: _Found) -> bool:
-    """Whether a trace that has all calls of another makes it superfluous."""
-    if not (_reaches(other, trace.began) and _reaches(trace, other.began)):
-        return False
+    """Whether a trace that has all calls of another, and went on at the same time, makes it superfluous."""
     if other.responses == trace.responses:
         return (other.steps, -other.seq) > (trace.steps, -trace.seq)
     return other.steps >= trace.steps
+
+
+def _together(one: _Found, other: _Found) -> bool:
+    return _reaches(one, other.began) and _reaches(other, one.began)
 
 
 def _reaches(trace: _Found, at: datetime) -> bool:
@@ -165,12 +171,12 @@ def _found(connection: sa.Connection, seqs: Collection[int]) -> dict[int, _Found
     if not seqs:
         return {}
     ids = _rows(connection, TRACE_RESPONSES.c.trace.in_(seqs))
-    columns = [TRACES.c[name] for name in ("seq", "steps", "identified", "duplicate_of", "started_at", "seconds")]
+    columns = [TRACES.c[name] for name in ("seq", "steps", "identified", "duplicate_of", "started_at", "seconds", "source")]
     found = {}
     for row in connection.execute(sa.select(*columns).where(TRACES.c.seq.in_(seqs))):
         # Where there are fewer than `identified`, one tells nothing.
         whole = of_trace if len(of_trace := ids.get(row.seq, frozenset())) == row.identified else frozenset()
-        found[row.seq] = _Found(row.seq, row.steps, whole, row.duplicate_of, row.started_at, row.seconds)
+        found[row.seq] = _Found(row.seq, row.steps, whole, row.duplicate_of, row.started_at, row.seconds, row.source)
     return found
 
 
