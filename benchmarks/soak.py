@@ -6,7 +6,7 @@
     python -m benchmarks.soak --only kill/gateway --seed 3           # one kind, and the same moments again
     python -m benchmarks.soak --list
 
-Kinds, by turns until the time is over, each turn in a folder of its own:
+Kinds, by turns until the time is over (half of it goes to kill/), each turn in a folder of its own:
 
     fuzz/READER      broken input for everything that reads files or bytes from outside; and ends in a value or a sentence
     kill/WRITER      kill -9 of a process that writes, at a random moment after the first write that it acknowledged
@@ -33,6 +33,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 
 from benchmarks.soak_children import Counts, Ground, Skipped, Turn, adopt_orphans
@@ -124,22 +125,23 @@ def soak(given: argparse.Namespace) -> Tally:
 
 
 def _rounds(tally: Tally, turns: Mapping[str, Piece], ground: Ground, given: argparse.Namespace) -> None:
-    seconds = given.hours * 3600 if given.hours else given.minutes * 60
-    until, number, taken = time.monotonic() + seconds, 0, Counter[str]()
-    # Between two rounds of the dear ones, those who write are killed twice.
-    kills = [name for name in turns if name.startswith("kill/")] if len(turns) > 1 else []
-    while not given.rounds or number < given.rounds:
-        for name in (*turns, *kills):
-            if time.monotonic() > until and not given.rounds:
-                return
-            if name in tally.skipped:
-                continue
+    until = time.monotonic() + (given.hours * 3600 if given.hours else given.minutes * 60)
+    taken, spent = Counter[str](), {True: 0.0, False: 0.0}
+    # Those that kill have half of the time, in a campaign that does other things too.
+    kinds = {kills: [name for name in turns if name.startswith("kill/") is kills] for kills in spent}
+    waiting = {kills: cycle(names) for kills, names in kinds.items() if names}
+    while min(taken[name] for name in turns) < given.rounds if given.rounds else time.monotonic() < until:
+        if len(tally.skipped) == len(turns):
+            return
+        kills = min(waiting, key=lambda each: spent[each])
+        name, began = next(waiting[kills]), time.monotonic()
+        if name not in tally.skipped:
             # Of the kind and the number of its turn alone, so that it is the same where only one kind is asked for.
             chance = random.Random(f"{given.seed} {name} {taken[name]}")
-            taken[name] += 1
             tally.turn(name, turns[name], ground, chance, given.slice)
             _tell(name, tally.counts[name])
-        number += 1
+        taken[name] += 1
+        spent[kills] += time.monotonic() - began
 
 
 _told: set[str] = set()
