@@ -43,6 +43,7 @@ def test_subtasks_in_any_order_are_put_in_one_that_can_be_done() -> None:
     [
         ([step("a", "b"), step("b", "a")], "in a circle"),
         ([step("a", "a")], "in a circle"),
+        ([step("a"), step("", "a")], "subtask 2 has an empty id"),
         ([step("a"), step("a")], "an id of its own"),
         ([step("a", "z")], "'z', which is not in the plan"),
     ],

@@ -147,7 +147,9 @@ class Plan:
 
 def _check_ids(subtasks: Sequence[Subtask]) -> None:
     seen: set[str] = set()
-    for subtask in subtasks:
+    for number, subtask in enumerate(subtasks, 1):
+        if not subtask.id:
+            raise PlanError(f"subtask {number} has an empty id; each needs one of its own")
         if subtask.id in seen:
             raise PlanError(f"two subtasks are called {subtask.id!r}; each needs an id of its own")
         seen.add(subtask.id)

@@ -295,7 +295,7 @@ def open_tensors(folder: Path) -> Tensors:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} is no file of safetensors: {error}") from None
     for name, tensor in tensors.items():
-        if tensor.dtype not in _TYPES:
+        if tensor.dtype not in tuple(_TYPES):  # A header may say anything, also what no dict is asked for.
             raise InputError(f"{folder}: {name} is of type {tensor.dtype}; only {', '.join(_TYPES)} can be converted")
     return Tensors(dict(sorted(tensors.items())))
 
