@@ -119,6 +119,12 @@ def test_a_path_may_be_a_text(tmp_path: Path) -> None:
     assert read(str(path)).traces == read(path).traces
 
 
+def test_half_a_surrogate_pair_in_a_message_is_kept(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "\ud800"}, {"role": "assistant", "content": "Ho"}]
+    (only,) = read(save(tmp_path, "Coder", "a.json", {"session_data": {"s": {"messages": messages}}}, at=1)).traces
+    assert only.query == "\ud800"
+
+
 def test_where_checkpoints_lie_can_be_said_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, "Coder", "a.pkl", checkpoint(1), at=1)
     monkeypatch.setenv("JOURNEYMAN_CHECKPOINTS", str(tmp_path))

@@ -551,7 +551,9 @@ def _turns(agent: str, session: str, messages: Sequence[tuple[chat.ChatMessage, 
 
 def _hash(digest: "hashlib._Hash", messages: Sequence[tuple[chat.ChatMessage, datetime | None]]) -> None:
     for message, _ in messages:
-        digest.update(message.model_dump_json().encode(errors="surrogatepass"))
+        # Pydantic writes no text with half a surrogate pair, which a file may hold.
+        text = json.dumps(message.model_dump(), ensure_ascii=False, separators=(",", ":"))
+        digest.update(text.encode(errors="surrogatepass"))
 
 
 def _with_state(trace: Trace, checkpoint: Mapping[str, Any], *, alone: bool) -> Trace:
