@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import ReleaseError, StoreError
 from journeyman.core.release import NEXT, Move, Release, Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, Plan, Rollout, RolloutEvent, RolloutState, Slot
+from journeyman.core.rollout import Arm, Cause, EventKind, RolloutPlan, Rollout, RolloutEvent, RolloutState, Slot
 from journeyman.stores.base import utc
 from journeyman.stores.engine import OnDatabase
 from journeyman.stores.sql import move_row
@@ -93,7 +93,7 @@ class AuditRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveReleases:
     """All that decides what is served, as of one moment."""
 
     production: Mapping[Slot, SlotMove]
@@ -106,9 +106,9 @@ class RolloutStore(OnDatabase):
 
     # What is served.
 
-    def live(self) -> Live:
+    def live(self) -> LiveReleases:
         with self._database.read() as connection:
-            return Live(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
+            return LiveReleases(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
 
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
@@ -316,7 +316,7 @@ def _rollout(row: Row, events: tuple[RolloutEvent, ...]) -> Rollout:
         arms=tuple(Arm(**arm) for arm in body["arms"]),
         baseline=Arm(**body["baseline"]),
         salt=body["salt"],
-        plan=Plan.read(body["plan"], row.id),
+        plan=RolloutPlan.read(body["plan"], row.id),
         verdict=body["verdict"],
         created_at=row.created_at,
         events=events,
