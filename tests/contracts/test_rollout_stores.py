@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import JourneymanError, ReleaseError
 from journeyman.core.release import Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, RolloutPlan, Rollout, RolloutEvent, RolloutState, Slot, nothing
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot, nothing
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import Assignment, EvidenceRecord, RolloutStore, open_rollouts
 from tests.support import postgres

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import ReleaseError, StoreError
 from journeyman.core.release import NEXT, Move, Release, Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, RolloutPlan, Rollout, RolloutEvent, RolloutState, Slot
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot
 from journeyman.stores.base import utc
 from journeyman.stores.engine import OnDatabase
 from journeyman.stores.sql import move_row
