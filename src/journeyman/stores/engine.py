@@ -129,7 +129,7 @@ def _sqlite(url: str | sa.URL, *, prepare: Callable[..., None] | None = None, **
     return engine
 
 
-def describe(error: sa.exc.SQLAlchemyError) -> str:
+def describe(error: Exception) -> str:
     """What went wrong in one line, without the statement and its values, and what to do where that is known."""
     cause = " ".join(str(getattr(error, "orig", None) or error).split())
     advice = next((do for said, do in _ADVICE.items() if said in cause), "")
@@ -382,7 +382,8 @@ class Database:
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+        # Of a number that is too large the driver of SQLite says so itself.
+        except (sa.exc.DataError, sa.exc.IntegrityError, OverflowError) as error:
             raise Unkeepable(f"{self.name}: {describe(error)}") from error
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(f"{self.name}: {describe(error)}") from error
