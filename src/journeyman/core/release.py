@@ -21,12 +21,13 @@ NEXT: dict[Stage, frozenset[Stage]] = {
     Stage.SHADOW: frozenset({Stage.CANARY, Stage.ROLLED_BACK}),
     Stage.CANARY: frozenset({Stage.PRODUCTION, Stage.ROLLED_BACK}),
     Stage.PRODUCTION: frozenset({Stage.RETIRED, Stage.ROLLED_BACK}),
-    Stage.RETIRED: frozenset({Stage.PRODUCTION}),
-    Stage.ROLLED_BACK: frozenset(),
+    Stage.RETIRED: frozenset({Stage.CANARY, Stage.PRODUCTION}),
+    Stage.ROLLED_BACK: frozenset({Stage.CANARY}),
 }
 """The whole life of a release. What is not here cannot happen.
 
-To roll one back is also to bring its retired predecessor back to production.
+To roll one back is also to bring its retired predecessor back to production. What was taken back is tried again as a canary,
+in a rollout of its own: a false alarm is no end.
 """
 
 

@@ -146,7 +146,7 @@ _GUARDRAILS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RolloutPlan:
     """How a rollout goes: its steps, and what decides."""
 
     steps: tuple[float, ...] = (0.01, 0.05, 0.10, 0.25, 0.50)
@@ -364,7 +364,7 @@ class Rollout:
     """What was in production when it began; the candidate is `base` where that was nothing."""
     salt: str
     """Sessions are drawn under it."""
-    plan: Plan
+    plan: RolloutPlan
     verdict: str
     """The word of the gate that the candidate came with."""
     created_at: datetime

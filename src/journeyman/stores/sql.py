@@ -28,7 +28,7 @@ from journeyman.stores.base import (
     utc,
 )
 from journeyman.stores.engine import Database, OnDatabase, starting
-from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS
+from journeyman.stores.tables import ATTEMPTS, CANDIDATES, EVALUATIONS, LOOKS, MOVES, RUN_MARKS, RUNS, escaped, unescaped
 from journeyman.stores.traces import attempts as among_traces
 from journeyman.stores.traces import codec, fulltext, writing
 from journeyman.stores.traces import labels as opinions
@@ -55,8 +55,6 @@ from journeyman.stores.traces.tables import (
     TRACE_LABELS,
     TRACE_REWARDS,
     TRACES,
-    escaped,
-    unescaped,
 )
 from journeyman.stores.traces.writing import take_turn, unindex
 
@@ -552,7 +550,7 @@ class SqlStore(OnDatabase):
         with self._database.write() as connection:
             kept = next(self._told(connection, MOVES.c.candidate_id == release.candidate_id), None)
             new = new_moves(kept, release)
-            rows = [_move_row(release, len(release.moves) - len(new) + place, move) for place, move in enumerate(new)]
+            rows = [move_row(release, len(release.moves) - len(new) + place, move) for place, move in enumerate(new)]
             if rows:
                 with _moved_meanwhile(release.candidate_id):
                     connection.execute(sa.insert(MOVES), rows)
@@ -635,6 +633,6 @@ def _totals(row: Row) -> AttemptTotals:
     )
 
 
-def _move_row(release: Release, number: int, move: Move) -> dict[str, Any]:
+def move_row(release: Release, number: int, move: Move) -> dict[str, Any]:
     told = {"stage": move.stage.value, "reason": move.reason, "forced": move.forced, "at": utc(move.at)}
     return {"candidate_id": release.candidate_id, "number": number, **told}

@@ -3,7 +3,8 @@
 Every table has a `seq` that grows, so that what is listed comes in the order in which it was added.
 """
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +25,56 @@ class Moment(sa.types.TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UNKEEPABLE = re.compile("[\x00\x1a\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+
+
+def micros(at: datetime) -> int:
+    """A time with a zone, as microseconds since 1970: exact, and the same day in both databases by division."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(micros: int) -> datetime:
+    return _EPOCH + micros * _MICROSECOND
+
+
+def escaped(text: str) -> str:
+    """Text that a database keeps: PostgreSQL refuses NUL, and neither keeps half a surrogate pair."""
+    return _UNKEEPABLE.sub(lambda found: f"\x1a{ord(found[0]):04x}", text) if _UNKEEPABLE.search(text) else text
+
+
+def unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "\x1a" in text else text
+
+
+class Micros(sa.types.TypeDecorator[datetime]):
+    """A time with a zone, kept as microseconds since 1970."""
+
+    impl = NUMBER
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:
+        return None if value is None else micros(value)
+
+    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> datetime | None:
+        return None if value is None else moment(value)
+
+
+class Verbatim(sa.types.TypeDecorator[str]):
+    """Any text at all, and the same again when it is read."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else escaped(value)
+
+    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else unescaped(value)
 
 
 def _seq() -> sa.Column[int]:
@@ -131,3 +182,168 @@ MOVES = sa.Table(
     sa.UniqueConstraint("candidate_id", "number"),
 )
 """The moves of all releases; a release is its moves in order."""
+
+
+# What is served live, and the rollouts that bring it there. Rows are added, never changed.
+
+
+def _any_text(name: str, **options: Any) -> sa.Column[str]:
+    """A text from outside."""
+    return sa.Column(name, Verbatim, nullable=False, **options)
+
+
+def _at(name: str = "at") -> sa.Column[datetime]:
+    return sa.Column(name, Micros, nullable=False)
+
+
+ROLLOUTS = sa.Table(
+    "rollouts",
+    METADATA,
+    _seq(),
+    _text("id", unique=True),
+    _text("slot", index=True),
+    sa.Column("body", JSON, nullable=False),
+    _at("created_at"),
+)
+"""`body` is all of a rollout that is fixed when it begins: arms, baseline, salt, plan, the gate's verdict."""
+
+ROLLOUT_EVENTS = sa.Table(
+    "rollout_events",
+    METADATA,
+    _seq(),
+    sa.Column("rollout_id", sa.Text, sa.ForeignKey("rollouts.id"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    _text("kind"),
+    sa.Column("shares", JSON, nullable=False),
+    _any_text("reason"),
+    _any_text("actor"),
+    sa.Column("evidence", JSON, nullable=False),
+    sa.Column("forced", sa.Boolean, nullable=False),
+    _at(),
+    sa.UniqueConstraint("rollout_id", "number"),
+)
+"""Two who decide at once are one decision: the number of the second is taken."""
+
+SLOT_MOVES = sa.Table(
+    "slot_moves",
+    METADATA,
+    _seq(),
+    _text("slot"),
+    sa.Column("number", sa.Integer, nullable=False),
+    _text("candidate_id"),
+    _text("digest"),
+    sa.Column("rollout_id", sa.Text),
+    _any_text("reason"),
+    _any_text("actor"),
+    _at(),
+    sa.UniqueConstraint("slot", "number"),
+)
+"""What came into production of a slot; what is there is the last row. `base` is nothing."""
+
+ASSIGNMENTS = sa.Table(
+    "assignments",
+    METADATA,
+    _seq(),
+    _text("rollout_id"),
+    _text("unit"),
+    _text("arm"),
+    sa.Column("event", sa.Integer, nullable=False),
+    _text("why"),
+    _at(),
+    sa.UniqueConstraint("rollout_id", "unit"),
+)
+"""Which arm a session is on: the first row, whoever wrote it. `event` is the number of the event whose shares drew it."""
+
+SERVED_CALLS = sa.Table(
+    "served_calls",
+    METADATA,
+    _seq(),
+    _text("rollout_id"),
+    _text("unit"),
+    _any_text("call_id"),
+    _any_text("trace_id", index=True),
+    sa.Column("failed", sa.Boolean, nullable=False),
+    sa.Column("seconds", sa.Float),
+    sa.Column("cost", sa.Float),
+    sa.Column("tokens", NUMBER),
+    _at(),
+    sa.UniqueConstraint("rollout_id", "call_id"),
+    sa.Index("ix_served_calls_unit", "rollout_id", "unit"),
+)
+"""The answers that a session got while it was on an arm, kept with their traces."""
+
+FEEDBACK = sa.Table(
+    "feedback",
+    METADATA,
+    _seq(),
+    _any_text("id", unique=True),
+    _text("target_kind"),
+    _any_text("target"),
+    _any_text("metric"),
+    sa.Column("value", sa.Float),
+    sa.Column("text", Verbatim),
+    _text("source"),
+    sa.Column("rater", Verbatim),
+    sa.Column("tags", JSON, nullable=False),
+    _at(),
+    _at("received_at"),
+    sa.Index("ix_feedback_target", "target_kind", "target", "metric"),
+)
+"""What was said of a request, a trace, a task or a session, before or after it was recorded. Of several words of one rater on
+one metric the last counts."""
+
+SESSION_SCORES = sa.Table(
+    "session_scores",
+    METADATA,
+    _seq(),
+    _text("rollout_id"),
+    _text("unit"),
+    _text("metric"),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("value", sa.Float),
+    sa.Column("sources", JSON, nullable=False),
+    _at(),
+    sa.UniqueConstraint("rollout_id", "unit", "metric", "version"),
+)
+"""What entered the test, exactly. `value` is NULL where nobody knows; a correction that came later is another version."""
+
+EVIDENCE = sa.Table(
+    "evidence",
+    METADATA,
+    _seq(),
+    _text("rollout_id"),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("upto", NUMBER, nullable=False),
+    sa.Column("state", JSON, nullable=False),
+    sa.Column("summary", JSON, nullable=False),
+    _at(),
+    sa.UniqueConstraint("rollout_id", "number"),
+)
+"""`upto` is the `seq` of the last assignment that is in it."""
+
+LEASES = sa.Table(
+    "leases",
+    METADATA,
+    _seq(),
+    _text("name", unique=True),
+    _text("holder"),
+    sa.Column("generation", sa.Integer, nullable=False),
+    _at("until"),
+)
+"""Who does what only one may do. The one table whose rows are changed."""
+
+AUDIT = sa.Table(
+    "audit",
+    METADATA,
+    _seq(),
+    _any_text("actor"),
+    _text("action"),
+    _any_text("target"),
+    sa.Column("before", JSON),
+    sa.Column("after", JSON),
+    _any_text("reason"),
+    _at(),
+    _text("previous", unique=True),
+    _text("hash"),
+)
+"""Who or what changed what is served, when and why. `hash` is over the row and the hash of the one before it."""

@@ -13,6 +13,19 @@ begin delete from trace_digests where block = new.seq >> 10; end
 -- alembic_version
 CREATE TABLE alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))
 
+-- assignments
+CREATE TABLE assignments (
+	seq INTEGER NOT NULL, 
+	rollout_id TEXT NOT NULL, 
+	unit TEXT NOT NULL, 
+	arm TEXT NOT NULL, 
+	event INTEGER NOT NULL, 
+	why TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (rollout_id, unit)
+)
+
 -- attempts
 CREATE TABLE attempts (
 	seq INTEGER NOT NULL, 
@@ -34,6 +47,22 @@ CREATE TABLE attempts (
 	UNIQUE (run_id, id), 
 	FOREIGN KEY(run_id) REFERENCES runs (id), 
 	FOREIGN KEY(trace) REFERENCES traces (seq)
+)
+
+-- audit
+CREATE TABLE audit (
+	seq INTEGER NOT NULL, 
+	actor TEXT NOT NULL, 
+	action TEXT NOT NULL, 
+	target TEXT NOT NULL, 
+	"before" JSON, 
+	"after" JSON, 
+	reason TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	previous TEXT NOT NULL, 
+	hash TEXT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (previous)
 )
 
 -- candidates
@@ -88,6 +117,48 @@ CREATE TABLE evaluations (
 	UNIQUE (id)
 )
 
+-- evidence
+CREATE TABLE evidence (
+	seq INTEGER NOT NULL, 
+	rollout_id TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	upto INTEGER NOT NULL, 
+	state JSON NOT NULL, 
+	summary JSON NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (rollout_id, number)
+)
+
+-- feedback
+CREATE TABLE feedback (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	target_kind TEXT NOT NULL, 
+	target TEXT NOT NULL, 
+	metric TEXT NOT NULL, 
+	value FLOAT, 
+	text TEXT, 
+	source TEXT NOT NULL, 
+	rater TEXT, 
+	tags JSON NOT NULL, 
+	at INTEGER NOT NULL, 
+	received_at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
+-- leases
+CREATE TABLE leases (
+	seq INTEGER NOT NULL, 
+	name TEXT NOT NULL, 
+	holder TEXT NOT NULL, 
+	generation INTEGER NOT NULL, 
+	until INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (name)
+)
+
 -- looks
 CREATE TABLE looks (
 	seq INTEGER NOT NULL, 
@@ -129,6 +200,34 @@ CREATE TABLE 'part_words_docsize'(id INTEGER PRIMARY KEY, sz BLOB)
 -- part_words_idx
 CREATE TABLE 'part_words_idx'(segid, term, pgno, PRIMARY KEY(segid, term)) WITHOUT ROWID
 
+-- rollout_events
+CREATE TABLE rollout_events (
+	seq INTEGER NOT NULL, 
+	rollout_id TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	kind TEXT NOT NULL, 
+	shares JSON NOT NULL, 
+	reason TEXT NOT NULL, 
+	actor TEXT NOT NULL, 
+	evidence JSON NOT NULL, 
+	forced BOOLEAN NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (rollout_id, number), 
+	FOREIGN KEY(rollout_id) REFERENCES rollouts (id)
+)
+
+-- rollouts
+CREATE TABLE rollouts (
+	seq INTEGER NOT NULL, 
+	id TEXT NOT NULL, 
+	slot TEXT NOT NULL, 
+	body JSON NOT NULL, 
+	created_at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (id)
+)
+
 -- run_marks
 CREATE TABLE run_marks (
 	seq INTEGER NOT NULL, 
@@ -159,6 +258,51 @@ CREATE TABLE scopes (
 	body BLOB NOT NULL, 
 	PRIMARY KEY (seq), 
 	UNIQUE (digest)
+)
+
+-- served_calls
+CREATE TABLE served_calls (
+	seq INTEGER NOT NULL, 
+	rollout_id TEXT NOT NULL, 
+	unit TEXT NOT NULL, 
+	call_id TEXT NOT NULL, 
+	trace_id TEXT NOT NULL, 
+	failed BOOLEAN NOT NULL, 
+	seconds FLOAT, 
+	cost FLOAT, 
+	tokens INTEGER, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (rollout_id, call_id)
+)
+
+-- session_scores
+CREATE TABLE session_scores (
+	seq INTEGER NOT NULL, 
+	rollout_id TEXT NOT NULL, 
+	unit TEXT NOT NULL, 
+	metric TEXT NOT NULL, 
+	version INTEGER NOT NULL, 
+	value FLOAT, 
+	sources JSON NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (rollout_id, unit, metric, version)
+)
+
+-- slot_moves
+CREATE TABLE slot_moves (
+	seq INTEGER NOT NULL, 
+	slot TEXT NOT NULL, 
+	number INTEGER NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	digest TEXT NOT NULL, 
+	rollout_id TEXT, 
+	reason TEXT NOT NULL, 
+	actor TEXT NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (slot, number)
 )
 
 -- span_traces
@@ -348,6 +492,18 @@ CREATE INDEX ix_evaluations_candidate_id ON evaluations (candidate_id)
 
 -- ix_evaluations_held_out_id
 CREATE INDEX ix_evaluations_held_out_id ON evaluations (held_out_id)
+
+-- ix_feedback_target
+CREATE INDEX ix_feedback_target ON feedback (target_kind, target, metric)
+
+-- ix_rollouts_slot
+CREATE INDEX ix_rollouts_slot ON rollouts (slot)
+
+-- ix_served_calls_trace_id
+CREATE INDEX ix_served_calls_trace_id ON served_calls (trace_id)
+
+-- ix_served_calls_unit
+CREATE INDEX ix_served_calls_unit ON served_calls (rollout_id, unit)
 
 -- ix_span_traces_pending
 CREATE INDEX ix_span_traces_pending ON span_traces (since) WHERE kept > read

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from journeyman.core.errors import StoreError
 from journeyman.stores.base import utc
 from journeyman.stores.engine import Database
+from journeyman.stores.tables import micros, moment, unescaped
 from journeyman.stores.traces.base import Query, Statistics, StatisticsGroup, ToolStatistics
 from journeyman.stores.traces.query import conditions, labelled_by_person
 from journeyman.stores.traces.tables import (
@@ -25,9 +26,6 @@ from journeyman.stores.traces.tables import (
     TRACE_MODELS,
     TRACE_TOOLS,
     TRACES,
-    micros,
-    moment,
-    unescaped,
 )
 from journeyman.stores.traces.writing import take_turn
 

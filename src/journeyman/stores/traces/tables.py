@@ -10,61 +10,11 @@ span_traces ─ spans ─ scopes        what OpenTelemetry reported, as it came
 part_words, content_words        the index of the full-text search; see `words`
 """
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import sqlalchemy as sa
 
-from journeyman.stores.tables import JSON, METADATA, NUMBER
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_UNKEEPABLE = re.compile("[\x00\x1a\ud800-\udfff]")
-_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
-
-
-def micros(at: datetime) -> int:
-    """A time with a zone, as microseconds since 1970: exact, and the same day in both databases by division."""
-    return (at - _EPOCH) // _MICROSECOND
-
-
-def moment(micros: int) -> datetime:
-    return _EPOCH + micros * _MICROSECOND
-
-
-def escaped(text: str) -> str:
-    """Text that a database keeps: PostgreSQL refuses NUL, and neither keeps half a surrogate pair."""
-    return _UNKEEPABLE.sub(lambda found: f"\x1a{ord(found[0]):04x}", text) if _UNKEEPABLE.search(text) else text
-
-
-def unescaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text) if "\x1a" in text else text
-
-
-class Micros(sa.types.TypeDecorator[datetime]):
-    """A time with a zone, kept as microseconds since 1970."""
-
-    impl = NUMBER
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:
-        return None if value is None else micros(value)
-
-    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> datetime | None:
-        return None if value is None else moment(value)
-
-
-class Verbatim(sa.types.TypeDecorator[str]):
-    """Any text at all, and the same again when it is read."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else escaped(value)
-
-    def process_result_value(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else unescaped(value)
+from journeyman.stores.tables import JSON, METADATA, NUMBER, Micros, Verbatim
 
 
 def _seq() -> sa.Column[int]:

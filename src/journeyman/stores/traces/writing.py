@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from journeyman.core.errors import JourneymanError, Unkeepable
 from journeyman.core.trace import Trace
 from journeyman.stores.base import utc
-from journeyman.stores.tables import ATTEMPTS
+from journeyman.stores.tables import ATTEMPTS, Micros
 from journeyman.stores.traces import codec, fulltext, labels
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.tables import (
@@ -29,7 +29,6 @@ from journeyman.stores.traces.tables import (
     TRACE_RESPONSES,
     TRACE_TOOLS,
     TRACES,
-    Micros,
 )
 
 # Many rows at once, past what the statements of SQLAlchemy cost for each: the text is made once, the driver does the rest.

@@ -1,0 +1,482 @@
+"""What is in production where, the rollouts that bring it there, who is on which arm, and who decided what.
+
+What belongs together is written in one transaction: an event, the slot that it moves, the candidate's own stage, and the row of
+the audit. Whoever comes second with an event of the same number is told so, and nothing of theirs is kept.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.errors import ReleaseError, StoreError
+from journeyman.core.release import NEXT, Move, Release, Stage
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot
+from journeyman.stores.base import utc
+from journeyman.stores.engine import OnDatabase
+from journeyman.stores.sql import move_row
+from journeyman.stores.tables import (
+    ASSIGNMENTS,
+    AUDIT,
+    CANDIDATES,
+    EVIDENCE,
+    LEASES,
+    MOVES,
+    ROLLOUT_EVENTS,
+    ROLLOUTS,
+    SLOT_MOVES,
+)
+from journeyman.stores.traces.writing import insert, take_turn
+from journeyman.stores.urls import as_url
+
+Row = sa.Row[Any]
+
+
+class SlotMove(NamedTuple):
+    """Something came into production of a slot."""
+
+    slot: Slot
+    number: int
+    candidate_id: str
+    """`base` is nothing: the request as it came."""
+    digest: str
+    rollout_id: str | None
+    reason: str
+    actor: str
+    at: datetime
+
+
+class Assignment(NamedTuple):
+    """Which arm a session is on."""
+
+    rollout_id: str
+    unit: str
+    arm: str
+    event: int
+    """The number of the event by whose shares it was drawn."""
+    why: str
+    """drawn, or forced."""
+    at: datetime
+    seq: int = 0
+    """Its place in the order of assignments; 0 where it is not kept yet."""
+
+
+class EvidenceRecord(NamedTuple):
+    """What a rollout's test had come to."""
+
+    number: int
+    upto: int
+    """The `seq` of the last assignment that is in it."""
+    state: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    at: datetime
+
+
+class AuditRecord(NamedTuple):
+    seq: int
+    actor: str
+    action: str
+    target: str
+    before: Any
+    after: Any
+    reason: str
+    at: datetime
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReleases:
+    """All that decides what is served, as of one moment."""
+
+    production: Mapping[Slot, SlotMove]
+    rollouts: tuple[Rollout, ...]
+    """The open ones, one at most in a slot."""
+
+
+class RolloutStore(OnDatabase):
+    """Keeps rollouts in one database. May be used by several threads and processes at once."""
+
+    # What is served.
+
+    def live(self) -> LiveReleases:
+        with self._database.read() as connection:
+            return LiveReleases(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
+
+    def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
+        """Oldest first."""
+        with self._database.read() as connection:
+            return _history(connection, slot)
+
+    def candidate(self, candidate_id: str) -> Candidate | None:
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(CANDIDATES).where(CANDIDATES.c.id == candidate_id)).first()
+        return None if row is None else Candidate(kind=Kind(row.kind), body=row.body, parents=tuple(row.parents))
+
+    # Rollouts.
+
+    def rollouts(self, slot: Slot | None = None) -> Sequence[Rollout]:
+        """Oldest first."""
+        where = [] if slot is None else [ROLLOUTS.c.slot == str(slot)]
+        with self._database.read() as connection:
+            return _rollouts(connection, *where)
+
+    def rollout(self, rollout_id: str) -> Rollout | None:
+        with self._database.read() as connection:
+            return next(iter(_rollouts(connection, ROLLOUTS.c.id == rollout_id)), None)
+
+    def start(self, rollout: Rollout) -> None:
+        """
+        Raises:
+            ReleaseError: Another one is open in the slot, or something else is in production there than it was begun against.
+        """
+        cause = rollout.events[0].cause
+        with self._database.write() as connection:
+            take_turn(connection)
+            if other := _open_in(connection, rollout.slot):
+                raise ReleaseError(f"{rollout.slot}: the rollout {other.id} is open there; end it before another one starts")
+            now = _in_production(connection, rollout.slot)
+            if now != rollout.baseline.candidate_id:
+                raise ReleaseError(f"{rollout.slot}: {now} is in production there by now; start the rollout anew")
+            row = {"id": rollout.id, "slot": str(rollout.slot), "body": _body(rollout), "created_at": utc(rollout.created_at)}
+            if not insert(connection, ROLLOUTS, [row]):
+                raise ReleaseError(f"a rollout {rollout.id} is there already")
+            _keep_events(connection, rollout, 0)
+            for arm in rollout.arms:
+                _stage(connection, arm.candidate_id, Stage.CANARY, cause, rollout.id)
+
+    def advance(self, rollout: Rollout) -> None:
+        """Keep the events that a rollout has and the store has not, with all that follows from them.
+
+        Raises:
+            ReleaseError: Somebody else was faster; read it again and decide anew.
+        """
+        with self._database.write() as connection:
+            take_turn(connection)
+            kept = next(iter(_rollouts(connection, ROLLOUTS.c.id == rollout.id)), None)
+            if kept is None:
+                raise ReleaseError(f"no rollout {rollout.id!r} is in the store")
+            known = len(kept.events)
+            same = list(map(_event_json, kept.events)) == list(map(_event_json, rollout.events[:known]))
+            if not same or known == len(rollout.events):
+                raise ReleaseError(f"{rollout.id} was moved by somebody else meanwhile; read it again and decide anew")
+            _keep_events(connection, rollout, known)
+
+    def undo(self, slot: Slot, cause: Cause) -> SlotMove:
+        """Bring back what was in production of a slot before.
+
+        Raises:
+            ReleaseError: Nothing was, or a rollout is open there.
+        """
+        with self._database.write() as connection:
+            take_turn(connection)
+            if other := _open_in(connection, slot):
+                raise ReleaseError(f"{slot}: the rollout {other.id} is open there; roll it back or close it first")
+            history = _history(connection, slot)
+            if not history:
+                raise ReleaseError(f"{slot}: nothing was ever promoted there, so there is nothing to undo")
+            gone, before = history[-1], history[-2] if len(history) > 1 else None
+            back = Arm(name="", candidate_id=before.candidate_id if before else BASE, digest=before.digest if before else "")
+            move = _put(connection, slot, back, cause, None)
+            _stage(connection, gone.candidate_id, Stage.ROLLED_BACK, cause, str(slot))
+            _stage(connection, back.candidate_id, Stage.PRODUCTION, cause, str(slot))
+            return move
+
+    # Sessions.
+
+    def assign(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+        """Keep on which arms sessions are; the first word on a session holds, whoever it is of. What holds, in their order."""
+        rows = [{**each._asdict(), "at": utc(each.at)} for each in wanted]
+        for row in rows:
+            del row["seq"]
+        with self._database.write() as connection:
+            if connection.dialect.name == "postgresql":
+                # A crash of the server may lose the last moment's: the hash gives them again.
+                connection.exec_driver_sql("set local synchronous_commit = off")
+            insert(connection, ASSIGNMENTS, rows)
+            found = _assigned(connection, wanted)
+        return [found[each.rollout_id, each.unit] for each in wanted]
+
+    def assigned(self, rollout_id: str, unit: str) -> Assignment | None:
+        """The arm that a session is on; `None` while it is on none."""
+        where = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit == unit)
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(ASSIGNMENTS).where(*where)).first()
+        return None if row is None else _assignment(row)
+
+    def assignments(self, rollout_id: str, *, after: int = 0, limit: int = 10_000) -> Sequence[Assignment]:
+        """In the order in which they were made, from behind a `seq` on."""
+        table = ASSIGNMENTS
+        found = sa.select(table).where(table.c.rollout_id == rollout_id, table.c.seq > after).order_by(table.c.seq).limit(limit)
+        with self._database.read() as connection:
+            return [_assignment(row) for row in connection.execute(found)]
+
+    # What the test comes to.
+
+    def add_evidence(self, rollout_id: str, evidence: EvidenceRecord) -> bool:
+        """Whether it was kept: somebody else may have come to the same number before."""
+        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": utc(evidence.at)}
+        with self._database.write() as connection:
+            return bool(insert(connection, EVIDENCE, [row]))
+
+    def evidence(self, rollout_id: str) -> EvidenceRecord | None:
+        """The latest."""
+        table = EVIDENCE
+        latest = sa.select(table).where(table.c.rollout_id == rollout_id).order_by(table.c.number.desc()).limit(1)
+        with self._database.read() as connection:
+            row = connection.execute(latest).first()
+        return None if row is None else EvidenceRecord(row.number, row.upto, row.state, row.summary, row.at)
+
+    def lease(self, name: str, holder: str, at: datetime, seconds: float) -> int | None:
+        """Take or renew a lease: its generation, which grows with each new holder; `None` while somebody else has it."""
+        until = utc(at) + timedelta(seconds=seconds)
+        with self._database.write() as connection:
+            take_turn(connection)
+            row = connection.execute(sa.select(LEASES).where(LEASES.c.name == name)).first()
+            if row is None:
+                insert(connection, LEASES, [{"name": name, "holder": holder, "generation": 1, "until": until}])
+                return 1
+            if row.holder != holder and row.until > utc(at):
+                return None
+            generation = row.generation + (row.holder != holder)
+            changed = sa.update(LEASES).where(LEASES.c.seq == row.seq)
+            connection.execute(changed.values(holder=holder, generation=generation, until=until))
+            return int(generation)
+
+    # The audit.
+
+    def audit(self, *, after: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
+        """Oldest first."""
+        found = sa.select(AUDIT).where(AUDIT.c.seq > after).order_by(AUDIT.c.seq).limit(limit)
+        with self._database.read() as connection:
+            return [AuditRecord(*row) for row in connection.execute(found)]
+
+    def record(self, action: str, target: str, cause: Cause, *, before: Any = None, after: Any = None) -> None:
+        """Keep that somebody did something."""
+        with self._database.write() as connection:
+            take_turn(connection)
+            _audit(connection, action, target, cause, before, after)
+
+    def verify(self) -> str | None:
+        """What does not hold of the audit, in one sentence; `None` where all of it does: each row carries its own hash and that
+        of the row before, and every event and every move of a slot is as it was told there."""
+        told: dict[str, Any] = {}
+        previous, last = "", 0
+        while rows := self.audit(after=last):
+            for row in rows:
+                if row.previous != previous:
+                    return f"audit row {row.seq}: a row before it is gone, or was changed"
+                if row.hash != _hash(row):
+                    return f"audit row {row.seq}: {row.action} of {row.target} was changed after it was written"
+                told[row.target] = row.after
+                previous, last = row.hash, row.seq
+        with self._database.read() as connection:
+            events = connection.execute(sa.select(ROLLOUT_EVENTS).order_by(ROLLOUT_EVENTS.c.seq))
+            kept = {f"{row.rollout_id}#{row.number}": _event_json(_event(row)) for row in events}
+            moves = connection.execute(sa.select(SLOT_MOVES).order_by(SLOT_MOVES.c.seq))
+            kept |= {f"{row.slot}#{row.number}": [row.candidate_id, row.digest] for row in moves}
+        for target in sorted(kept.keys() | {each for each in told if "#" in each}):
+            if kept.get(target) != told.get(target):
+                return f"{target} is not as the audit tells it"
+        return None
+
+
+def open_rollouts(url: str | Path, *, make: bool = True) -> RolloutStore:
+    """The rollouts of the store at a URL or path, as `open_store` opens it."""
+    return RolloutStore(as_url(url), make=make)
+
+
+# Rows and back.
+
+
+def _rollouts(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Rollout]:
+    rows = connection.execute(sa.select(ROLLOUTS).where(*where).order_by(ROLLOUTS.c.seq)).all()
+    theirs = ROLLOUT_EVENTS.c.rollout_id.in_([row.id for row in rows])
+    ordered = sa.select(ROLLOUT_EVENTS).where(theirs).order_by(ROLLOUT_EVENTS.c.rollout_id, ROLLOUT_EVENTS.c.number)
+    events = {id: tuple(map(_event, of)) for id, of in groupby(connection.execute(ordered), key=lambda row: row.rollout_id)}
+    return [_rollout(row, events[row.id]) for row in rows]
+
+
+def _open_in(connection: sa.Connection, slot: Slot) -> Rollout | None:
+    return next((each for each in _rollouts(connection, ROLLOUTS.c.slot == str(slot)) if each.is_open), None)
+
+
+def _rollout(row: Row, events: tuple[RolloutEvent, ...]) -> Rollout:
+    body = row.body
+    return Rollout(
+        id=row.id,
+        slot=Slot.parse(row.slot),
+        arms=tuple(Arm(**arm) for arm in body["arms"]),
+        baseline=Arm(**body["baseline"]),
+        salt=body["salt"],
+        plan=RolloutPlan.read(body["plan"], row.id),
+        verdict=body["verdict"],
+        created_at=row.created_at,
+        events=events,
+    )
+
+
+def _body(rollout: Rollout) -> dict[str, Any]:
+    return {
+        "arms": [asdict(arm) for arm in rollout.arms],
+        "baseline": asdict(rollout.baseline),
+        "salt": rollout.salt,
+        "plan": rollout.plan.as_json(),
+        "verdict": rollout.verdict,
+    }
+
+
+def _event(row: Row) -> RolloutEvent:
+    cause = Cause(reason=row.reason, actor=row.actor, at=row.at, evidence=row.evidence, forced=row.forced)
+    return RolloutEvent(number=row.number, kind=EventKind(row.kind), shares=row.shares, cause=cause)
+
+
+def _event_json(event: RolloutEvent) -> list[Any]:
+    cause = event.cause
+    at = utc(cause.at).isoformat()
+    told = [event.kind.value, dict(event.shares), cause.reason, cause.actor, at, dict(cause.evidence), cause.forced]
+    # As it comes back: a tuple in the evidence is a list there.
+    plain: list[Any] = json.loads(json.dumps(told))
+    return plain
+
+
+def _assignment(row: Row) -> Assignment:
+    return Assignment(row.rollout_id, row.unit, row.arm, row.event, row.why, row.at, row.seq)
+
+
+def _assigned(connection: sa.Connection, wanted: Sequence[Assignment]) -> Mapping[tuple[str, str], Assignment]:
+    found: dict[tuple[str, str], Assignment] = {}
+    for rollout_id in {each.rollout_id for each in wanted}:
+        units = [each.unit for each in wanted if each.rollout_id == rollout_id]
+        rows = connection.execute(
+            sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_(units))
+        )
+        found |= {(rollout_id, row.unit): _assignment(row) for row in rows}
+    return found
+
+
+# What follows from an event.
+
+
+def _keep_events(connection: sa.Connection, rollout: Rollout, begin: int) -> None:
+    for at in range(begin, len(rollout.events)):
+        event = rollout.events[at]
+        now = replace(rollout, events=rollout.events[: at + 1])
+        row = {
+            "rollout_id": rollout.id,
+            "number": event.number,
+            "kind": event.kind.value,
+            "shares": dict(event.shares),
+            "reason": event.cause.reason,
+            "actor": event.cause.actor,
+            "evidence": dict(event.cause.evidence),
+            "forced": event.cause.forced,
+            "at": utc(event.cause.at),
+        }
+        if not insert(connection, ROLLOUT_EVENTS, [row]):
+            raise ReleaseError(f"{rollout.id} was moved by somebody else meanwhile; read it again and decide anew")
+        _audit(connection, event.kind.value, f"{rollout.id}#{event.number}", event.cause, None, _event_json(event))
+        _follow(connection, now, event)
+
+
+def _follow(connection: sa.Connection, rollout: Rollout, event: RolloutEvent) -> None:
+    """What an event means for the slot, and for the stages of its candidates."""
+    before = replace(rollout, events=rollout.events[:-1]).state if len(rollout.events) > 1 else None
+    if event.kind is EventKind.PROMOTE:
+        promoted = rollout.arm(next(iter(event.shares)))
+        _put(connection, rollout.slot, promoted, event.cause, rollout.id)
+        _stage(connection, promoted.candidate_id, Stage.PRODUCTION, event.cause, rollout.id)
+        _stage(connection, rollout.baseline.candidate_id, Stage.RETIRED, event.cause, rollout.id)
+        for arm in rollout.arms:
+            if arm != promoted:
+                _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
+    elif event.kind is EventKind.ROLLBACK:
+        if before is RolloutState.HOLDBACK:
+            _put(connection, rollout.slot, rollout.baseline, event.cause, rollout.id)
+            _stage(connection, rollout.baseline.candidate_id, Stage.PRODUCTION, event.cause, rollout.id)
+        for arm in rollout.arms:
+            _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
+
+
+def _put(connection: sa.Connection, slot: Slot, arm: Arm, cause: Cause, rollout_id: str | None) -> SlotMove:
+    last = sa.select(sa.func.coalesce(sa.func.max(SLOT_MOVES.c.number), 0)).where(SLOT_MOVES.c.slot == str(slot))
+    number = connection.execute(last).scalar_one() + 1
+    row = {
+        "slot": str(slot),
+        "number": number,
+        "candidate_id": arm.candidate_id,
+        "digest": arm.digest,
+        "rollout_id": rollout_id,
+        "reason": cause.reason,
+        "actor": cause.actor,
+        "at": utc(cause.at),
+    }
+    insert(connection, SLOT_MOVES, [row])
+    _audit(connection, "put", f"{slot}#{number}", cause, None, [arm.candidate_id, arm.digest])
+    return SlotMove(slot, number, arm.candidate_id, arm.digest, rollout_id, cause.reason, cause.actor, cause.at)
+
+
+def _stage(connection: sa.Connection, candidate_id: str, stage: Stage, cause: Cause, where: str) -> None:
+    """Tell a candidate's own story on, where it can go there: it may be in production of another slot, which goes on."""
+    if candidate_id == BASE or _serves(connection, candidate_id, stage):
+        return
+    kept = connection.execute(sa.select(MOVES).where(MOVES.c.candidate_id == candidate_id).order_by(MOVES.c.number)).all()
+    moves = tuple(Move(Stage(row.stage), row.reason, row.at, row.forced) for row in kept)
+    reason, count = f"{cause.reason} ({where})", len(moves)
+    release = Release(candidate_id=candidate_id, moves=moves) if moves else None
+    if release is None:
+        release = Release.begin(candidate_id, Stage.SHADOW, reason, utc(cause.at), forced=cause.forced)
+    if stage in NEXT[release.stage]:
+        release = release.to(stage, reason, utc(cause.at), forced=cause.forced)
+    if rows := [move_row(release, number, release.moves[number]) for number in range(count, len(release.moves))]:
+        connection.execute(sa.insert(MOVES), rows)
+
+
+def _serves(connection: sa.Connection, candidate_id: str, stage: Stage) -> bool:
+    """Whether what would end here is in production of some slot."""
+    return stage is not Stage.PRODUCTION and any(move.candidate_id == candidate_id for move in _production(connection).values())
+
+
+def _production(connection: sa.Connection) -> Mapping[Slot, SlotMove]:
+    # There are few moves: a promotion is a rare thing.
+    moves = (_move(row) for row in connection.execute(sa.select(SLOT_MOVES).order_by(SLOT_MOVES.c.seq)))
+    return {move.slot: move for move in moves}
+
+
+def _history(connection: sa.Connection, slot: Slot) -> Sequence[SlotMove]:
+    rows = connection.execute(sa.select(SLOT_MOVES).where(SLOT_MOVES.c.slot == str(slot)).order_by(SLOT_MOVES.c.number))
+    return [_move(row) for row in rows]
+
+
+def _move(row: Row) -> SlotMove:
+    return SlotMove(
+        Slot.parse(row.slot), row.number, row.candidate_id, row.digest, row.rollout_id, row.reason, row.actor, row.at
+    )
+
+
+def _in_production(connection: sa.Connection, slot: Slot) -> str:
+    moves = _history(connection, slot)
+    return moves[-1].candidate_id if moves else BASE
+
+
+def _audit(connection: sa.Connection, action: str, target: str, cause: Cause, before: Any, after: Any) -> None:
+    """Add a row to the chain. Whoever calls has taken their turn."""
+    last = connection.scalar(sa.select(AUDIT.c.hash).order_by(AUDIT.c.seq.desc()).limit(1)) or ""
+    at = utc(cause.at)
+    row = AuditRecord(0, cause.actor, action, target, before, after, cause.reason, at, last, "")
+    told = row._replace(hash=_hash(row))._asdict()
+    del told["seq"]
+    if not insert(connection, AUDIT, [told]):
+        raise StoreError("the audit could not be written; try again")
+
+
+def _hash(row: AuditRecord) -> str:
+    told = [row.previous, row.actor, row.action, row.target, row.before, row.after, row.reason, row.at.isoformat()]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,305 @@
+"""What the store of rollouts promises, in each database."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.errors import JourneymanError, ReleaseError
+from journeyman.core.release import Stage
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot, nothing
+from journeyman.stores import open_store
+from journeyman.stores.rollouts import Assignment, EvidenceRecord, RolloutStore, open_rollouts
+from tests.support import postgres
+
+NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
+SLOT = Slot.parse("context:desk/oslo")
+NEW, OLD = (Candidate(kind=Kind.PLAYBOOK, body=f"[{name}]") for name in ("new", "old"))
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RolloutStore]:
+    if request.param == "postgres":
+        with postgres.database() as url, open_rollouts(url) as opened:
+            yield opened
+    else:
+        with open_rollouts("memory:" if request.param == "memory" else tmp_path / "journeyman.db") as opened:
+            yield opened
+
+
+def why(reason: str = "it passed", *, minutes: float = 0, actor: str = "person:ann", **more: Any) -> Cause:
+    return Cause(reason=reason, actor=actor, at=NOON + timedelta(minutes=minutes), **more)
+
+
+def begun(
+    id: str = "r1",
+    *,
+    candidate: Candidate = NEW,
+    slot: Slot = SLOT,
+    baseline: Arm | None = None,
+    plan: RolloutPlan | None = None,
+) -> Rollout:
+    return Rollout(
+        id=id,
+        slot=slot,
+        arms=(Arm(name="canary", candidate_id=candidate.id, digest=candidate.id),),
+        baseline=baseline or nothing(),
+        salt="s" * 32,
+        plan=plan or RolloutPlan(),
+        verdict="passed",
+        created_at=NOON,
+        events=(RolloutEvent(number=1, kind=EventKind.START, shares={}, cause=why()),),
+    )
+
+
+def ramped(rollout: Rollout, share: float | None = None) -> Rollout:
+    return rollout.then(EventKind.RAMP, why("the next step", evidence={"sessions": (1, 2)}), rollout.next_shares(share))
+
+
+def promoted(store: RolloutStore, rollout: Rollout) -> Rollout:
+    """Brought from its beginning to production, step by step as it is kept."""
+    store.start(rollout)
+    rollout = ramped(rollout)
+    store.advance(rollout)
+    rollout = rollout.then(EventKind.PROMOTE, why("not worse"), {"canary": 0.95})
+    store.advance(rollout)
+    return rollout
+
+
+def in_production(store: RolloutStore) -> str:
+    move = store.live().production.get(SLOT)
+    return BASE if move is None else move.candidate_id
+
+
+def stage(store: RolloutStore, candidate: Candidate) -> Stage | None:
+    with store._database.read() as connection:
+        found = connection.execute(
+            sa.text("select stage from moves where candidate_id = :id order by number desc"), {"id": candidate.id}
+        )
+        last = found.scalar()
+    return None if last is None else Stage(last)
+
+
+def test_a_rollout_comes_back_as_it_was_with_all_that_happened_to_it(store: RolloutStore) -> None:
+    rollout = begun(plan=RolloutPlan.read({"max_days": 3, "guardrails": [{"name": "cost", "tolerance": 0.1}]}))
+    store.start(rollout)
+    store.advance(ramped(rollout))
+    kept = store.rollout("r1")
+    assert kept is not None
+    assert (kept.plan, kept.arms, kept.baseline, kept.salt) == (rollout.plan, rollout.arms, rollout.baseline, rollout.salt)
+    assert (kept.state, kept.shares, kept.step) == (RolloutState.CANARY, {"canary": 0.01}, 1)
+    assert kept.events[-1].cause == why("the next step", evidence={"sessions": [1, 2]})
+    assert store.live().rollouts == (kept,)
+    assert store.rollouts(Slot.parse("route")) == []
+
+
+def test_a_candidate_that_is_promoted_replaces_what_was_there_and_a_rollback_brings_that_back(store: RolloutStore) -> None:
+    first = promoted(store, begun("r1", candidate=OLD))
+    assert (in_production(store), stage(store, OLD)) == (OLD.id, Stage.PRODUCTION)
+    store.advance(first.then(EventKind.CONCLUDE, why("the holdback is over")))
+    second = promoted(store, begun("r2", baseline=Arm(name="production", candidate_id=OLD.id)))
+    assert (in_production(store), stage(store, OLD), stage(store, NEW)) == (NEW.id, Stage.RETIRED, Stage.PRODUCTION)
+    store.advance(second.then(EventKind.ROLLBACK, why("it harms")))
+    assert (in_production(store), stage(store, OLD), stage(store, NEW)) == (OLD.id, Stage.PRODUCTION, Stage.ROLLED_BACK)
+    assert store.live().rollouts == ()
+    assert [move.candidate_id for move in store.slot_history(SLOT)] == [OLD.id, NEW.id, OLD.id]
+
+
+def test_what_was_rolled_back_can_be_tried_again(store: RolloutStore) -> None:
+    store.start(begun())
+    store.advance(ramped(begun()).then(EventKind.ROLLBACK, why("a false alarm")))
+    assert (in_production(store), stage(store, NEW)) == (BASE, Stage.ROLLED_BACK)
+    promoted(store, begun("r2"))
+    assert (in_production(store), stage(store, NEW)) == (NEW.id, Stage.PRODUCTION)
+
+
+def test_one_rollout_at_most_is_open_in_a_slot_and_it_begins_against_what_is_there(store: RolloutStore) -> None:
+    store.start(begun())
+    with pytest.raises(ReleaseError, match="the rollout r1 is open there"):
+        store.start(begun("r2", candidate=OLD))
+    store.start(begun("r3", candidate=OLD, slot=Slot.parse("context:desk")))
+    store.advance(ramped(begun()).then(EventKind.CLOSE, why()))
+    with pytest.raises(ReleaseError, match="base is in production there by now"):
+        store.start(begun("r4", baseline=Arm(name="production", candidate_id=OLD.id)))
+
+
+def test_undo_brings_back_what_was_there_before_down_to_nothing(store: RolloutStore) -> None:
+    with pytest.raises(ReleaseError, match="nothing was ever promoted"):
+        store.undo(SLOT, why())
+    rollout = promoted(store, begun())
+    with pytest.raises(ReleaseError, match="r1 is open"):
+        store.undo(SLOT, why())
+    store.advance(rollout.then(EventKind.CONCLUDE, why()))
+    assert store.undo(SLOT, why("complaints")).candidate_id == BASE
+    assert (in_production(store), stage(store, NEW)) == (BASE, Stage.ROLLED_BACK)
+    assert store.verify() is None
+
+
+def test_a_candidate_that_serves_another_slot_keeps_its_stage_when_it_is_taken_back_in_one(store: RolloutStore) -> None:
+    promoted(store, begun())
+    elsewhere = begun("r2", slot=Slot.parse("context:desk/bergen"))
+    store.start(elsewhere)
+    store.advance(ramped(elsewhere).then(EventKind.ROLLBACK, why("not here")))
+    assert stage(store, NEW) is Stage.PRODUCTION
+
+
+def test_of_many_who_decide_at_once_one_does(store: RolloutStore) -> None:
+    if store._database.dialect == "sqlite" and store._database.name == "memory:":
+        pytest.skip("one connection: nobody is at once")
+    rollout = ramped(begun())
+    store.start(begun())
+    store.advance(rollout)
+
+    def decide(number: int) -> bool:
+        try:
+            store.advance(rollout.then(EventKind.ROLLBACK, why(f"monitor {number}")))
+        except ReleaseError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(decide, range(40))) == 1
+    kept = store.rollout("r1")
+    assert kept is not None
+    assert [event.number for event in kept.events] == [1, 2, 3]
+    assert store.verify() is None
+
+
+@pytest.mark.parametrize("what", ["promote", "rollback"])
+def test_whatever_breaks_in_the_middle_there_is_exactly_one_production(store: RolloutStore, what: str) -> None:
+    rollout = ramped(begun())
+    store.start(begun())
+    store.advance(rollout)
+    after = rollout.then(EventKind.PROMOTE, why(), {"canary": 0.95})
+    if what == "rollback":
+        store.advance(after)
+        after = after.then(EventKind.ROLLBACK, why())
+    before = (in_production(store), stage(store, NEW), store.rollout("r1"))
+    broken = 0
+    while _breaks(store, after, at=broken):
+        assert (in_production(store), stage(store, NEW), store.rollout("r1")) == before
+        assert store.verify() is None
+        broken += 1
+    assert broken > 5
+    assert in_production(store) == (NEW.id if what == "promote" else BASE)
+    assert store.verify() is None
+
+
+class _Fault(Exception):
+    pass
+
+
+def _breaks(store: RolloutStore, rollout: Rollout, *, at: int) -> bool:
+    """Advance with a fault at a statement; whether it came to that one."""
+    seen = 0
+
+    def count(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > at:
+            raise _Fault
+
+    engine = store._database._engine
+    sa.event.listen(engine, "before_cursor_execute", count)
+    try:
+        store.advance(rollout)
+    except _Fault:
+        return True
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", count)
+    return False
+
+
+def test_the_first_word_on_a_session_holds_whoever_says_another(store: RolloutStore) -> None:
+    first = Assignment("r1", "u1", "canary", 2, "drawn", NOON)
+    (kept,) = store.assign([first])
+    assert kept == first._replace(seq=kept.seq)
+    again = store.assign([Assignment("r1", "u2", "production", 2, "drawn", NOON), first._replace(arm="production", event=3)])
+    assert [each.arm for each in again] == ["production", "canary"]
+    assert store.assigned("r1", "u1") == kept
+    assert store.assigned("r1", "u3") is None
+    assert [each.unit for each in store.assignments("r1")] == ["u1", "u2"]
+    assert [each.unit for each in store.assignments("r1", after=kept.seq)] == ["u2"]
+    assert store.assignments("r2") == []
+
+
+def test_writers_that_draw_differently_agree_on_every_session(store: RolloutStore) -> None:
+    def draw(arm: str) -> list[str]:
+        wanted = [Assignment("r1", f"u{number}", arm, 2, "drawn", NOON) for number in range(50)]
+        return [each.arm for at in range(0, 50, 10) for each in store.assign(wanted[at : at + 10])]
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(draw, ["canary", "production"] * 4))
+    assert all(each == said[0] for each in said)
+
+
+def test_evidence_is_kept_once_for_each_number_and_the_latest_is_found(store: RolloutStore) -> None:
+    assert store.evidence("r1") is None
+    first = EvidenceRecord(1, 10, {"log": [0.5, None]}, {"n": 3}, NOON)
+    assert store.add_evidence("r1", first)
+    assert not store.add_evidence("r1", first._replace(upto=11))
+    assert store.add_evidence("r1", first._replace(number=2, upto=20))
+    latest = store.evidence("r1")
+    assert latest is not None
+    assert (latest.number, latest.upto, latest.state) == (2, 20, {"log": [0.5, None]})
+
+
+def test_a_lease_is_one_holders_until_it_runs_out(store: RolloutStore) -> None:
+    assert store.lease("monitor", "a", NOON, 10) == 1
+    assert store.lease("monitor", "b", NOON + timedelta(seconds=5), 10) is None
+    assert store.lease("monitor", "a", NOON + timedelta(seconds=9), 10) == 1
+    assert store.lease("monitor", "b", NOON + timedelta(seconds=20), 10) == 2
+    assert store.lease("monitor", "a", NOON + timedelta(seconds=21), 10) is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("update audit set reason = 'nothing' where seq = 1", "audit row 1: start of r1#1 was changed"),
+        ("delete from audit where seq = 2", "audit row 3: a row before it is gone"),
+        ("update rollout_events set actor = 'x' where number = 2", "r1#2 is not as the audit tells it"),
+        ("delete from rollout_events where number = 3", "r1#3 is not as the audit tells it"),
+        ("update slot_moves set candidate_id = 'x'", "context:desk/oslo#1 is not as the audit tells it"),
+    ],
+)
+def test_whoever_changes_a_row_by_hand_is_found_out(store: RolloutStore, sql: str, said: str) -> None:
+    promoted(store, begun())
+    assert store.verify() is None
+    assert [(row.actor, row.action, row.reason) for row in store.audit()] == [
+        ("person:ann", "start", "it passed"),
+        ("person:ann", "ramp", "the next step"),
+        ("person:ann", "promote", "not worse"),
+        ("person:ann", "put", "not worse"),
+    ]
+    with store._database.write() as connection:
+        connection.exec_driver_sql(sql)
+    assert (store.verify() or "").startswith(said)
+
+
+def test_what_is_begun_by_nobody_or_told_otherwise_is_refused(store: RolloutStore) -> None:
+    with pytest.raises(ReleaseError, match="no rollout 'r1'"):
+        store.advance(ramped(begun()))
+    store.start(begun())
+    with pytest.raises(ReleaseError, match="meanwhile"):
+        store.advance(begun())
+    other = replace(begun(), events=(replace(begun().events[0], cause=why("another story")),))
+    with pytest.raises(ReleaseError, match="meanwhile"):
+        store.advance(ramped(other))
+
+
+def test_what_the_store_of_runs_tells_of_a_candidate_is_the_same_story(tmp_path: Path) -> None:
+    with open_store(tmp_path / "journeyman.db") as runs, open_rollouts(tmp_path / "journeyman.db") as store:
+        runs.add_candidate(NEW)
+        assert store.candidate(NEW.id) == NEW
+        assert store.candidate("ghost") is None
+        promoted(store, begun())
+        release = runs.release(NEW.id)
+        assert release is not None
+        assert [move.stage for move in release.moves] == [Stage.SHADOW, Stage.CANARY, Stage.PRODUCTION]
+        assert issubclass(ReleaseError, JourneymanError)
