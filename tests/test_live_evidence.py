@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.core.rollout import BrakePlan, Metric, Plan
+from journeyman.core.rollout import BrakePlan, Metric, RolloutPlan
 from journeyman.core.rollout_decision import FRACTIONS, Brake, level
 from journeyman.stats.live import (
     GRID,
@@ -203,7 +203,7 @@ def test_the_interval_holds_the_true_difference_at_all_looks_and_finds_it() -> N
 
 @given(sessions, st.sampled_from(["not_worse", "better"]))
 def test_what_is_told_to_the_rule_lies_within_its_bounds(found: list[Session], require: str) -> None:
-    plan = Plan(primary=Metric(name="success", require=require, tolerance=0.01))  # type: ignore[arg-type]  # one of the two
+    plan = RolloutPlan(primary=Metric(name="success", require=require, tolerance=0.01))  # type: ignore[arg-type]  # one of the two
     evidence = evidence_for(plan, plan.primary)
     for score, canary, share in found:
         evidence.add(score, canary=canary, share=share)
@@ -216,12 +216,12 @@ def test_what_is_told_to_the_rule_lies_within_its_bounds(found: list[Session], r
 
 
 def test_the_levels_of_all_that_can_roll_back_add_up_to_the_plans() -> None:
-    plan = Plan()
+    plan = RolloutPlan()
     harmful = [plan.primary, *(each for each in plan.guardrails if each.name != "labelled")]
     assert sum(level(plan, each) for each in harmful) == pytest.approx(plan.alpha)
     assert level(plan, plan.primary) == pytest.approx(0.02)
     assert level(plan, plan.primary, arms=2) == pytest.approx(0.01)
-    assert level(Plan(guardrails=()), plan.primary) == pytest.approx(0.05)
+    assert level(RolloutPlan(guardrails=()), plan.primary) == pytest.approx(0.05)
 
 
 # Sample ratio.

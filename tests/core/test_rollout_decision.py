@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.core.rollout import EventKind, Metric, Plan
+from journeyman.core.rollout import EventKind, Metric, RolloutPlan
 from journeyman.core.rollout_decision import ArmEvidence, Observed, RatioFound, asked, decide, decide_holdback
 
-PLAN = Plan()
+PLAN = RolloutPlan()
 FAIR = RatioFound(e_value=1.2, canary=100, expected=101.0, sessions=1000)
 
 

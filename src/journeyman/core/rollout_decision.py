@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.core.rollout import BrakePlan, EventKind, Metric, Plan
+from journeyman.core.rollout import BrakePlan, EventKind, Metric, RolloutPlan
 
 FRACTIONS = tuple(0.03 * 30 ** (at / 11) for at in range(12))
 """Bets, as fractions of the largest one that cannot ruin the bettor. Small ones find small differences, large ones find large
@@ -25,7 +25,7 @@ WATCHES = ("labelled", "exposed")
 """Guardrails that say whether the others can be believed: whether a session was judged in time, and whether it was served. They
 hold when the arms differ in either direction."""
 _PRIMARY = 0.4
-"""The share of `Plan.alpha` that goes to the primary metric. Guardrails share the rest equally."""
+"""The share of `RolloutPlan.alpha` that goes to the primary metric. Guardrails share the rest equally."""
 DOUBT = 4
 """Harm at so many times its level stops a ramp and a promotion."""
 
@@ -34,7 +34,7 @@ def is_watch(metric: Metric) -> bool:
     return metric.name in WATCHES and metric.action == "hold"
 
 
-def level(plan: Plan, metric: Metric, arms: int = 1) -> float:
+def level(plan: RolloutPlan, metric: Metric, arms: int = 1) -> float:
     """The level of one metric's harm. Those of all that can roll back, on all of so many arms, add up to `plan.alpha`."""
     if is_watch(metric):
         return WATCH_ALPHA / arms
@@ -44,7 +44,7 @@ def level(plan: Plan, metric: Metric, arms: int = 1) -> float:
     return plan.alpha / arms * (1 - _PRIMARY) / max(1, len(harmful))
 
 
-def asked(plan: Plan, metric: Metric) -> tuple[float, ...]:
+def asked(plan: RolloutPlan, metric: Metric) -> tuple[float, ...]:
     """The differences to production at which the plan asks something of a metric: where its bounds must be exact."""
     found = {-metric.tolerance + 0.0}
     if is_watch(metric):
@@ -138,7 +138,7 @@ class RolloutVerdict:
 # The rule.
 
 
-def decide(plan: Plan, seen: Observed) -> RolloutVerdict:
+def decide(plan: RolloutPlan, seen: Observed) -> RolloutVerdict:
     """What is to happen to one arm of a rollout that is in its canary, or held.
 
     What makes the evidence unbelievable comes before what the evidence says: production that is ill itself, sessions that do
@@ -157,7 +157,7 @@ def decide(plan: Plan, seen: Observed) -> RolloutVerdict:
     return _ramped(plan, seen)
 
 
-def decide_holdback(plan: Plan, seen: Observed) -> RolloutVerdict:
+def decide_holdback(plan: RolloutPlan, seen: Observed) -> RolloutVerdict:
     """The same after a promotion, while some sessions stay on what was there before: back, or concluded when the time is over.
 
     Args:
@@ -175,7 +175,7 @@ def decide_holdback(plan: Plan, seen: Observed) -> RolloutVerdict:
     return RolloutVerdict(event=None, reason=f"no harm so far: {said}")
 
 
-def _stopped(plan: Plan, seen: Observed) -> RolloutVerdict | None:
+def _stopped(plan: RolloutPlan, seen: Observed) -> RolloutVerdict | None:
     """By a brake, because nothing can be believed, or by harm."""
     if seen.ill:
         both = f", and so is the canary ({counted(len(seen.brakes), 'brake')} on)" if seen.brakes else ""
@@ -195,7 +195,7 @@ def _stopped(plan: Plan, seen: Observed) -> RolloutVerdict | None:
     return _harm(plan, seen)
 
 
-def _harm(plan: Plan, seen: Observed) -> RolloutVerdict | None:
+def _harm(plan: RolloutPlan, seen: Observed) -> RolloutVerdict | None:
     """Watches first: where they differ, what they cover is not evidence of harm."""
     tripped = [watch for watch in plan.guardrails if is_watch(watch) and _differs(watch, _of(seen, watch))]
     for metric in (plan.primary, *plan.guardrails):
@@ -213,7 +213,7 @@ def _harm(plan: Plan, seen: Observed) -> RolloutVerdict | None:
     return None
 
 
-def _harmful(plan: Plan, reason: str, metric: Metric | None = None) -> RolloutVerdict:
+def _harmful(plan: RolloutPlan, reason: str, metric: Metric | None = None) -> RolloutVerdict:
     name = metric.name if metric else ""
     if plan.on_harm == "hold" or (metric and metric.action == "hold"):
         return RolloutVerdict(event=EventKind.HOLD, reason=f"{reason}; the plan holds on harm", metric=name)
@@ -232,7 +232,7 @@ def _watched(watch: Metric, found: ArmEvidence | None) -> str:
     )
 
 
-def _unknown(plan: Plan, seen: Observed) -> str:
+def _unknown(plan: RolloutPlan, seen: Observed) -> str:
     """Why nothing may be decided; empty where all is known."""
     if seen.ratio is None:
         return "it is not known how sessions fell on the arms"
@@ -248,7 +248,7 @@ def _unknown(plan: Plan, seen: Observed) -> str:
     return ""
 
 
-def _doubted(plan: Plan, seen: Observed) -> str:
+def _doubted(plan: RolloutPlan, seen: Observed) -> str:
     """The metric that may be worse, and why; empty where none is."""
     for metric in (plan.primary, *plan.guardrails):
         found = _of(seen, metric)
@@ -258,7 +258,7 @@ def _doubted(plan: Plan, seen: Observed) -> str:
     return ""
 
 
-def _promoted(plan: Plan, seen: Observed) -> RolloutVerdict | None:
+def _promoted(plan: RolloutPlan, seen: Observed) -> RolloutVerdict | None:
     found, least, primary = _of(seen, plan.primary), _needed(plan, seen), plan.primary
     if found is None or found.low < least or _doubted(plan, seen) or min(found.canary, found.production) < plan.min_sessions:
         return None
@@ -271,19 +271,19 @@ def _promoted(plan: Plan, seen: Observed) -> RolloutVerdict | None:
     return RolloutVerdict(event=EventKind.PROMOTE, reason=reason, metric=primary.name)
 
 
-def _needed(plan: Plan, seen: Observed) -> float:
+def _needed(plan: RolloutPlan, seen: Observed) -> float:
     """What the low end must reach for a promotion."""
     return 0.0 if seen.checked or plan.primary.require == "better" else -plan.primary.margin
 
 
-def _ended(plan: Plan, seen: Observed, waits: str) -> RolloutVerdict:
+def _ended(plan: RolloutPlan, seen: Observed, waits: str) -> RolloutVerdict:
     event = EventKind.ROLLBACK if plan.on_end == "rollback" else EventKind.HOLD
     then = "the plan ends in a rollback" if plan.on_end == "rollback" else "promote it, roll it back, or close it"
     reason = f"{_days(plan.max_days)} are over without a verdict: {waits or _missing(plan, seen)}; {then}"
     return RolloutVerdict(event=event, reason=reason)
 
 
-def _ramped(plan: Plan, seen: Observed) -> RolloutVerdict:
+def _ramped(plan: RolloutPlan, seen: Observed) -> RolloutVerdict:
     found, step = _of(seen, plan.primary), min(seen.step, len(plan.steps) - 1)
     missing = _missing(plan, seen)
     if found is None or step + 1 == len(plan.steps):
@@ -306,7 +306,7 @@ def _ramped(plan: Plan, seen: Observed) -> RolloutVerdict:
     return RolloutVerdict(event=EventKind.RAMP, reason=reason, share=share)
 
 
-def _missing(plan: Plan, seen: Observed) -> str:
+def _missing(plan: RolloutPlan, seen: Observed) -> str:
     """What a promotion still wants."""
     found, least = _of(seen, plan.primary), _needed(plan, seen)
     if found is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.core.rollout import EventKind, Plan
+from journeyman.core.rollout import EventKind, RolloutPlan
 from journeyman.core.rollout_decision import Observed, RolloutVerdict, decide, level
 from journeyman.stats.live import BettingEvidence, SampleRatio, compared, evidence_for
 
@@ -100,7 +100,7 @@ class SimulationSettings:
 class _Going:
     """The runs that still go on."""
 
-    def __init__(self, plan: Plan, setting: SimulationSettings, chance: np.random.Generator) -> None:
+    def __init__(self, plan: RolloutPlan, setting: SimulationSettings, chance: np.random.Generator) -> None:
         self.plan, self.setting, self.chance = plan, setting, chance
         runs, self.metrics = setting.runs, {each.name: each for each in (plan.primary, *plan.guardrails)}
         self.ids = np.arange(runs)
@@ -158,7 +158,7 @@ class _Going:
         )  # fmt: skip
 
 
-def simulate(plan: Plan, draw: Draw, setting: SimulationSettings, chance: np.random.Generator) -> Simulated:
+def simulate(plan: RolloutPlan, draw: Draw, setting: SimulationSettings, chance: np.random.Generator) -> Simulated:
     """Carries out runs of a plan on made-up sessions, through `BettingEvidence`, `SampleRatio` and `decide` as they are."""
     runs = setting.runs
     found = Simulated(
@@ -201,6 +201,6 @@ def _looked(going: _Going, found: Simulated, n: int) -> Bools:
     return over
 
 
-def only_primary(plan: Plan) -> Plan:
+def only_primary(plan: RolloutPlan) -> RolloutPlan:
     """The same plan without its guardrails, at the level that the primary metric has beside them."""
     return replace(plan, guardrails=(), alpha=level(plan, plan.primary))

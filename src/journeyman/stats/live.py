@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from journeyman.core.errors import InputError
-from journeyman.core.rollout import Metric, Plan
+from journeyman.core.rollout import Metric, RolloutPlan
 from journeyman.core.rollout_decision import (
     DOUBT,
     FRACTIONS,
@@ -226,7 +226,7 @@ class BettingEvidence:
 
 
 def evidence_for(
-    plan: Plan, metric: Metric, *, prior: tuple[float, float] = (0.5, 2.0), runs: int = 1, whole: bool = True
+    plan: RolloutPlan, metric: Metric, *, prior: tuple[float, float] = (0.5, 2.0), runs: int = 1, whole: bool = True
 ) -> BettingEvidence:
     """New evidence of a metric, which answers all that the plan asks.
 
@@ -236,7 +236,7 @@ def evidence_for(
     return BettingEvidence((*asked(plan, metric), *(GRID if whole else ())), prior=prior, runs=runs)
 
 
-def compared(evidence: BettingEvidence, plan: Plan, metric: Metric, *, arms: int = 1) -> list[ArmEvidence]:
+def compared(evidence: BettingEvidence, plan: RolloutPlan, metric: Metric, *, arms: int = 1) -> list[ArmEvidence]:
     """What `rollout_decision.decide` asks of a metric, of each run, at the plan's levels.
 
     Args:
