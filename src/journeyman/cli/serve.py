@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +12,22 @@ import click
 from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import emit, json_option, options_named, store_option, store_url, tokens_in
-from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.errors import InputError, MissingExtra, PlaybookError
+from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
-from journeyman.experiments.settings import Project, RecordSettings, ServeSettings
+from journeyman.experiments.settings import Project, RecordSettings, ServeSettings, Settings
 from journeyman.stores.urls import redacted
 
 if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
-    from journeyman.serving.gateway.upstreams import Upstream
+    from journeyman.serving.gateway.upstreams import GatewayConfig
     from journeyman.serving.ingest.base import Health, Intake
+    from journeyman.serving.releases.context import FixedPlaybook
 
 _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
+NONE = "none"
+"""No playbook, whatever the file says."""
 _CLOSING = 15.0
 """Seconds for what is still to be stored, when the server stops; the rest is spilled, and stored at the next start."""
 
@@ -37,7 +42,7 @@ _CLOSING = 15.0
     metavar="[NAME=]URL",
     help="A model server to pass calls on to; the next is asked when one fails. May be given again.",
 )
-@options(ServeSettings, only=("token_env",))
+@options(ServeSettings, only=("token_env", "playbook"))
 @options(
     RecordSettings,
     only=("content", "durable"),
@@ -62,12 +67,16 @@ def command(as_json: bool, store: str | None, upstreams: tuple[str, ...], **give
     Examples:
       journeyman serve
       journeyman serve --upstream http://127.0.0.1:11434/v1
+      journeyman serve --playbook playbooks/oslo.json
       journeyman serve --host 0.0.0.0 --token-env GATEWAY_TOKEN
     """
     typed, project = provided(given), settings.load()
     with options_named():
         serving = settings.configured(ServeSettings, ServeSettings.known(typed), project)
         record = settings.configured(RecordSettings, RecordSettings.known(typed), project)
+    if serving.playbook not in ("", NONE) and "playbook" not in typed:
+        # As other paths in it, it starts at the folder of the file.
+        serving = replace(serving, playbook=str(project.root / serving.playbook))
     _serve(project, serving, record, store_url(store), upstreams, as_json=as_json)
     say("journeyman: stopped")
 
@@ -89,8 +98,8 @@ def _serve(
     from journeyman.io.http_server import is_loopback, listen, url_of
 
     try:
-        from journeyman.serving.gateway.app import GatewayConfig, serve
-        from journeyman.serving.gateway.upstreams import resolve
+        from journeyman.serving.gateway.app import serve
+        from journeyman.serving.gateway.upstreams import GatewayConfig, resolve
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
 
@@ -99,12 +108,14 @@ def _serve(
         raise InputError(
             f"{serving.host} can be reached by others, who could use your keys and read your traces: name --token-env"
         )
+    releases = _releases(serving.playbook, project.settings) if serving.playbook not in ("", NONE) else None
     gateway = GatewayConfig(
         upstreams=resolve(project.settings.upstreams, upstreams, serving.order),
         tokens=tokens,
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
         durable=record.durable,
+        releases=releases,
     )
     with (
         listen(serving.host, serving.port) as bound,
@@ -116,9 +127,36 @@ def _serve(
             bound,
             intake=intake,
             pages=pages,
-            ready=lambda: _show(serving, url_of(bound), gateway.upstreams, redacted(store), as_json=as_json),
+            ready=lambda: _show(serving, url_of(bound), gateway, redacted(store), as_json=as_json),
             drain_seconds=serving.drain_seconds,
         )
+
+
+def _releases(name: str, project: Settings) -> "FixedPlaybook":
+    """The playbook that is put into chats, read once.
+
+    Raises:
+        InputError: It is not there, no playbook, or empty.
+    """
+    from journeyman.serving.releases.context import FixedPlaybook
+
+    try:
+        playbook = Playbook.load(name)
+    except PlaybookError as error:
+        raise InputError(f"--playbook: {error}") from error
+    served = FixedPlaybook(
+        playbook,
+        project.context,
+        token_budget=project.playbook.token_budget,
+        embedder=project.models.embedder,
+        name=name,
+    )
+    for domain, tokens in served.too_long().items():
+        say(
+            f"journeyman: the bullets of {domain} take some {tokens} tokens, and context.max_tokens is "
+            f"{project.context.max_tokens}, so its chats pass as they come; raise it, or set context.select to retrieved"
+        )
+    return served
 
 
 @contextmanager
@@ -162,9 +200,16 @@ def _show_rest(health: "Health") -> None:
         say(f"journeyman: {health.dropped} records were lost: memory and the spill file were full")
 
 
-def _show(serving: ServeSettings, url: str, upstreams: "Sequence[Upstream]", store: str, *, as_json: bool) -> None:
+def _show(serving: ServeSettings, url: str, gateway: "GatewayConfig", store: str, *, as_json: bool) -> None:
+    upstreams = gateway.upstreams
     say(f"journeyman: serving at {url}", "")
     say(*(f"  {each.name}: {each.base_url} ({', '.join(sorted(each.apis))}; is sent {each.keys()})" for each in upstreams))
+    served = gateway.releases.state() if gateway.releases is not None else None
+    if served is not None:
+        bullets = ", ".join(f"{count} bullets of {domain}" for domain, count in served["bullets"].items())
+        say(f"  puts in {served['playbook']}: {bullets} (candidate {served['candidate']})")
+        if served["usual_domain"] not in served["bullets"]:
+            say("  chats must name their domain for it: X-Journeyman-Domain")
     say("", f"  OPENAI_BASE_URL={url}/v1", f"  ANTHROPIC_BASE_URL={url}")
     if serving.record:
         say(f"  OTEL_EXPORTER_OTLP_ENDPOINT={url}", f"  recorded in {store}")
@@ -172,4 +217,5 @@ def _show(serving: ServeSettings, url: str, upstreams: "Sequence[Upstream]", sto
         say(f"  look at it: {url}/")
     servers = [{"name": each.name, "base_url": each.base_url, "apis": sorted(each.apis)} for each in upstreams]
     addresses = {"url": url, "openai_base_url": f"{url}/v1", "anthropic_base_url": url}
-    emit({**addresses, "upstreams": servers, "store": store}, as_json=as_json)
+    more = {} if served is None else {"releases": served}
+    emit({**addresses, "upstreams": servers, "store": store, **more}, as_json=as_json)

@@ -20,7 +20,7 @@ from journeyman.core.errors import ReleaseError, StoreError
 from journeyman.core.release import NEXT, Move, Release, Stage
 from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot
 from journeyman.stores.base import utc
-from journeyman.stores.engine import OnDatabase
+from journeyman.stores.engine import PATIENCE, OnDatabase
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
     ASSIGNMENTS,
@@ -200,6 +200,7 @@ class RolloutStore(OnDatabase):
             if connection.dialect.name == "postgresql":
                 # A crash of the server may lose the last moment's: the hash gives them again.
                 connection.exec_driver_sql("set local synchronous_commit = off")
+                connection.exec_driver_sql(f"set local statement_timeout = {round(self._database.patience * 1000)}")
             insert(connection, ASSIGNMENTS, rows)
             found = _assigned(connection, wanted)
         return [found[each.rollout_id, each.unit] for each in wanted]
@@ -288,9 +289,13 @@ class RolloutStore(OnDatabase):
         return None
 
 
-def open_rollouts(url: str | Path, *, make: bool = True) -> RolloutStore:
-    """The rollouts of the store at a URL or path, as `open_store` opens it."""
-    return RolloutStore(as_url(url), make=make)
+def open_rollouts(url: str | Path, *, make: bool = True, patience: float = PATIENCE) -> RolloutStore:
+    """The rollouts of the store at a URL or path, as `open_store` opens it.
+
+    Args:
+        patience: Seconds to wait for others who write.
+    """
+    return RolloutStore(as_url(url), make=make, patience=patience)
 
 
 # Rows and back.

@@ -1,0 +1,184 @@
+"""Which arm of a rollout a session is on: drawn once, on disk before a model is asked, and the same in every gateway.
+
+The first row about a session holds, whoever wrote it. While the store does not answer, a session that nobody has drawn yet is
+served what is in production, and left out of the test for good.
+"""
+
+import asyncio
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic
+
+from journeyman.core.errors import StoreError
+from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
+from journeyman.stores.rollouts import Assignment, RolloutStore
+
+CACHED = 100_000
+"""Sessions whose arm is remembered; of others the store is asked."""
+AT_ONCE = 500
+"""Assignments in one transaction."""
+DRAWN, DEGRADED = "drawn", "degraded"
+"""Why a session is on its arm."""
+_LONGEST_SECONDS = 2.0
+"""For which what is being written is waited for."""
+_FAILURES, _REST_SECONDS = 5, 5.0
+"""After so many failures in a row the store is left alone for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionArm:
+    """Where a session is."""
+
+    rollout_id: str
+    unit: str
+    arm: str
+    event: int
+    counts: bool = True
+    """Whether it is in the test."""
+
+
+class AssignmentWriter:
+    """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
+
+    def __init__(self, open_store: Callable[[], RolloutStore]) -> None:
+        self._open = open_store
+        self._waiting: queue.SimpleQueue[tuple[Assignment, Future[Assignment]] | None] = queue.SimpleQueue()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
+        self._thread.start()
+
+    def put(self, wanted: Assignment) -> "Future[Assignment]":
+        """What holds of the session, once it is on disk."""
+        future: Future[Assignment] = Future()
+        self._waiting.put((wanted, future))
+        return future
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        store: RolloutStore | None = None
+        while batch := self._batch():
+            # From here on nobody can take it back: it is written, or it is said that it was not.
+            going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
+            try:
+                store = store or self._open()
+                kept = store.assign([wanted for wanted, _ in going]) if going else ()
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
+                for _, future in going:
+                    future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
+            else:
+                for (_, future), each in zip(going, kept, strict=True):
+                    future.set_result(each)
+        if store is not None:
+            store.close()
+
+    def _batch(self) -> list[tuple[Assignment, "Future[Assignment]"]]:
+        """What waits, at least one; nothing at the end."""
+        if self._over or (first := self._waiting.get()) is None:
+            return []
+        batch = [first]
+        with suppress(queue.Empty):
+            while len(batch) < AT_ONCE and (more := self._waiting.get_nowait()) is not None:
+                batch.append(more)
+            self._over = len(batch) < AT_ONCE
+        return batch
+
+
+class Assigner:
+    """Puts sessions on arms. For one event loop."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], RolloutStore],
+        *,
+        timeout_seconds: float = 0.1,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """
+        Args:
+            open_store: Opens one that does not wait for long itself.
+            timeout_seconds: For which a session's first request waits for its turn.
+        """
+        self._writer = AssignmentWriter(open_store)
+        self._timeout = timeout_seconds
+        self._clock = clock
+        self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
+        self._unsaid: list[Assignment] = []
+        self._failures, self._rests_until = 0, 0.0
+        self.degraded = 0
+        """Sessions that were served production as the store did not answer."""
+
+    async def arm(self, rollout: Rollout, session: str) -> SessionArm:
+        """Where a session is in a rollout; it is drawn where nobody knows it yet."""
+        unit = unit_of(rollout.salt, session)
+        key = (rollout.id, unit.id)
+        if (known := self._arms.get(key)) is not None:
+            self._arms.move_to_end(key)
+            return known
+        event = rollout.events[-1].number
+        wanted = Assignment(rollout.id, unit.id, drawn(unit.bucket, rollout.shares), event, DRAWN, self._clock())
+        kept = await self._kept(wanted)
+        # Another request of the same session may have been faster, and what it was told holds.
+        return self._remember(key, kept)
+
+    def known(self, rollout: Rollout, session: str) -> SessionArm | None:
+        """Where a session is, as far as this process remembers."""
+        return self._arms.get((rollout.id, unit_of(rollout.salt, session).id))
+
+    async def _kept(self, wanted: Assignment) -> SessionArm:
+        if monotonic() >= self._rests_until:
+            try:
+                kept = await self._written(wanted)
+            except (StoreError, TimeoutError):
+                self._failures += 1
+                if self._failures >= _FAILURES:
+                    self._failures, self._rests_until = 0, monotonic() + _REST_SECONDS
+            else:
+                self._failures = 0
+                self._say()
+                return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, kept.why == DRAWN)
+        self.degraded += 1
+        if len(self._unsaid) < CACHED:
+            self._unsaid.append(wanted._replace(arm=PRODUCTION, why=DEGRADED))
+        return SessionArm(wanted.rollout_id, wanted.unit, PRODUCTION, wanted.event, counts=False)
+
+    async def _written(self, wanted: Assignment) -> Assignment:
+        """
+        Raises:
+            StoreError: It is not written.
+            TimeoutError: It was taken back before it was; or nobody knows, after long.
+        """
+        written = self._writer.put(wanted)
+        kept = asyncio.wrap_future(written)
+        try:
+            return await asyncio.wait_for(asyncio.shield(kept), self._timeout)
+        except TimeoutError:
+            if written.cancel():
+                raise
+            # It is being written: whoever does not wait for what comes of it may serve the session two arms.
+            return await asyncio.wait_for(kept, _LONGEST_SECONDS)
+
+    def _say(self) -> None:
+        """Tell the store, which answers again, who was served production meanwhile: they stay there, whoever asks."""
+        said, self._unsaid = self._unsaid, []
+        for each in said:
+            self._writer.put(each)
+
+    def _remember(self, key: tuple[str, str], arm: SessionArm) -> SessionArm:
+        arm = self._arms.setdefault(key, arm)
+        if len(self._arms) > CACHED:
+            self._arms.popitem(last=False)
+        return arm
+
+    def close(self) -> None:
+        if self._unsaid:
+            self._say()
+        self._writer.close()
