@@ -343,7 +343,7 @@ def test_latency_and_cost_are_scored_from_what_production_took() -> None:
     before = np.exp(np.random.default_rng(9).normal(0, 1.2, 20_000))
     scale = Scale.of(before.tolist())
     assert np.mean([scale.over(each) for each in before]) == pytest.approx(0.95, abs=0.001)
-    assert (scale.log_scaled(scale.p1), scale.log_scaled(scale.p999)) == pytest.approx((1.0, 0.0))
+    assert (scale.log_scaled(scale.p5), scale.log_scaled(scale.p95)) == pytest.approx((1.0, 0.0))
     assert (scale.capped(0.0), scale.capped(1e300), scale.log_scaled(0.0), scale.log_scaled(1e300)) == (1.0, 0.0, 1.0, 0.0)
     for score in (scale.over, scale.log_scaled, scale.capped):
         found = [score(each) for each in sorted(before)]

@@ -204,3 +204,60 @@ def _looked(going: _Going, found: Simulated, n: int) -> Bools:
 def only_primary(plan: RolloutPlan) -> RolloutPlan:
     """The same plan without its guardrails, at the level that the primary metric has beside them."""
     return replace(plan, guardrails=(), alpha=level(plan, plan.primary))
+
+
+# Before a rollout starts: what it can find at so much traffic.
+
+MOST_SESSIONS = 20_000
+"""Of a run. Beyond it is said that it takes longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What becomes of rollouts of one kind of candidate, when they may take as long as they need."""
+
+    worse: float
+    """Its true difference: production's success less its own."""
+    rolled_back: float
+    """The share of rollouts that end so."""
+    promoted: float
+    within_plan: float
+    """The share that ends, either way, before the plan's time is over."""
+    sessions: tuple[float, float]
+    """Until half of all, and 95 of 100, have ended as they mostly do; infinite where that is not within those simulated."""
+    canary: tuple[float, float]
+    """Of these sessions, those that meet the candidate."""
+    days: tuple[float, float]
+
+    @property
+    def mostly(self) -> EventKind:
+        return EventKind.PROMOTE if self.promoted > self.rolled_back else EventKind.ROLLBACK
+
+
+def forecast(plan: RolloutPlan, traffic: Traffic, *, per_day: float, runs: int = 200, seed: int = 0) -> Forecast:
+    """What a plan finds of a candidate at so much traffic, by simulation; guardrails are taken to stay quiet.
+
+    The plan's time does not end a run, so that it is known how much is missing. A session counts when its window is over.
+    """
+    chance = np.random.default_rng([seed, round(1000 * (1 + traffic.worse))])
+    setting = SimulationSettings(
+        runs=runs, sessions=MOST_SESSIONS, per_day=per_day, look=lambda n: n % (10 * (1 + n // 1000)) == 0
+    )
+
+    def draw(n: int, canary: Bools, ids: Runs) -> Mapping[str, Floats]:
+        tasks, right = traffic.successes(chance, canary, n / MOST_SESSIONS)
+        return {plan.primary.name: right / tasks}
+
+    found = simulate(replace(only_primary(plan), max_days=1e9), draw, setting, chance)
+    waits, ends = plan.primary.window_seconds / 86_400, (EventKind.PROMOTE, EventKind.ROLLBACK)
+    mostly = max(ends, key=found.share)
+    middle, most = (found.quantile(mostly, q) for q in (0.5, 0.95))
+    return Forecast(
+        worse=traffic.worse,
+        rolled_back=found.share(EventKind.ROLLBACK),
+        promoted=found.share(EventKind.PROMOTE),
+        within_plan=sum(found.share(event, (plan.max_days - waits) * per_day) for event in ends),
+        sessions=(middle, most),
+        canary=(found.quantile(mostly, 0.5, found.canary), found.quantile(mostly, 0.95, found.canary)),
+        days=(middle / per_day + waits, most / per_day + waits),
+    )

@@ -437,10 +437,9 @@ class Scale:
     are heavy, and nothing bounds them. All three are tested alike, by `BettingEvidence`.
     """
 
-    p1: float
+    p5: float
     p95: float
     p99: float
-    p999: float
 
     @classmethod
     def of(cls, before: Sequence[float], *, least: int = 100) -> Self:
@@ -454,17 +453,18 @@ class Scale:
             raise InputError(f"{len(found)} measurements are too few for a scale; {least} of production are needed")
         if not np.isfinite(found).all() or found.min() < 0 or found.max() <= 0:
             raise InputError("a scale is made of finite numbers from 0 up, and not all of them 0")
-        p1, p95, p99, p999 = (float(each) for each in np.quantile(found, (0.01, 0.95, 0.99, 0.999)))
         smallest = float(found[found > 0].min())
-        p1, p99 = max(p1, smallest), max(p99, smallest)
-        # Where all are alike, twice as much is as bad as can be.
-        return cls(p1=p1, p95=max(p95, smallest), p99=p99, p999=max(p999, 2 * p1))
+        p5, p95, p99 = (max(smallest, float(each)) for each in np.quantile(found, (0.05, 0.95, 0.99)))
+        return cls(p5=p5, p95=p95, p99=p99)
 
     def log_scaled(self, value: float) -> float:
-        """1 at the first percentile or below, 0 at the 99.9th or above, by the logarithm: best where everything moves."""
-        if value <= self.p1:
+        """1 at the 5th percentile or below, 0 at the 95th or above, by the logarithm: best where everything moves.
+
+        Where these two are close to each other, twice the 5th is as bad as can be.
+        """
+        if value <= self.p5:
             return 1.0
-        return max(0.0, 1.0 - math.log(value / self.p1) / math.log(self.p999 / self.p1))
+        return max(0.0, 1.0 - math.log(value / self.p5) / math.log(max(self.p95 / self.p5, 2.0)))
 
     def over(self, value: float) -> float:
         """0 above the 95th percentile, 1 else: what a tail alone moves. Of a session, the mean over its requests."""
