@@ -1,6 +1,6 @@
 """`journeyman serve`: record agents by their base URL, take their telemetry, and show what they did."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,6 +90,7 @@ def _serve(
 
     try:
         from journeyman.serving.gateway.app import GatewayConfig, serve
+        from journeyman.serving.gateway.feedback import FeedbackConfig
         from journeyman.serving.gateway.upstreams import resolve
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
@@ -105,6 +106,15 @@ def _serve(
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
         durable=record.durable,
+        feedback=FeedbackConfig(
+            store_url=store,
+            spill=project.folder / "spill" / "feedback",
+            tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
+            per_minute=serving.feedback_per_minute,
+            clean=_cleaner(record),
+        )
+        if serving.record
+        else None,
     )
     with (
         listen(serving.host, serving.port) as bound,
@@ -119,6 +129,14 @@ def _serve(
             ready=lambda: _show(serving, url_of(bound), gateway.upstreams, redacted(store), as_json=as_json),
             drain_seconds=serving.drain_seconds,
         )
+
+
+def _cleaner(record: RecordSettings) -> Callable[[str], str]:
+    """Takes out of what is said what is not recorded either."""
+    from journeyman.tracing.redaction import Redactor
+
+    redactor = Redactor(record.redact)
+    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 @contextmanager

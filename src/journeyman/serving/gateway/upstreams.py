@@ -771,5 +771,8 @@ class _ProxiedCall:
         # Whatever it is: a browser that is led here must not run it as one of our pages.
         headers.append((b"content-security-policy", b"sandbox"))
         headers.append((b"x-journeyman-request-id", self.call.id.encode()))
+        # What a word on this answer may be about, beside the request.
+        named = [name for name in ("session", "trace", "task") if name in self.call.labels]
+        headers += [(f"x-journeyman-{name}".encode(), self.call.labels[name].encode()) for name in named]
         headers.append((b"x-journeyman-upstream", upstream.name.encode()))
         return headers
