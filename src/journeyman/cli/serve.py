@@ -1,6 +1,6 @@
 """`journeyman serve`: record agents by their base URL, take their telemetry, and show what they did."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from journeyman.stores.urls import MEMORY, redacted
 
 if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
+    from journeyman.serving.gateway.feedback import FeedbackConfig
     from journeyman.serving.gateway.upstreams import GatewayConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
@@ -114,6 +115,7 @@ def _serve(
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
         durable=record.durable,
+        feedback=_feedback(project, serving, record, store) if serving.record else None,
     )
     with (
         listen(serving.host, serving.port) as bound,
@@ -130,6 +132,30 @@ def _serve(
             ready=lambda: _show(serving, url_of(bound), gateway, redacted(store), as_json=as_json),
             drain_seconds=serving.drain_seconds,
         )
+
+
+def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, store: str) -> "FeedbackConfig":
+    """
+    Raises:
+        InputError: The variable of its tokens is not set.
+    """
+    from journeyman.serving.gateway.feedback import FeedbackConfig
+
+    return FeedbackConfig(
+        store_url=store,
+        spill=project.folder / "spill" / "feedback",
+        tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
+        per_minute=serving.feedback_per_minute,
+        clean=_cleaner(record),
+    )
+
+
+def _cleaner(record: RecordSettings) -> Callable[[str], str]:
+    """Takes out of what is said what is not recorded either."""
+    from journeyman.tracing.redaction import Redactor
+
+    redactor = Redactor(record.redact)
+    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 @contextmanager

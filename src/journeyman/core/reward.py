@@ -180,10 +180,17 @@ def source_of(who: str) -> Source:
     return _WHO.get(_who(who), Source.PERSON)
 
 
+def source_named(name: str) -> Source | None:
+    """The source that a word stands for, as people and programs write it: `ground truth`, `ground_truth`, `user`; `None` where
+    it stands for none."""
+    return _BY_WORD.get(_plain(name.strip()))
+
+
 def _who(name: str) -> str:
     return name.strip().lower().replace("-", " ")
 
 
+_BY_WORD = {_plain(source): source for source in Source} | _BY_NAME
 _WHO = {_who(source): source for source in (Source.TRUTH, Source.USER, Source.LABELER)}
 
 

@@ -148,6 +148,11 @@ class ServeSettings(Config):
     """Where to listen; 0 is any free one."""
     token_env: Annotated[Variable, option(metavar="VAR")] = ""
     """The environment variable that holds the token of those who may come; several with blanks between."""
+    feedback_token_env: Variable = ""
+    """The environment variable that holds the token of those whose feedback may be ground truth, or a person's, a check's or a
+    judge's word; without it feedback is from end users."""
+    feedback_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 20
+    """How many words of feedback one rater may send in a minute; 0 for no limit."""
     record: Annotated[bool, option("--no-record")] = True
     """Whether anything is kept of what is passed on."""
     pages: Annotated[bool, option("--no-pages")] = True

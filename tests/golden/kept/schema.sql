@@ -331,6 +331,16 @@ CREATE TABLE spans (
 	FOREIGN KEY(scope) REFERENCES scopes (seq)
 )
 
+-- trace_calls
+CREATE TABLE trace_calls (
+	seq INTEGER NOT NULL, 
+	trace INTEGER NOT NULL, 
+	call_id TEXT NOT NULL, 
+	PRIMARY KEY (seq), 
+	UNIQUE (trace, call_id), 
+	FOREIGN KEY(trace) REFERENCES traces (seq) ON DELETE CASCADE
+)
+
 -- trace_candidates
 CREATE TABLE trace_candidates (
 	seq INTEGER NOT NULL, 
@@ -510,6 +520,9 @@ CREATE INDEX ix_span_traces_pending ON span_traces (since) WHERE kept > read
 
 -- ix_spans_scope
 CREATE INDEX ix_spans_scope ON spans (scope)
+
+-- ix_trace_calls_call_id
+CREATE INDEX ix_trace_calls_call_id ON trace_calls (call_id)
 
 -- ix_trace_candidates_candidate_id
 CREATE INDEX ix_trace_candidates_candidate_id ON trace_candidates (candidate_id, trace)

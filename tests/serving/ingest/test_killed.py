@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.serving.ingest.queues import Spill
+from journeyman.serving.ingest.queues import spill_of_traces
 from journeyman.stores.traces import open_traces
 from tests.serving.ingest.test_spill import made
 from tests.serving.ingest.test_writer import SOON, Start, locked, until
@@ -140,7 +140,7 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
 def test_what_others_have_spilled_is_stored_also_by_an_intake_that_is_closed_at_once(tmp_path: Path) -> None:
     start = Start(tmp_path)
     for number in range(20):
-        spill = Spill(start.spill, 1 << 20)
+        spill = spill_of_traces(start.spill, 1 << 20)
         assert spill.append(made(str(number)))
         spill.close()
         start().close()

@@ -64,7 +64,7 @@ def test_no_planted_secret_is_on_the_disk_or_in_the_log(
     if gone:
         until(lambda: intake.health().spilled == 3 * len(secrets))
         stored = everything(start.spill)
-        texts = [repr(trace) for trace in intake._pipe._spill.first(1000).traces]
+        texts = [repr(trace) for trace in intake._pipe._spill.first(1000).found]
     else:
         assert intake.flush(SOON)
         stored = everything(tmp_path / "kept")

@@ -20,6 +20,9 @@ from journeyman.core.errors import InputError, JourneymanError, StoreError
 from journeyman.io import asgi_server
 from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of, named_host
 from journeyman.io.metrics import CONTENT_TYPE
+from journeyman.serving.gateway.feedback import LARGEST as LARGEST_FEEDBACK
+from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
+from journeyman.serving.gateway.feedback import FeedbackDesk
 from journeyman.serving.gateway.request import (
     Header,
     HTTPRejection,
@@ -227,11 +230,14 @@ class Gateway:
         self._asking = UpstreamClient(self.metrics)
         self._forwarder = Forwarder(config, self._routes, self._asking, intake, self.metrics)
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
+        self._desk = FeedbackDesk(config.feedback, self.metrics) if config.feedback is not None else None
         self.draining = False
         """Said by `/health` while the server stops."""
 
     async def close(self) -> None:
         await self._asking.close()
+        if self._desk is not None:
+            await asyncio.to_thread(self._desk.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -239,6 +245,8 @@ class Gateway:
             await self._api(scope, receive, send)
         elif path == "/health":
             await self._health(scope["headers"], send)
+        elif path in FEEDBACK_PATHS and scope["method"] == "POST":
+            await self._feedback(scope, receive, send)
         elif path == "/metrics":
             await self._metrics(scope["headers"], send)
         elif self._pages is not None:
@@ -283,6 +291,22 @@ class Gateway:
         if self._telemetry is None:
             raise HTTPRejection(404, "nothing is recorded here (--no-record), so no telemetry is taken", "not_found")
         await self._telemetry.keep(signal, headers, call.body, send)
+
+    async def _feedback(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if self._desk is None:
+                raise HTTPRejection(404, "nothing is recorded here (--no-record), so no feedback is taken", "not_found")
+            headers: Sequence[Header] = scope["headers"]
+            trusted = self._desk.knows(headers)
+            if not (trusted and self._door.demands):
+                self._door.enter(headers)
+            body = await body_of(receive, LARGEST_FEEDBACK, "send it in parts")
+            await self._desk.take(body, send, trusted=trusted, client=(scope.get("client") or ("unknown",))[0])
+        except HTTPRejection as refused:
+            self.metrics.refused(f"feedback_{refused.status}").inc()
+            await answer_refusal(send, refused)
+        except ClientDisconnected:
+            self.metrics.refused("gone").inc()
 
     async def _health(self, headers: Sequence[Header], send: Send) -> None:
         """Ready while answers flow, also when the store is ill: then the rest says so."""

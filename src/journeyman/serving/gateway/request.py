@@ -282,7 +282,7 @@ BODY_SECONDS = 120.0
 """In which a body must have come."""
 
 
-async def body_of(receive: Receive, limit: int) -> bytes:
+async def body_of(receive: Receive, limit: int, advice: str = "serve.max_request_mb") -> bytes:
     """The whole body.
 
     Raises:
@@ -293,7 +293,7 @@ async def body_of(receive: Receive, limit: int) -> bytes:
         return await read_body(receive, limit, BODY_SECONDS)
     except BodyRejected as rejected:
         if rejected.status == 413:
-            sentence, code = f"the body is larger than {limit >> 20} MB (serve.max_request_mb)", "too_large"
+            sentence, code = f"the body is larger than {limit >> 20} MB ({advice})", "too_large"
         else:
             late = f"the body did not come within {BODY_SECONDS:g} s, or nothing of it for {STALLED_SECONDS:g} s"
             sentence, code = late, "slow"

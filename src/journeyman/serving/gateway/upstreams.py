@@ -24,6 +24,7 @@ from journeyman.core.errors import InputError, StoreError
 from journeyman.experiments.settings import OFFICIAL, Address, Api, UpstreamSettings
 from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
 from journeyman.io.retry import RetryPolicy, retry_after
+from journeyman.serving.gateway.feedback import FeedbackConfig
 from journeyman.serving.gateway.request import (
     HOP_BY_HOP,
     KEY_PARAMETERS,
@@ -536,6 +537,8 @@ class GatewayConfig:
     """How much of one answer is kept."""
     durable: bool = False
     """Whether the end of an answer waits until its record is kept."""
+    feedback: FeedbackConfig | None = None
+    """Without one no feedback is taken."""
     releases: Releases | None = field(default=None, repr=False)
     """Says what is put into requests. `None`: they pass as they come."""
 
@@ -727,6 +730,9 @@ class _ProxiedCall:
         # Whatever it is: a browser that is led here must not run it as one of our pages.
         headers.append((b"content-security-policy", b"sandbox"))
         headers.append((b"x-journeyman-request-id", self.call.id.encode()))
+        # What a word on this answer may be about, beside the request.
+        named = [name for name in ("session", "trace", "task") if name in self.call.labels]
+        headers += [(f"x-journeyman-{name}".encode(), self.call.labels[name].encode()) for name in named]
         headers.append((b"x-journeyman-upstream", upstream.name.encode()))
         if self.call.context is not None:
             headers.append((b"x-journeyman-release", self.call.context.candidate_id.encode()))

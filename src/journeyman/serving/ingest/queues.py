@@ -1,15 +1,11 @@
 """What waits on its way into the store: bounded in number and bytes, in the order it came."""
 
-import fcntl
 import json
 import logging
-import os
-import struct
 import threading
 import time
-import zlib
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +17,7 @@ from typing import TYPE_CHECKING
 from journeyman.core.errors import StoreError, Unkeepable
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.serving.ingest.base import RecordCleaner
+from journeyman.serving.ingest.spill import Spill, SpilledPart
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.wire.dialects import Exchange
 
@@ -185,146 +182,12 @@ def weight(trace: Trace) -> int:
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-# Where traces wait while the store cannot take them: a file of this process, first in, first out.
-#
-# Each record is its length and checksum, and a trace as compressed JSON. A record that was torn by a crash, and whatever stands
-# behind it, is left out. A process holds a lock on its file while it lives, so a file without one was left behind, and whoever
-# starts next goes on with it.
-
 log = logging.getLogger(__name__)
 
-ENDING = ".spill"
-_HEAD = struct.Struct("<II")
-_LARGEST = 1 << 30
-"""Bytes of a record; a length beyond it is a torn or foreign file."""
 
-
-@dataclass(frozen=True, slots=True)
-class SpilledTraces:
-    """The first traces of a queue."""
-
-    traces: tuple[Trace, ...]
-    records: int
-    """How many records they were; more than there are traces where some could not be read."""
-    end: int
-    """The position behind them."""
-
-
-class Spill:
-    """A queue of traces on the disk, bounded in bytes. Not for several threads at once.
-
-    A record is with the operating system when `append` returns: it outlives the process, though not a loss of power.
-    """
-
-    def __init__(self, folder: Path, limit: int) -> None:
-        """Nothing is touched before the first `append`.
-
-        Args:
-            folder: Where the file stands; made when it is needed.
-            limit: Bytes that may wait.
-        """
-        self._folder = folder
-        self._limit = limit
-        self._file: int | None = None
-        self._path: Path | None = None
-        self._head = 0
-        self._tail = 0
-        self.records = 0
-        """How many wait."""
-
-    def append(self, trace: Trace) -> bool:
-        """Put a trace last; whether it found room. A disk that refuses has none.
-
-        Raises:
-            Unkeepable: It holds what cannot be written as JSON.
-        """
-        record = pack(trace)
-        if self._tail - self._head + len(record) > self._limit:
-            return False
-        try:
-            self._write(record)
-        except OSError as error:
-            log.warning("a trace could not be spilled into %s: %s", self._folder, error.strerror)
-            return False
-        self.records += 1
-        return True
-
-    def first(self, most: int) -> SpilledTraces:
-        """What has waited longest, at most so many. It goes on waiting until `forget`."""
-        if self._file is None or not self.records:
-            return SpilledTraces((), 0, self._head)
-        parts = list(islice(read(self._file, self._head), most))
-        traces = tuple(trace for trace, _ in parts if trace is not None)
-        if parts:
-            return SpilledTraces(traces, len(parts), parts[-1][1])
-        # Something else has written into the file: what cannot be read does not come back by waiting.
-        log.warning("%d traces in %s cannot be read any more", self.records, self._path)
-        return SpilledTraces((), self.records, self._tail)
-
-    def forget(self, part: SpilledTraces) -> None:
-        """Take away what `first` gave."""
-        self._head = part.end
-        self.records = max(0, self.records - part.records)
-        if not self.records:
-            self._cut(0)
-
-    def recover(self) -> int:
-        """Take over what processes that are gone have left; how many traces. Call it before the first `append`."""
-        count = 0
-        for path in sorted(self._folder.glob(f"*{ENDING}")):
-            if (file := _lock(path)) is not None:
-                try:
-                    count += self._take(file, path)
-                finally:
-                    os.close(file)
-        return count
-
-    def close(self) -> None:
-        """Let go of the file. It stays when traces wait in it."""
-        if self._file is None or self._path is None:
-            return
-        if not self.records:
-            self._path.unlink(missing_ok=True)
-        os.close(self._file)
-        self._file = None
-
-    def _take(self, file: int, path: Path) -> int:
-        tail, records = self._tail, self.records
-        try:
-            for trace, _ in read(file, 0):
-                if trace is not None:
-                    self._write(pack(trace))
-                    self.records += 1
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("what %s holds cannot be taken over: %s", path, error.strerror)
-            self.records = records
-            self._cut(tail)
-        return self.records - records
-
-    def _write(self, record: bytes) -> None:
-        file = self._open()
-        if (written := os.pwrite(file, record, self._tail)) < len(record):
-            # A disk that is nearly full takes a part, and then refuses.
-            os.pwrite(file, record[written:], self._tail + written)
-        self._tail += len(record)
-
-    def _open(self) -> int:
-        if self._file is None:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            name = self._folder / f"{time.time_ns()}-{os.getpid()}"
-            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(file, fcntl.LOCK_EX)
-            # Only what is locked has the ending, so that nobody takes it for left behind.
-            self._path = name.rename(name.with_suffix(ENDING))
-            self._file = file
-        return self._file
-
-    def _cut(self, tail: int) -> None:
-        self._head, self._tail = min(self._head, tail), tail
-        if self._file is not None:
-            with suppress(OSError):
-                os.ftruncate(self._file, tail)
+def spill_of_traces(folder: Path, limit: int) -> Spill[Trace]:
+    """Where traces wait while the store cannot take them. It outlives the process, though not a loss of power."""
+    return Spill(folder, limit, write=_json, read=_parse)
 
 
 @cache
@@ -335,52 +198,16 @@ def _traces() -> "TypeAdapter[Trace]":
     return TypeAdapter(Trace)
 
 
-def pack(trace: Trace) -> bytes:
-    """A trace as a record."""
+def _json(trace: Trace) -> str:
     # Not `dump_json`: it refuses a lone surrogate, which an agent's text may well hold.
     try:
-        text = json.dumps(_traces().dump_python(trace, mode="json", fallback=str))
+        return json.dumps(_traces().dump_python(trace, mode="json", fallback=str))
     except (TypeError, ValueError, RecursionError) as error:
         raise Unkeepable(f"the trace {trace.id!r} cannot be written as JSON: {error}") from error
-    body = zlib.compress(text.encode(), 1)
-    return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def read(file: int, start: int) -> Iterator[tuple[Trace | None, int]]:
-    """The whole records from a position on, each with the position behind it; `None` for one that is whole, but of another
-    version of the program. Ends where one is torn."""
-    at = start
-    while len(head := os.pread(file, _HEAD.size, at)) == _HEAD.size:
-        length, checksum = _HEAD.unpack(head)
-        body = os.pread(file, length, at + _HEAD.size) if 0 < length <= _LARGEST else b""
-        if len(body) < length or not body or zlib.crc32(body) != checksum:
-            return
-        at += _HEAD.size + length
-        yield _parse(body), at
-
-
-def _parse(body: bytes) -> Trace | None:
-    try:
-        return _traces().validate_python(json.loads(zlib.decompress(body)))
-    except (ValueError, zlib.error):
-        log.warning("a spilled trace cannot be read, and is left out")
-        return None
-
-
-def _lock(path: Path) -> int | None:
-    """The file, locked; `None` when its process lives, or when somebody else has just taken it over."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.stat().st_ino == os.fstat(file).st_ino:
-            return file
-    except OSError:
-        pass
-    os.close(file)
-    return None
+def _parse(told: object) -> Trace:
+    return _traces().validate_python(told)
 
 
 _SHARE = 4
@@ -394,7 +221,7 @@ class Next:
     traces: Sequence[Trace]
     items: Sequence[tuple[str, Waiting]] = ()
     """Where they wait, in memory."""
-    part: SpilledTraces | None = None
+    part: SpilledPart[Trace] | None = None
     """Or where they wait, in the spill file."""
     passed: int = 0
     """How many stand before them, and are given up when these are taken."""
@@ -410,7 +237,7 @@ class Pipe:
         self._ready = Ready()
         self._spans: deque[Waiting] = deque()
         self._busy: frozenset[int] = frozenset()
-        self._spill = Spill(folder, limits.spill_bytes)
+        self._spill = spill_of_traces(folder, limits.spill_bytes)
         # While it is held nothing goes from memory to the disk, so that the order holds. Who hands over never waits for it.
         self._moving = threading.Lock()
 
@@ -518,8 +345,8 @@ class Pipe:
         with self._moving:
             if self._spill.records:
                 part = self._spill.first(most + skip)
-                passed = min(skip, max(0, len(part.traces) - 1))
-                return Next(traces=part.traces[passed:], part=part, passed=passed)
+                passed = min(skip, max(0, len(part.found) - 1))
+                return Next(traces=part.found[passed:], part=part, passed=passed)
             with self._line.lock:
                 items = self._ready.first(most + skip)
         passed = min(skip, max(0, len(items) - 1))

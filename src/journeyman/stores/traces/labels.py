@@ -9,8 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from journeyman.core.errors import StoreError
+from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import Reward, Source, decide, source_of
 from journeyman.stores.base import utc
+from journeyman.stores.tables import FEEDBACK
 from journeyman.stores.traces import codec
 from journeyman.stores.traces.base import AUTO, RECORDER, Label
 from journeyman.stores.traces.tables import PARTS, TRACE_LABELS, TRACE_REWARDS, TRACES
@@ -41,6 +43,65 @@ def add_rewards(connection: sa.Connection, trace_id: str, rewards: Iterable[Rewa
     _add(connection, TRACE_REWARDS, rows)
     # Also where nothing is new: an earlier version took the mean of all rewards.
     weigh(connection, [seq])
+
+
+_AT_ONCE = 5000
+"""Ids that one statement may speak of."""
+
+
+def join_feedback(connection: sa.Connection, traces: Mapping[str, int], requests: Mapping[str, int]) -> None:
+    """Give traces that are new or changed what was said of them, and of their requests, before they came.
+
+    Args:
+        traces: The `seq` of each by its id.
+        requests: The same by the ids of requests that are in a trace of another id.
+    """
+    if not connection.scalar(sa.select(sa.exists(sa.select(FEEDBACK.c.seq)))):
+        return
+    meant = {TargetKind.TRACE: traces, TargetKind.REQUEST: {**traces, **requests}}
+    ids = [*traces, *requests]
+    for begin in range(0, len(ids), _AT_ONCE):
+        said = (FEEDBACK.c.target_kind.in_(meant), FEEDBACK.c.target.in_(ids[begin : begin + _AT_ONCE]))
+        words = map(word_of, connection.execute(sa.select(FEEDBACK).where(*said).order_by(FEEDBACK.c.seq)))
+        add_feedback(connection, [(seq, word) for word in words if (seq := meant[word.target_kind].get(word.target))])
+
+
+def add_feedback(connection: sa.Connection, words: Iterable[tuple[int, Feedback]]) -> None:
+    """Add what was said of traces to their labels and rewards, unless it is there, and weigh anew. What a label has no room for
+    stands among the rewards, and counts for nothing there."""
+    labels, rewards = dict[object, dict[str, object]](), dict[object, dict[str, object]]()
+    touched = set[int]()
+    for seq, word in words:
+        touched.add(seq)
+        reward, label, told = word.reward, word.label, {"trace": seq, "at": utc(word.at)}
+        row: dict[str, object]
+        if label is not None:
+            row = {**told, "good": label[0], "who": label[1], "probability": None}
+            labels[tuple(row.values())] = row
+        if label is None or word.text or word.value not in (0, 1):
+            by = f"feedback{f' of {word.rater}' if word.rater else ''} ({word.source})"
+            row = {**told, "name": reward.name, "value": reward.value, "evidence": reward.evidence, "by": by}
+            row["weight"] = reward.weight if label is None else 0.0
+            rewards[tuple(row.values())] = row
+    added = _add(connection, TRACE_LABELS, list(labels.values())) + _add(connection, TRACE_REWARDS, list(rewards.values()))
+    if added:
+        weigh(connection, touched)
+
+
+def word_of(row: sa.Row[Any]) -> Feedback:
+    """What was said, as it is kept."""
+    return Feedback(
+        id=row.id,
+        target_kind=TargetKind(row.target_kind),
+        target=row.target,
+        metric=row.metric,
+        value=row.value,
+        text=row.text,
+        source=Source(row.source),
+        rater=row.rater,
+        tags=row.tags,
+        at=row.at,
+    )
 
 
 def known(connection: sa.Connection, trace_id: str) -> int:

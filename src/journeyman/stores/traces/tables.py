@@ -3,6 +3,7 @@
 traces ─┬─ trace_parts        what a trace is, in pieces: the header, then a row for each step
         ├─ trace_contents ─── contents        large texts, each kept once, whoever says it
         ├─ trace_models, trace_tools, trace_candidates        what filters and statistics ask for
+        ├─ trace_calls        which trace a request of the gateway is in
         ├─ trace_responses        whose calls are whose: the same one reported twice counts once
         ├─ trace_labels, trace_rewards        what was said of it afterwards; rows are added, never changed
         └─ trace_digests        all that statistics add up, a block of traces a row
@@ -172,6 +173,17 @@ TRACE_RESPONSES = sa.Table(
     sa.UniqueConstraint("trace", "response_id"),
     sa.Index("ix_trace_responses_response_id", "response_id", "trace"),
 )
+
+TRACE_CALLS = sa.Table(
+    "trace_calls",
+    METADATA,
+    _seq(),
+    _of_trace(),
+    _text("call_id"),
+    sa.UniqueConstraint("trace", "call_id"),
+    sa.Index("ix_trace_calls_call_id", "call_id"),
+)
+"""The requests of the gateway that are in a trace of another id: whoever made one knows no more than its id."""
 
 TRACE_LABELS = sa.Table(
     "trace_labels",

@@ -23,6 +23,7 @@ from journeyman.stores.traces.tables import (
     SCOPES,
     SPAN_TRACES,
     SPANS,
+    TRACE_CALLS,
     TRACE_CANDIDATES,
     TRACE_CONTENTS,
     TRACE_MODELS,
@@ -230,8 +231,15 @@ def _prepared(trace: Trace) -> PreparedTrace:
         raise Unkeepable(f"the trace {trace.id!r} cannot be kept: {error}") from error
     others = [{"candidate_id": id} for id in dict.fromkeys(trace.other_candidates)]
     calls = trace.calls
+    asked = [{"call_id": id} for id in dict.fromkeys(call.id for call in calls) if id != trace.id] if _passed(trace) else []
     of_each = {TRACE_MODELS: codec.of_models(calls), TRACE_TOOLS: codec.of_tools(trace), TRACE_CANDIDATES: others}
+    of_each[TRACE_CALLS] = asked
     return PreparedTrace(row, parts, of_each, codec.responses(calls), codec.served(trace))
+
+
+def _passed(trace: Trace) -> bool:
+    """Whether its calls went through the gateway, which told their ids to who made them."""
+    return trace.source == "gateway"
 
 
 def take_turn(connection: sa.Connection) -> None:
@@ -265,6 +273,8 @@ def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace]) -> int:
     _write_of_each(connection, placed, [known[row["id"]] for row in old])
     insert(connection, SERVED_CALLS, [row for each in changed for row in each.served])
     place(connection, {seq: each.responses for seq, each in placed.items()})
+    asked = {row["call_id"]: seq for seq, each in placed.items() for row in each.of_each[TRACE_CALLS]}
+    labels.join_feedback(connection, {each.row["id"]: seq for seq, each in placed.items()}, asked)
     labels.weigh(connection, [known[row["id"]] for row in old])
     return len(changed)
 
@@ -393,6 +403,10 @@ def _write_of_each(connection: sa.Connection, placed: Mapping[int, PreparedTrace
             connection.execute(sa.delete(table).where(table.c.trace.in_(old)))
         rows = [{"trace": seq, **row} for seq, each in placed.items() for row in each.of_each[table]]
         insert(connection, table, rows)
+    # Calls are added to a trace, and never leave it.
+    insert(
+        connection, TRACE_CALLS, [{"trace": seq, **row} for seq, each in placed.items() for row in each.of_each[TRACE_CALLS]]
+    )
 
 
 # Raw spans: kept as they came, found by their trace, and counted, so that it is known which traces are to be made anew.

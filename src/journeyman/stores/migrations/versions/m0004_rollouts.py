@@ -1,4 +1,5 @@
-"""What is served live: rollouts with their events, slots, assignments, feedback, evidence, leases and the audit."""
+"""What is served live: rollouts with their events, slots, assignments, feedback, evidence, leases and the audit; and
+which trace a request is in."""
 
 from typing import Any
 
@@ -62,6 +63,13 @@ def upgrade() -> None:
         unique=("rollout_id", "unit"),
     )
     _sessions()
+    _table(
+        "trace_calls",
+        sa.Column("trace", NUMBER, sa.ForeignKey("traces.seq", ondelete="CASCADE"), nullable=False),
+        *_texts("call_id"),
+        unique=("trace", "call_id"),
+    )
+    op.create_index("ix_trace_calls_call_id", "trace_calls", ["call_id"])
     _table("leases", *_texts("name", "holder"), _column("generation", whole), _column("until", NUMBER), unique=("name",))
     _table(
         "audit",

@@ -1,0 +1,240 @@
+"""What is said of work that was served: a word on a request, a trace, a task or a session, as it comes from outside."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from journeyman.core.errors import InputError
+from journeyman.core.reward import Reward, Source, decide, source_named, source_of
+
+SUCCESS = "success"
+"""The metric that says whether work was good. The others are kept and shown, and decide nothing by themselves."""
+ANSWER = "correct_answer"
+"""The metric whose value is a text: what should have been answered."""
+MOST = 1000
+"""Words in one list."""
+LARGEST = 1e12
+"""The largest number that is kept, and the smallest below 0."""
+_LONGEST = {"text": 20_000, "value": 20_000, "metric": 100, "rater": 200}
+_LONGEST_ID = 512
+"""As long as a label of a request may be."""
+_MOST_TAGS, _LONGEST_TAG = 32, 500
+_AHEAD = timedelta(minutes=5)
+"""So much may a clock be ahead of ours. A word from the future would be the last one for ever."""
+
+
+class TargetKind(StrEnum):
+    """What a word is about."""
+
+    REQUEST = "request"
+    """One call, by the id in the header `X-Journeyman-Request-Id` of its answer."""
+    TRACE = "trace"
+    TASK = "task"
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """One word."""
+
+    id: str
+    target_kind: TargetKind
+    target: str
+    metric: str = SUCCESS
+    value: float | None = None
+    """From 0 to 1 where the metric is success; another may have a scale of its own. `None` where only a text was said."""
+    text: str | None = None
+    source: Source = Source.USER
+    rater: str | None = None
+    """Who of them, where that is known."""
+    tags: Mapping[str, str | float | bool] = field(default_factory=dict)
+    at: datetime
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Of the words with the same one the last counts."""
+        return self.target_kind, self.target, self.metric, self.source, self.rater
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """All of it but its id and time: what comes twice is the same where this is."""
+        return *self.key, self.value, self.text, dict(self.tags)
+
+    @property
+    def reward(self) -> Reward:
+        """The word as a verdict: `decide` tells what it comes to beside others."""
+        scaled = self.value is not None and 0 <= self.value <= 1
+        said = [f"{self.value:g}"] if self.value is not None and not scaled else []
+        return Reward(
+            name=f"{self.metric} ({self.source})",
+            value=self.value if scaled else None,
+            evidence=": ".join([*said, *([self.text] if self.text else [])]),
+            weight=float(self.metric == SUCCESS),
+            source=self.source,
+        )
+
+    @property
+    def label(self) -> tuple[bool, str] | None:
+        """Whether it calls the work good, and under which name that is a label; `None` where it is none: a check or a model
+        gives a reward."""
+        if self.metric != SUCCESS or self.source not in (Source.TRUTH, Source.PERSON, Source.USER):
+            return None
+        who = (self.rater or "person") if self.source is Source.PERSON else self.source.replace(" ", "-")
+        return bool(decide([self.reward]).good), who
+
+    def as_json(self) -> dict[str, Any]:
+        """What `read_feedback` takes."""
+        told = {
+            "id": self.id,
+            self.target_kind.value: self.target,
+            "metric": self.metric,
+            "value": self.value,
+            "text": self.text,
+            "source": self.source.value,
+            "rater": self.rater,
+            "tags": dict(self.tags),
+            "at": self.at.isoformat(),
+        }
+        return {name: each for name, each in told.items() if each is not None}
+
+
+def latest(words: Iterable[Feedback]) -> list[Feedback]:
+    """Those that count, of words that come oldest first: the last of one rater on one thing."""
+    found: dict[tuple[object, ...], Feedback] = {}
+    for word in words:
+        found.pop(word.key, None)
+        found[word.key] = word
+    return list(found.values())
+
+
+_KEYS = ("id", *TargetKind, "metric", "value", "text", "source", "rater", "tags", "at")
+
+
+def read_feedback(
+    given: object, where: str, *, id: str, now: datetime | None, source: Source = Source.USER, rater: str | None = None
+) -> Feedback:
+    """A word from what JSON holds.
+
+    Args:
+        where: How it is named in a sentence.
+        id: Its id, where it has none of its own.
+        now: When it comes; its time, where it tells none. Without a clock, as when it is read back, any time is taken.
+        source: Whose word it is, where it does not say so.
+        rater: Who says so, where it does not.
+
+    Raises:
+        InputError: It is none; the sentence names the key.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where}: an object is wanted, not {_shown(given)}")
+    if strange := [key for key in given if key not in _KEYS]:
+        raise InputError(f"{where}: there is no {_shown(strange[0])}; there are {', '.join(_KEYS)}")
+    told = {key: value for key, value in given.items() if value is not None}
+    kinds = [kind for kind in TargetKind if kind in told]
+    if len(kinds) != 1:
+        raise InputError(f"{where}: it is about one thing: give one of {', '.join(TargetKind)}, not {len(kinds)}")
+    metric = _text(told, "metric", where) or SUCCESS
+    value, text = _said(told, ANSWER if metric == "answer" else metric, where)
+    whose = _source(told, where) or source
+    who = _text(told, "rater", where) or rater
+    if who is not None and whose is Source.PERSON and source_of(who) is not Source.PERSON:
+        raise InputError(f"{where}: rater {who!r} stands for no person; name another, or say the source")
+    return Feedback(
+        id=_id(told, "id", where) or id,
+        target_kind=kinds[0],
+        target=_id(told, kinds[0], where) or "",
+        metric=ANSWER if metric == "answer" else metric,
+        value=value,
+        text=text,
+        source=whose,
+        rater=who,
+        tags=_tags(told.get("tags", {}), where),
+        at=_at(told, where, now),
+    )
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.40}"
+
+
+def _id(told: Mapping[str, object], key: str, where: str) -> str | None:
+    value = told.get(key)
+    if key not in told:
+        return None
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST_ID:
+        raise InputError(f"{where}: {key} is a text of 1 to {_LONGEST_ID} characters, not {_shown(value)}")
+    return value
+
+
+def _text(told: Mapping[str, object], key: str, where: str) -> str | None:
+    value = told.get(key)
+    if key not in told:
+        return None
+    if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST[key]:
+        raise InputError(f"{where}: {key} is a text of 1 to {_LONGEST[key]:,} characters, not {_shown(value)}")
+    return value
+
+
+def _said(told: Mapping[str, object], metric: str, where: str) -> tuple[float | None, str | None]:
+    """The number and the text."""
+    value, text = told.get("value"), _text(told, "text", where)
+    if isinstance(value, str):
+        if text is not None:
+            raise InputError(f"{where}: value and text are both texts; give one of them")
+        value, text = None, _text(told, "value", where)
+    number = None if value is None else _number(value, "value", where)
+    if number is None and text is None:
+        raise InputError(f"{where}: value is missing: true or false, a number, or a text")
+    if metric == SUCCESS and (number is None or not 0 <= number <= 1):
+        raise InputError(f"{where}: value of success is true, false, or from 0 to 1; another scale is another metric")
+    if metric == ANSWER and (number is not None or text is None):
+        raise InputError(f"{where}: value of {ANSWER} is the text that should have been answered")
+    return number, text
+
+
+def _number(value: object, key: str, where: str) -> float:
+    # A whole number may be too large to be made a float.
+    if not isinstance(value, bool | int | float) or not -LARGEST <= value <= LARGEST:
+        raise InputError(f"{where}: {key} is a number from {-LARGEST:g} to {LARGEST:g}, not {_shown(value)}")
+    # NaN lies within no bounds.
+    return float(value)
+
+
+def _source(told: Mapping[str, object], where: str) -> Source | None:
+    value = told.get("source")
+    if "source" not in told:
+        return None
+    if not isinstance(value, str) or (found := source_named(value)) is None:
+        raise InputError(f"{where}: source is one of {', '.join(Source)}, not {_shown(value)}")
+    return found
+
+
+def _tags(given: object, where: str) -> Mapping[str, str | float | bool]:
+    if not isinstance(given, Mapping) or len(given) > _MOST_TAGS:
+        raise InputError(f"{where}: tags are an object of at most {_MOST_TAGS}, not {_shown(given)}")
+    for name, value in given.items():
+        fits = len(value) <= _LONGEST_TAG if isinstance(value, str) else isinstance(value, int | float)
+        finite = not isinstance(value, int | float) or abs(value) <= LARGEST
+        if not (isinstance(name, str) and len(name) <= _LONGEST_TAG and fits and finite):
+            raise InputError(f"{where}: the tag {_shown(name)} is a short text, a number or a truth value, not {_shown(value)}")
+    return dict(given)
+
+
+def _at(told: Mapping[str, object], where: str, now: datetime | None) -> datetime:
+    value = told.get("at")
+    if "at" not in told:
+        if now is None:
+            raise InputError(f"{where}: at is missing")
+        return now
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        moment = at.astimezone(UTC) if at is not None and at.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or moment.year < 1970:
+        raise InputError(f"{where}: at is a time with its zone, such as 2026-11-05T14:00:00+01:00, not {_shown(value)}")
+    if now is not None and moment > now + _AHEAD:
+        raise InputError(f"{where}: at lies in the future: {moment.isoformat()}")
+    return moment
