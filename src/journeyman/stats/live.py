@@ -362,7 +362,7 @@ class HarmDetector:
     State: M (runs, 12), and its largest mean (runs,).
     """
 
-    def __init__(self, mean: float, *, tolerance: float = 0.03, alarm: float = 1e4, runs: int = 1) -> None:
+    def __init__(self, mean: float, *, tolerance: float = 0.03, alarm: float = 12_000.0, runs: int = 1) -> None:
         """
         Args:
             mean: The low end of what was shown at promotion.
