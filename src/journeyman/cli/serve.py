@@ -16,13 +16,13 @@ from journeyman.core.errors import InputError, MissingExtra, PlaybookError
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
 from journeyman.experiments.settings import Project, RecordSettings, ServeSettings, Settings
-from journeyman.stores.urls import redacted
+from journeyman.stores.urls import MEMORY, redacted
 
 if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
     from journeyman.serving.gateway.upstreams import GatewayConfig
     from journeyman.serving.ingest.base import Health, Intake
-    from journeyman.serving.releases.context import FixedPlaybook
+    from journeyman.serving.releases.context import FixedPlaybook, Releases
 
 _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
@@ -108,20 +108,20 @@ def _serve(
         raise InputError(
             f"{serving.host} can be reached by others, who could use your keys and read your traces: name --token-env"
         )
-    releases = _releases(serving.playbook, project.settings) if serving.playbook not in ("", NONE) else None
     gateway = GatewayConfig(
         upstreams=resolve(project.settings.upstreams, upstreams, serving.order),
         tokens=tokens,
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
         durable=record.durable,
-        releases=releases,
     )
     with (
         listen(serving.host, serving.port) as bound,
+        _releases(project, serving, store) as releases,
         _pages(store, serving.who, tokens) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
+        gateway = replace(gateway, releases=releases)
         serve(
             gateway,
             bound,
@@ -132,25 +132,50 @@ def _serve(
         )
 
 
-def _releases(name: str, project: Settings) -> "FixedPlaybook":
-    """The playbook that is put into chats, read once.
+@contextmanager
+def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator[Releases | None]":
+    """What says what is put into requests: a playbook that was named, else what is released in the store."""
+    if serving.playbook not in ("", NONE):
+        yield _fixed(serving.playbook, project.settings)
+    elif not serving.releases or store == MEMORY:
+        yield None
+    else:
+        from journeyman.serving.releases.live import LiveContext
 
+        live = LiveContext(store, project.folder / "releases", lambda playbook: _of_playbook(playbook, project.settings, ""))
+        try:
+            yield live
+        finally:
+            live.close()
+
+
+def _of_playbook(playbook: Playbook, project: Settings, name: str) -> "FixedPlaybook":
+    """
     Raises:
-        InputError: It is not there, no playbook, or empty.
+        InputError: It is empty.
     """
     from journeyman.serving.releases.context import FixedPlaybook
 
-    try:
-        playbook = Playbook.load(name)
-    except PlaybookError as error:
-        raise InputError(f"--playbook: {error}") from error
-    served = FixedPlaybook(
+    return FixedPlaybook(
         playbook,
         project.context,
         token_budget=project.playbook.token_budget,
         embedder=project.models.embedder,
         name=name,
     )
+
+
+def _fixed(name: str, project: Settings) -> "FixedPlaybook":
+    """The playbook that is put into chats, read once.
+
+    Raises:
+        InputError: It is not there, no playbook, or empty.
+    """
+    try:
+        playbook = Playbook.load(name)
+    except PlaybookError as error:
+        raise InputError(f"--playbook: {error}") from error
+    served = _of_playbook(playbook, project, name)
     for domain, tokens in served.too_long().items():
         say(
             f"journeyman: the bullets of {domain} take some {tokens} tokens, and context.max_tokens is "
@@ -205,7 +230,7 @@ def _show(serving: ServeSettings, url: str, gateway: "GatewayConfig", store: str
     say(f"journeyman: serving at {url}", "")
     say(*(f"  {each.name}: {each.base_url} ({', '.join(sorted(each.apis))}; is sent {each.keys()})" for each in upstreams))
     served = gateway.releases.state() if gateway.releases is not None else None
-    if served is not None:
+    if served is not None and "playbook" in served:
         bullets = ", ".join(f"{count} bullets of {domain}" for domain, count in served["bullets"].items())
         say(f"  puts in {served['playbook']}: {bullets} (candidate {served['candidate']})")
         if served["usual_domain"] not in served["bullets"]:

@@ -437,6 +437,50 @@ class Rollout:
         event = RolloutEvent(number=len(self.events) + 1, kind=kind, shares=shares, cause=cause)
         return replace(self, events=(*self.events, event))
 
+    def as_json(self) -> dict[str, Any]:
+        """What `from_json` takes."""
+        return {
+            "id": self.id,
+            "slot": str(self.slot),
+            "arms": [asdict(arm) for arm in self.arms],
+            "baseline": asdict(self.baseline),
+            "salt": self.salt,
+            "plan": self.plan.as_json(),
+            "verdict": self.verdict,
+            "created_at": self.created_at.isoformat(),
+            "events": [
+                {
+                    **asdict(event),
+                    "shares": dict(event.shares),
+                    "cause": {**asdict(event.cause), "at": event.cause.at.isoformat()},
+                }
+                for event in self.events
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "Rollout":
+        """A rollout that was written by Journeyman itself."""
+        return cls(
+            id=told["id"],
+            slot=Slot.parse(told["slot"]),
+            arms=tuple(Arm(**arm) for arm in told["arms"]),
+            baseline=Arm(**told["baseline"]),
+            salt=told["salt"],
+            plan=RolloutPlan.read(told["plan"], told["id"]),
+            verdict=told["verdict"],
+            created_at=datetime.fromisoformat(told["created_at"]),
+            events=tuple(
+                RolloutEvent(
+                    number=each["number"],
+                    kind=EventKind(each["kind"]),
+                    shares=each["shares"],
+                    cause=Cause(**{**each["cause"], "at": datetime.fromisoformat(each["cause"]["at"])}),
+                )
+                for each in told["events"]
+            ),
+        )
+
 
 def nothing() -> Arm:
     """What is served where nothing is in production: the request as it came."""

@@ -155,7 +155,9 @@ class ServeSettings(Config):
     who: Annotated[str, option(metavar="NAME", default="you, by your login")] = ""
     """Whose word a label given on a page is."""
     playbook: Annotated[str, option(metavar="FILE")] = ""
-    """A playbook that is put into every chat that passes; empty, or none, for nothing."""
+    """A playbook that is put into every chat that passes; empty, or none, for what is released in the store."""
+    releases: bool = True
+    """Whether what is released in the store is put into chats that pass."""
     order: tuple[str, ...] = ()
     """Upstreams in the order in which they are asked; those not named come after. Empty for the order of the file."""
     max_request_mb: Annotated[int, Field(ge=1, le=4096)] = 64

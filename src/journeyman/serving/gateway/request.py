@@ -14,7 +14,7 @@ from typing import Any
 
 from journeyman.experiments.settings import Api
 from journeyman.io.http_server import STALLED_SECONDS, BodyRejected, read_body
-from journeyman.serving.releases.context import Injected, ServedContext
+from journeyman.serving.releases.context import Injected, ServedContext, SessionArm
 from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 Header = tuple[bytes, bytes]
@@ -88,18 +88,24 @@ class ProxyRequest:
     """Whether anything may be put into it."""
     context: ServedContext | None = None
     """What was."""
+    arm: SessionArm | None = None
+    """Where its session is in a rollout."""
 
     def asking(self, body: bytes) -> "ProxyRequest":
         """The same call with another body."""
         return replace(self, body=body)
 
-    def with_context(self, injected: Injected) -> "ProxyRequest":
-        """The same call with what was put into it; the candidate is in force beside those that the client names."""
-        context = injected.context
-        said = self.labels.get("candidate", "").split(",")
-        candidates = dict.fromkeys([context.candidate_id, *(each.strip() for each in said if each.strip())])
-        labels = {"domain": context.domain, **self.labels, "candidate": ",".join(candidates)}
-        return replace(self, body=injected.body, context=context, labels=labels)
+    def with_served(self, injected: Injected) -> "ProxyRequest":
+        """The same call with what is served for it; the candidate is in force beside those that the client names."""
+        context, arm = injected.served
+        labels = dict(self.labels)
+        if context is not None:
+            said = labels.get("candidate", "").split(",")
+            candidates = dict.fromkeys([context.candidate_id, *(each.strip() for each in said if each.strip())])
+            labels = {"domain": context.domain, **labels, "candidate": ",".join(candidates)}
+        if arm is not None:
+            labels |= {"rollout": arm.rollout_id, "unit": arm.unit, "arm": arm.arm}
+        return replace(self, body=injected.body, context=context, arm=arm, labels=labels)
 
 
 def parse_request(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> ProxyRequest:

@@ -39,7 +39,7 @@ from journeyman.serving.gateway.request import (
     with_model,
 )
 from journeyman.serving.ingest.base import Health, Intake
-from journeyman.serving.releases.context import SPOKEN, Injected, Releases, inject
+from journeyman.serving.releases.context import SPOKEN, Releases, inject
 
 # Leaves a server alone that keeps failing.
 
@@ -605,12 +605,11 @@ class Forwarder:
         if releases is None or call.dialect not in SPOKEN or not call.releases:
             return call
         found = await inject(releases, call.labels, call.dialect, call.encoding, call.body)
-        if isinstance(found, Injected):
-            self._metrics.served(found.context.candidate_id).inc()
-            return call.with_context(found)
-        if found is not None:
-            self._metrics.degraded(found).inc()
-        return call
+        if found.degraded is not None:
+            self._metrics.degraded(found.degraded).inc()
+        if found.served.context is not None:
+            self._metrics.served(found.served.context.candidate_id).inc()
+        return call.with_served(found)
 
     def _route(self, call: ProxyRequest) -> tuple[ProxyRequest, Sequence[Upstream]]:
         """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
@@ -634,6 +633,8 @@ class Forwarder:
         status = HUNG_UP if passage.gone else passage.status
         self._metrics.ended(call.dialect or "other", record.upstream, status, perf_counter() - passage.began)
         self._metrics.added().observe(passage.added)
+        if self._config.releases is not None and call.arm is not None and not passage.gone:
+            self._config.releases.ended(call.arm, failed=status == 0 or status >= 500 or record.error is not None)
         if self._intake is not None and call.dialect is not None and not passage.handed_over:
             self._intake.submit(record.exchange(call.dialect))
 

@@ -11,12 +11,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
+from journeyman.serving.releases.context import SessionArm
 from journeyman.stores.rollouts import Assignment, RolloutStore
 
 CACHED = 100_000
@@ -29,18 +29,6 @@ _LONGEST_SECONDS = 2.0
 """For which what is being written is waited for."""
 _FAILURES, _REST_SECONDS = 5, 5.0
 """After so many failures in a row the store is left alone for so long."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionArm:
-    """Where a session is."""
-
-    rollout_id: str
-    unit: str
-    arm: str
-    event: int
-    counts: bool = True
-    """Whether it is in the test."""
 
 
 class AssignmentWriter:

@@ -63,18 +63,41 @@ class Degraded(StrEnum):
     """Nobody could say what is served."""
 
 
+@dataclass(frozen=True, slots=True)
+class SessionArm:
+    """Where a session is in a rollout."""
+
+    rollout_id: str
+    unit: str
+    arm: str
+    event: int
+    """The number of the event by whose shares it was drawn."""
+    counts: bool = True
+    """Whether it is in the test."""
+
+
+class Served(NamedTuple):
+    """What is served for a request."""
+
+    context: ServedContext | None = None
+    """What is put into it; `None` for nothing."""
+    arm: SessionArm | None = None
+    """On which arm its session is, where a rollout puts sessions on arms."""
+
+
 class Injected(NamedTuple):
-    """A request with what was put into it."""
+    """A request with what was put into it, or why nothing was."""
 
     body: bytes
-    context: ServedContext
+    served: Served
+    degraded: Degraded | None = None
 
 
 class Releases(Protocol):
     """Says what is served. For one event loop."""
 
-    async def context(self, labels: Mapping[str, str], body: "RequestBody") -> ServedContext | None:
-        """What is put into a request; `None` for nothing.
+    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> Served:
+        """What is served for a request.
 
         Args:
             labels: What the client's headers say: session, agent, domain, task, …
@@ -82,6 +105,9 @@ class Releases(Protocol):
         Raises:
             JourneymanError: It cannot be told. The request then passes as it came.
         """
+
+    def ended(self, where: SessionArm, *, failed: bool) -> None:
+        """A request of a session on an arm is over."""
 
     def state(self) -> Mapping[str, Any]:
         """What is served, for `/health`."""
@@ -91,25 +117,25 @@ SPOKEN = frozenset({Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES})
 """Where there is a place to put it."""
 
 
-async def inject(
-    releases: Releases, labels: Mapping[str, str], dialect: Dialect, encoding: str, body: bytes
-) -> Injected | Degraded | None:
-    """A body with what is served for it; else why it goes on as it came, or `None` where nothing is served for it."""
+async def inject(releases: Releases, labels: Mapping[str, str], dialect: Dialect, encoding: str, body: bytes) -> Injected:
+    """A body with what is served for it; else the body, and why it goes on as it came where something was to be put in."""
+    served = Served()
     if encoding not in ("", "identity"):
-        return Degraded.ENCODED
+        return Injected(body, served, Degraded.ENCODED)
     try:
         read = RequestBody(body, dialect)
-        context = await releases.context(labels, read)
+        served = await releases.served(labels, read)
+        context = served.context
         if context is None:
-            return None
+            return Injected(body, served)
         if context.tokens > context.max_tokens:
-            return Degraded.TOO_LONG
-        return Injected(read.edit(context.text, context.place).of(body), context)
+            return Injected(body, served._replace(context=None), Degraded.TOO_LONG)
+        return Injected(read.edit(context.text, context.place).of(body), served)
     except UnreadableBody:
-        return Degraded.UNREADABLE
+        return Injected(body, served._replace(context=None), Degraded.UNREADABLE)
     except JourneymanError as error:
         _log.warning("a request passes as it came, as it cannot be told what is served: %s", error)
-        return Degraded.UNDECIDED
+        return Injected(body, served._replace(context=None), Degraded.UNDECIDED)
 
 
 GENERAL = "general"
@@ -165,7 +191,14 @@ class FixedPlaybook:
         self._frozen: OrderedDict[tuple[str, bytes], ServedContext | None] = OrderedDict()
         self._choosing = asyncio.Lock()
 
+    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> Served:
+        return Served(await self.context(labels, body))
+
+    def ended(self, where: SessionArm, *, failed: bool) -> None:
+        """Nobody is on an arm here."""
+
     async def context(self, labels: Mapping[str, str], body: "RequestBody") -> ServedContext | None:
+        """What is put into a request; `None` for nothing."""
         domain = labels.get("domain") or self._usual
         if domain not in self._domains:
             return None

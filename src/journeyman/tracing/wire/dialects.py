@@ -66,7 +66,8 @@ class Exchange:
     error: str | None = None
     """Why the answer is missing or cut: the upstream broke off, or the client hung up."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What the client's headers say: task, session, agent, domain, parent, candidate, trace."""
+    """What the client's headers say: task, session, agent, domain, parent, candidate, trace. And of a rollout, which it is, the
+    session's unit in it, and its arm."""
     shown: tuple[str, ...] = ()
     """Ids of the bullets that were put into the request on its way."""
 
