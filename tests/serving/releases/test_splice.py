@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import StoreError
 from journeyman.experiments.settings import Place
-from journeyman.serving.releases.context import Degraded, Injected, RequestBody, ServedContext, UnreadableBody, inject
+from journeyman.serving.releases.context import (
+    Degraded,
+    Injected,
+    RequestBody,
+    Served,
+    ServedContext,
+    SessionArm,
+    UnreadableBody,
+    inject,
+)
 from journeyman.tracing.wire.dialects import Dialect
 from tests.support.examples import examples
 
@@ -112,10 +121,13 @@ class Always:
 
     def __init__(self, place: Place = "system_end", **more: Any) -> None:
         about: dict[str, Any] = {"candidate_id": "c", "digest": "d", "domain": "general", "shown": ("b-1",), "tokens": 9}
-        self.served = ServedContext(**{"text": TEXT, "place": place, "max_tokens": 10, **about, **more})
+        self.one = ServedContext(**{"text": TEXT, "place": place, "max_tokens": 10, **about, **more})
 
-    async def context(self, labels: Mapping[str, str], body: RequestBody) -> ServedContext | None:
-        return self.served
+    async def served(self, labels: Mapping[str, str], body: RequestBody) -> Served:
+        return Served(self.one)
+
+    def ended(self, where: SessionArm, *, failed: bool) -> None:
+        raise AssertionError("nobody is on an arm")
 
     def state(self) -> Mapping[str, Any]:
         return {}
@@ -123,8 +135,15 @@ class Always:
 
 def put(body: bytes, dialect: Dialect = Dialect.CHAT, place: Place = "system_end") -> bytes:
     found = asyncio.run(inject(Always(place), {}, dialect, "", body))
-    assert isinstance(found, Injected), found
+    assert (found.degraded, found.served.context is not None) == (None, True)
     return found.body
+
+
+def left_alone(releases: Always, dialect: Dialect, encoding: str, body: bytes) -> Degraded | None:
+    """Why a body goes on as it came."""
+    found = asyncio.run(inject(releases, {}, dialect, encoding, body))
+    assert found == Injected(body, Served(), found.degraded)
+    return found.degraded
 
 
 def _into(content: Any, place: Place, kind: str) -> Any:
@@ -182,10 +201,10 @@ def test_what_cannot_be_read_is_left_alone(body: bytes, dialect: Dialect, place:
     whole = Writer(cut).body(dialect)
     for broken in (body, whole.strip()[: cut % len(whole.strip())], whole + body.strip()):
         found = asyncio.run(inject(Always(place), {}, dialect, "", broken))
-        if isinstance(found, Injected):
+        if found.degraded is None:
             json.loads(broken)
         else:
-            assert found is Degraded.UNREADABLE
+            assert (found.degraded, found.body) == (Degraded.UNREADABLE, broken)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +227,7 @@ def test_what_cannot_be_read_is_left_alone(body: bytes, dialect: Dialect, place:
     ],
 )
 def test_a_shape_that_is_not_known_is_left_alone(dialect: Dialect, body: bytes) -> None:
-    assert asyncio.run(inject(Always(), {}, dialect, "", body)) is Degraded.UNREADABLE
+    assert left_alone(Always(), dialect, "", body) is Degraded.UNREADABLE
 
 
 def test_a_system_message_in_the_middle_is_not_touched() -> None:
@@ -242,13 +261,13 @@ def test_what_is_put_in_is_the_same_for_every_request_of_a_conversation() -> Non
 
 def test_why_a_request_goes_on_as_it_came() -> None:
     class Gone(Always):
-        async def context(self, labels: Mapping[str, str], body: RequestBody) -> ServedContext | None:
+        async def served(self, labels: Mapping[str, str], body: RequestBody) -> Served:
             raise StoreError("the store is away")
 
     body = Writer(1).body(Dialect.CHAT)
-    assert asyncio.run(inject(Always(), {}, Dialect.CHAT, "gzip", body)) is Degraded.ENCODED
-    assert asyncio.run(inject(Always(tokens=11), {}, Dialect.CHAT, "", body)) is Degraded.TOO_LONG
-    assert asyncio.run(inject(Gone(), {}, Dialect.CHAT, "identity", body)) is Degraded.UNDECIDED
+    assert left_alone(Always(), Dialect.CHAT, "gzip", body) is Degraded.ENCODED
+    assert left_alone(Always(tokens=11), Dialect.CHAT, "", body) is Degraded.TOO_LONG
+    assert left_alone(Gone(), Dialect.CHAT, "identity", body) is Degraded.UNDECIDED
 
 
 def test_a_question_and_a_beginning_are_told_whatever_they_are_written_as() -> None:

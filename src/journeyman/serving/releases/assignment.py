@@ -38,6 +38,8 @@ class AssignmentWriter:
         self._open = open_store
         self._waiting: queue.SimpleQueue[tuple[Assignment, Future[Assignment]] | None] = queue.SimpleQueue()
         self._over = False
+        self._store: RolloutStore | None = None
+        self._tried = threading.Event()
         self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
         self._thread.start()
 
@@ -47,26 +49,32 @@ class AssignmentWriter:
         self._waiting.put((wanted, future))
         return future
 
+    def warm(self, seconds: float) -> None:
+        """Wait until the store was opened, or could not be: whoever comes first need not wait for it."""
+        self._tried.wait(seconds)
+
     def close(self) -> None:
         self._waiting.put(None)
         self._thread.join(30)
 
     def _run(self) -> None:
-        store: RolloutStore | None = None
+        with suppress(StoreError):
+            self._store = self._open()
+        self._tried.set()
         while batch := self._batch():
             # From here on nobody can take it back: it is written, or it is said that it was not.
             going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
             try:
-                store = store or self._open()
-                kept = store.assign([wanted for wanted, _ in going]) if going else ()
+                self._store = self._store or self._open()
+                kept = self._store.assign([wanted for wanted, _ in going]) if going else ()
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
                 for _, future in going:
                     future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
             else:
                 for (_, future), each in zip(going, kept, strict=True):
                     future.set_result(each)
-        if store is not None:
-            store.close()
+        if self._store is not None:
+            self._store.close()
 
     def _batch(self) -> list[tuple[Assignment, "Future[Assignment]"]]:
         """What waits, at least one; nothing at the end."""
@@ -103,6 +111,10 @@ class Assigner:
         self._failures, self._rests_until = 0, 0.0
         self.degraded = 0
         """Sessions that were served production as the store did not answer."""
+
+    def warm(self, seconds: float = 10.0) -> None:
+        """Wait until the store was opened, or could not be."""
+        self._writer.warm(seconds)
 
     async def arm(self, rollout: Rollout, session: str) -> SessionArm:
         """Where a session is in a rollout; it is drawn where nobody knows it yet."""

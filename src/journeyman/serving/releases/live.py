@@ -232,7 +232,10 @@ class LiveContext:
             return bodies[candidate_id]
 
         moves = {slot: Arm(name=PRODUCTION, candidate_id=move.candidate_id) for slot, move in live.production.items()}
-        self._snapshot = self._made_of(moves, live.rollouts, version, body)
+        made = self._made_of(moves, live.rollouts, version, body)
+        if any(state.rollout is not None for state in made.slots.values()):
+            self._assigned().warm()
+        self._snapshot = made
         self._began = {(id, unit) for id, unit in self._began if self._rollout(id) is not None}
         told = {
             "production": {str(slot): arm.candidate_id for slot, arm in moves.items()},
