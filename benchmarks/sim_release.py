@@ -216,11 +216,10 @@ def labels(scale: float) -> Iterator[Row]:
 
 def ratio(scale: float) -> Iterator[Row]:
     size, chance = Size.of(200, scale), np.random.default_rng(7)
-    # Of ten that were drawn for the canary so many come to it that it has 8 % of all that come.
-    setting = SimulationSettings(runs=size.runs, sessions=10_000, fall=0.08 * 0.9 / (0.92 * 0.1))
+    setting = SimulationSettings(runs=size.runs, sessions=10_000, fall=0.8)
     found = simulate(WATCHED, successes(Traffic(), chance, 10_000), setting, chance)
     held = float(((found.held >= 0) & (found.held <= 7000)).mean())
-    beside = f"median {np.median(found.held[found.held >= 0]):,.0f} sessions drawn"
+    beside = f"median {np.median(found.held[found.held >= 0]):,.0f} sessions"
     yield at_least("a share of 8 % where 10 is meant: held within 7,000 sessions", held, 0.95, size, beside)
     size, chance = Size.of(1000, scale), np.random.default_rng(8)
     setting = SimulationSettings(runs=size.runs, sessions=10_000)

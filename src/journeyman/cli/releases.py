@@ -16,7 +16,7 @@ from journeyman.core.rollout import EventKind, RolloutPlan
 from journeyman.io.files import read_json, read_text
 
 if TYPE_CHECKING:
-    from journeyman.experiments.release_simulation import Forecast
+    from journeyman.experiments.release_simulation import RolloutForecast
 
 _NEVER = "-"
 
@@ -97,7 +97,7 @@ def _plan(file: Path | None, share: float | None) -> RolloutPlan:
     return replace(plan, steps=(share,), step_sessions=(0,), step_hours=(0.0,), step_worst=(1.0,))
 
 
-def _show(found: "list[Forecast]", plan: RolloutPlan, per_day: float) -> None:
+def _show(found: "list[RolloutForecast]", plan: RolloutPlan, per_day: float) -> None:
     columns = named_columns(
         "candidate", "rolled back", "promoted", "sessions", "of them on it", "time", "within the plan's time"
     )
@@ -105,7 +105,7 @@ def _show(found: "list[Forecast]", plan: RolloutPlan, per_day: float) -> None:
     say("of each two numbers: half of the runs end by then, and 95 of 100")
 
 
-def _row(each: "Forecast") -> tuple[str, ...]:
+def _row(each: "RolloutForecast") -> tuple[str, ...]:
     points = 100 * each.worse
     name = "as good" if not points else f"{abs(points):.3g} points {'worse' if points > 0 else 'better'}"
     times = tuple(_time(days) for days in each.days)
@@ -115,7 +115,7 @@ def _row(each: "Forecast") -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _said(alike: "Forecast", plan: RolloutPlan, per_day: float) -> str:
+def _said(alike: "RolloutForecast", plan: RolloutPlan, per_day: float) -> str:
     end = "is held, and asks" if plan.on_end == "hold" else "is rolled back"
     if alike.within_plan >= 0.5:
         days = _time(alike.days[0])

@@ -91,7 +91,7 @@ class SimulationSettings:
     priors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Of metrics, what is known of production before: a mean, and how many sessions it is worth."""
     fall: float = 1.0
-    """Of sessions that were drawn for the canary, those that come to it; the others are lost."""
+    """The share that the canary really gets, of the one that is meant and recorded."""
     steps: Sequence[int] = ()
     """After how many sessions each step but the first begins, whatever the plan says. Else the rule ramps."""
     checked: bool = False
@@ -116,14 +116,13 @@ class _Going:
     def session(self, n: int, draw: Draw) -> None:
         """One session more in each run."""
         share, runs = self.shares[self.step], len(self.ids)
-        drawn = self.chance.random(runs) < share
-        came = ~drawn | (self.chance.random(runs) < self.setting.fall) if self.setting.fall < 1 else np.ones(runs, bool)
+        drawn = self.chance.random(runs) < share * self.setting.fall
         for at in np.unique(self.step):
             part = float(self.shares[at])
-            self.ratio.add(drawn, (1 - part, part), among=came & (self.step == at))
+            self.ratio.add(drawn, (1 - part, part), among=self.step == at)
         for name, scores in draw(n, drawn, self.ids).items():
-            self.evidence[name].add(np.where(came, scores, np.nan), canary=drawn, share=share)
-        self.canary += drawn & came
+            self.evidence[name].add(scores, canary=drawn, share=share)
+        self.canary += drawn
 
     def decide(self, n: int) -> list[RolloutVerdict]:
         rows = {name: compared(self.evidence[name], self.plan, each) for name, each in self.metrics.items()}
@@ -213,7 +212,7 @@ MOST_SESSIONS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class RolloutForecast:
     """What becomes of rollouts of one kind of candidate, when they may take as long as they need."""
 
     worse: float
@@ -234,7 +233,7 @@ class Forecast:
         return EventKind.PROMOTE if self.promoted > self.rolled_back else EventKind.ROLLBACK
 
 
-def forecast(plan: RolloutPlan, traffic: Traffic, *, per_day: float, runs: int = 200, seed: int = 0) -> Forecast:
+def forecast(plan: RolloutPlan, traffic: Traffic, *, per_day: float, runs: int = 200, seed: int = 0) -> RolloutForecast:
     """What a plan finds of a candidate at so much traffic, by simulation; guardrails are taken to stay quiet.
 
     The plan's time does not end a run, so that it is known how much is missing. A session counts when its window is over.
@@ -252,7 +251,7 @@ def forecast(plan: RolloutPlan, traffic: Traffic, *, per_day: float, runs: int =
     waits, ends = plan.primary.window_seconds / 86_400, (EventKind.PROMOTE, EventKind.ROLLBACK)
     mostly = max(ends, key=found.share)
     middle, most = (found.quantile(mostly, q) for q in (0.5, 0.95))
-    return Forecast(
+    return RolloutForecast(
         worse=traffic.worse,
         rolled_back=found.share(EventKind.ROLLBACK),
         promoted=found.share(EventKind.PROMOTE),

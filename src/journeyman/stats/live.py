@@ -41,7 +41,8 @@ _LEAST, _MOST = 0.02, 0.98
 
 
 def _array(value: ArrayLike, runs: int) -> Floats:
-    return np.broadcast_to(np.asarray(value, np.float64), (runs,))
+    found = np.asarray(value, np.float64)
+    return found if found.shape == (runs,) else np.full(runs, found)
 
 
 class BettingEvidence:
@@ -96,7 +97,7 @@ class BettingEvidence:
         """What production is expected to score next."""
         expected, weight = self.prior
         found: Floats = (weight * expected + self._sums[:, 3]) / (weight + self._sums[:, 1])
-        return found.clip(_LEAST, _MOST)
+        return np.minimum(np.maximum(found, _LEAST), _MOST)
 
     def add(self, score: ArrayLike, *, canary: ArrayLike, share: ArrayLike, production: ArrayLike | None = None) -> None:
         """Takes the next session of each run.
@@ -114,27 +115,29 @@ class BettingEvidence:
         scores, pi = _array(score, self.runs), _array(share, self.runs)
         if production is not None:
             pi = pi / np.maximum(pi + _array(production, self.runs), 1e-300)
-        on_arm = np.broadcast_to(np.asarray(canary, bool), (self.runs,))
+        on_arm = _array(canary, self.runs) != 0
         known = ~np.isnan(scores) & (pi > 0) & (pi < 1)
-        if not ((scores[known] >= 0) & (scores[known] <= 1)).all() or not ((pi >= 0) & (pi <= 1)).all():
+        if (known & ~((scores >= 0) & (scores <= 1)) | ~((pi >= 0) & (pi <= 1))).any():
             raise InputError("a session's score and its arm's share are from 0 to 1; a score that is not known is NaN")
         if known.any():
             self._bet(np.where(known, scores, 0.0), on_arm, np.where(known, pi, 0.5), known)
 
     def _bet(self, scores: Floats, on_arm: NDArray[np.bool_], pi: Floats, known: NDArray[np.bool_]) -> None:
-        mean = self.mean
-        z = np.where(on_arm, (scores - mean) / pi, -(scores - mean) / (1 - pi))[:, None]
-        most = np.maximum((1 - mean) / pi, mean / (1 - pi))[:, None]
-        least = -np.maximum(mean / pi, (1 - mean) / (1 - pi))[:, None]
-        d = self.differences
-        returns = np.stack([(d - z) / (most - d), (z - d) / (d - least)], axis=1) * known[:, None, None]
+        mean, d = self.mean, self.differences
+        off, rest = scores - mean, 1 - pi
+        z = np.where(on_arm, off / pi, -off / rest)[:, None]
+        most = np.maximum((1 - mean) / pi, mean / rest)[:, None]
+        least = -np.maximum(mean / pi, (1 - mean) / rest)[:, None]
+        returns = np.empty(self._largest.shape)
+        returns[:, 0], returns[:, 1] = (d - z) / (most - d), (z - d) / (d - least)
+        returns *= known[:, None, None]
         # Rounding must not take a bet below what its stake can lose.
-        self._bets *= 1 + _BETS * np.maximum(returns, -1.0)[..., None]
-        np.clip(self._bets, 0.0, LARGEST, out=self._bets)
-        np.maximum(self._largest, self._bets.mean(axis=-1), out=self._largest)
-        weight, arm = known * pi * (1 - pi), known & on_arm
-        rest = known & ~on_arm
-        self._sums += np.stack([arm, rest, arm * scores, rest * scores, weight * z[:, 0], weight], axis=1)
+        np.maximum(returns, -1.0, out=returns)
+        self._bets *= 1 + _BETS * returns[..., None]
+        np.minimum(self._bets, LARGEST, out=self._bets)
+        np.maximum(self._largest, np.add.reduce(self._bets, axis=-1) / len(_BETS), out=self._largest)
+        weight, arm, others = known * pi * rest, known & on_arm, known & ~on_arm
+        self._sums += np.array([arm, others, arm * scores, others * scores, weight * z[:, 0], weight]).T
 
     def e_below(self, difference: float) -> Floats:
         """The most that a bet on a difference below this has been, of each run. One that the grid has."""
@@ -362,7 +365,7 @@ class HarmDetector:
     State: M (runs, 12), and its largest mean (runs,).
     """
 
-    def __init__(self, mean: float, *, tolerance: float = 0.03, alarm: float = 1e4, runs: int = 1) -> None:
+    def __init__(self, mean: float, *, tolerance: float = 0.03, alarm: float = 12_000.0, runs: int = 1) -> None:
         """
         Args:
             mean: The low end of what was shown at promotion.
