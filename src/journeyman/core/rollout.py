@@ -140,7 +140,7 @@ _DAY = 86_400.0
 _GUARDRAILS = (
     Metric(name="failed_requests", tolerance=0.01),
     Metric(name="latency", tolerance=0.03),
-    Metric(name="cost", tolerance=0.03),
+    Metric(name="cost", tolerance=0.01),
     Metric(name="labelled", tolerance=0.005, window_seconds=_DAY, action="hold"),
 )
 
