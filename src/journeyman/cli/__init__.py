@@ -30,6 +30,7 @@ COMMANDS = {
     "candidates": "List, show and compare what was learned.",
     "evaluations": "List and show comparisons on held-out tasks.",
     "releases": "List and show releases, with all their moves.",
+    "monitor": "Decide what becomes of rollouts: promote, roll back, or hold.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
     "dataset": "Build, look at and check sets of rows to train on.",

@@ -29,8 +29,6 @@ from journeyman.stores.sessions import Said, ServedSession
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 10.0
-SETTLE_SECONDS = 30.0
-"""At the least so long after its assignment a session is closed: its first answer may take that long."""
 AT_ONCE = 2000
 """Sessions closed in one transaction."""
 _SCALED: Mapping[str, str] = {"latency": "seconds", "cost": "cost", "tokens": "tokens"}
@@ -138,7 +136,7 @@ class RolloutEvidence:
         """Take in sessions whose time is over; whether there were any. Each in the order of its assignment."""
         found = False
         for metric in self.metrics:
-            wait = timedelta(seconds=max(metric.window_seconds, SETTLE_SECONDS))
+            wait = timedelta(seconds=self._window(metric))
             waiting = store.assignments(self.rollout.id, after=self._cursors.get(metric.name, 0), limit=AT_ONCE)
             # Whoever comes behind one that is still waited for waits too.
             over = list(takewhile(lambda each: each.at + wait <= now, waiting))  # noqa: B023 - used at once
@@ -186,14 +184,17 @@ class RolloutEvidence:
         if metric.name == "exposed":
             return float(session is not None)
         if metric.name == "labelled":
-            return float(_success(self.rollout.plan.primary, session, each) is not None)
+            return float(_success(self.rollout.plan.primary, session, each, self._window(metric)) is not None)
         if session is None:
             return None
         if metric.name == "failed_requests":
             return float(not any(call.failed for call in session.calls))
         if metric.name in _SCALED:
             return self._scaled(metric.name, session, on_arm=each.arm != PRODUCTION)
-        return _success(metric, session, each)
+        return _success(metric, session, each, self._window(metric))
+
+    def _window(self, metric: Metric) -> float:
+        return max(metric.window_seconds, self.rollout.plan.settle_seconds)
 
     def _scaled(self, name: str, session: ServedSession, *, on_arm: bool) -> float | None:
         """What a session took beside what production took before; unknown until that is known."""
@@ -265,9 +266,9 @@ class RolloutEvidence:
         return {"metrics": rows, "ratio": asdict(self._ratio.found()[0]), "sessions": sum(self._closed.values())}
 
 
-def _success(metric: Metric, session: ServedSession | None, each: Assignment) -> float | None:
+def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float) -> float | None:
     """The mean over what was judged in time of a session, by the sources that the plan names; unknown where nothing was."""
-    until = each.at + timedelta(seconds=max(metric.window_seconds, SETTLE_SECONDS))
+    until = each.at + timedelta(seconds=window)
     found = [
         value
         for words in (session.said if session is not None else {}).values()

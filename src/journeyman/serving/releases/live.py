@@ -290,6 +290,11 @@ class LiveContext:
     def _arm_served(self, where: SessionArm) -> str:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
 
+    @property
+    def has_rollouts(self) -> bool:
+        """Whether sessions are on different arms somewhere."""
+        return any(state.rollout is not None for state in self._snapshot.slots.values())
+
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """A request of a session is over. Each session is counted once, by its first request."""
         session = (where.rollout_id, where.unit)
