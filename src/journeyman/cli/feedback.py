@@ -6,21 +6,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, minute, say, short, write
-from journeyman.cli.labels import person
-from journeyman.cli.shared import emit, json_option, read_store_url, store_option, store_url
+from journeyman.cli.shared import emit, json_option, person, read_store_url, store_option, store_url
 from journeyman.core.errors import InputError
 from journeyman.core.feedback import SUCCESS, Feedback, TargetKind, read_feedback
 from journeyman.core.format import counted
 from journeyman.core.reward import Source, source_named
 from journeyman.io.jsonl import iter_jsonl
-from journeyman.stores.rollouts import AuditRecord, RolloutStore, open_rollouts
+
+if TYPE_CHECKING:
+    from journeyman.stores.rollouts import AuditRecord, RolloutStore
 
 _LARGE = 1000
 """Words from which on it is told how far it is."""
@@ -73,6 +74,8 @@ def command(  # noqa: PLR0913 - a parameter an option
       journeyman feedback 4f2a90c1d35b4e6f8a7b6c5d4e3f2a1b --value 0 --text "wrong city"
       journeyman feedback --file truth.csv --source "ground truth"
     """
+    from journeyman.stores.rollouts import open_rollouts
+
     if (target is None) is (path is None):
         raise InputError("feedback on what? name a TARGET, or a --file of many")
     whose = source_named(source or Source.PERSON)
@@ -98,7 +101,7 @@ def command(  # noqa: PLR0913 - a parameter an option
     emit({"words": len(words), "known": found, "ids": [word.id for word in words]}, as_json=as_json)
 
 
-def _kept(store: RolloutStore, words: Sequence[Feedback], *, quiet: bool) -> Sequence[bool]:
+def _kept(store: "RolloutStore", words: Sequence[Feedback], *, quiet: bool) -> Sequence[bool]:
     from journeyman.experiments import wiring
 
     if len(words) < _LARGE:
@@ -114,7 +117,7 @@ def _kept(store: RolloutStore, words: Sequence[Feedback], *, quiet: bool) -> Seq
         return store.add_feedback(words, now=wiring.now(), told=told)
 
 
-def _kind_of(store: RolloutStore, target: str) -> TargetKind:
+def _kind_of(store: "RolloutStore", target: str) -> TargetKind:
     """What a target is known as; one call, whose trace has its id, is the trace."""
     kinds = [TargetKind.TRACE, TargetKind.REQUEST, TargetKind.SESSION, TargetKind.TASK]
     known = [kind for kind, is_known in zip(kinds, store.known([(kind, target) for kind in kinds]), strict=True) if is_known]
@@ -207,6 +210,8 @@ def audit(*, verify: bool, limit: int, store: str | None, as_json: bool) -> int:
       journeyman audit
       journeyman audit --verify
     """
+    from journeyman.stores.rollouts import open_rollouts
+
     with open_rollouts(read_store_url(store), make=False) as rollouts:
         rows = rollouts.audit(limit=1 if verify else limit, newest=True)
         problem = rollouts.verify() if verify else None
@@ -223,7 +228,7 @@ def audit(*, verify: bool, limit: int, store: str | None, as_json: bool) -> int:
     return 1 if problem else 0
 
 
-def _show(rows: Sequence[AuditRecord], head: str) -> None:
+def _show(rows: "Sequence[AuditRecord]", head: str) -> None:
     if not rows:
         say("Nothing that is served was changed yet.")
         return

@@ -161,6 +161,26 @@ def tokens_in(variable: str, of: str = "--token-env") -> tuple[str, ...]:
     return tokens
 
 
+# Whose word it is.
+
+
+def person(named: str | None) -> str:
+    """Whose word it is.
+
+    Raises:
+        InputError: Nobody can be named, or it is the name that stands for no person.
+    """
+    from journeyman.experiments import settings
+    from journeyman.stores.traces.base import AUTO
+
+    who = (named or "").strip() or settings.person()
+    if not who:
+        raise InputError(f"who says so is not known; name them (--who, --rater), or set {settings.USER_VARIABLE}")
+    if who == AUTO:
+        raise InputError(f"{AUTO}: that name stands for what no person said; write another")
+    return who
+
+
 # Where things are kept.
 
 store_option = click.option("--store", metavar="URL", help="Another store than the project's: a file, or postgresql://…")
