@@ -123,6 +123,13 @@ def test_a_bad_row_is_named_by_its_line_and_nothing_of_the_file_is_kept(
     assert said(store, TargetKind.TRACE, "t1") == []
 
 
+def test_secrets_in_what_is_said_are_not_kept(store: Path) -> None:
+    key = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH"
+    assert main(["feedback", "visit", "--metric", "comment", "--value", f"my key is {key}, keep it"]) == 0
+    assert key not in (text := said(store, TargetKind.SESSION, "visit")[0].text or "")
+    assert text.startswith("my key is [redacted")
+
+
 def test_of_a_large_file_it_is_told_how_far_it_is(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("many.jsonl").write_text("".join(f'{{"session": "s{number}", "value": 1}}\n' for number in range(3000)))
     assert main(["feedback", "--file", "many.jsonl"]) == 0

@@ -13,7 +13,7 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, bar, minute, say, short, write
-from journeyman.cli.shared import emit, json_option, person, read_store_url, store_option, store_url
+from journeyman.cli.shared import cleaner, emit, json_option, person, read_store_url, store_option, store_url
 from journeyman.core.errors import InputError
 from journeyman.core.feedback import SUCCESS, Feedback, TargetKind, read_feedback
 from journeyman.core.format import counted
@@ -102,8 +102,10 @@ def command(  # noqa: PLR0913 - a parameter an option
 
 
 def _kept(store: "RolloutStore", words: Sequence[Feedback], *, quiet: bool) -> Sequence[bool]:
-    from journeyman.experiments import wiring
+    from journeyman.experiments import settings, wiring
 
+    clean = cleaner(settings.load().settings.record)
+    words = [replace(word, text=clean(word.text)) if word.text else word for word in words]
     if len(words) < _LARGE:
         return store.add_feedback(words, now=wiring.now())
     with bar("words", len(words), quiet=quiet) as advance:

@@ -1,6 +1,6 @@
 """`journeyman serve`: record agents by their base URL, take their telemetry, and show what they did."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +10,7 @@ import click
 
 from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, store_option, store_url, tokens_in
+from journeyman.cli.shared import cleaner, emit, json_option, options_named, store_option, store_url, tokens_in
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.experiments import settings
 from journeyman.experiments.settings import Project, RecordSettings, ServeSettings
@@ -111,7 +111,7 @@ def _serve(
             spill=project.folder / "spill" / "feedback",
             tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
             per_minute=serving.feedback_per_minute,
-            clean=_cleaner(record),
+            clean=cleaner(record),
         )
         if serving.record
         else None,
@@ -129,14 +129,6 @@ def _serve(
             ready=lambda: _show(serving, url_of(bound), gateway.upstreams, redacted(store), as_json=as_json),
             drain_seconds=serving.drain_seconds,
         )
-
-
-def _cleaner(record: RecordSettings) -> Callable[[str], str]:
-    """Takes out of what is said what is not recorded either."""
-    from journeyman.tracing.redaction import Redactor
-
-    redactor = Redactor(record.redact)
-    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 @contextmanager

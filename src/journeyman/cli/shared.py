@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.playbook.config import TrainingConfig
+    from journeyman.experiments.settings import RecordSettings
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 _Training = TypeVar("_Training", bound="TrainingConfig")
@@ -179,6 +180,17 @@ def person(named: str | None) -> str:
     if who == AUTO:
         raise InputError(f"{AUTO}: that name stands for what no person said; write another")
     return who
+
+
+# What must not be kept.
+
+
+def cleaner(record: "RecordSettings") -> Callable[[str], str]:
+    """Takes out of what is said what is not recorded either."""
+    from journeyman.tracing.redaction import Redactor
+
+    redactor = Redactor(record.redact)
+    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 # Where things are kept.
