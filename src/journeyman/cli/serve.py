@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ import click
 
 from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, store_option, store_url, tokens_in
+from journeyman.cli.shared import cleaner, emit, json_option, options_named, store_option, store_url, tokens_in
 from journeyman.core.errors import InputError, MissingExtra, PlaybookError
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
@@ -151,16 +151,8 @@ def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, 
         spill=project.folder / "spill" / "feedback",
         tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
         per_minute=serving.feedback_per_minute,
-        clean=_cleaner(record),
+        clean=cleaner(record),
     )
-
-
-def _cleaner(record: RecordSettings) -> Callable[[str], str]:
-    """Takes out of what is said what is not recorded either."""
-    from journeyman.tracing.redaction import Redactor
-
-    redactor = Redactor(record.redact)
-    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 @contextmanager

@@ -187,6 +187,12 @@ class RolloutStore(OnDatabase):
                     told(len(known))
         return known
 
+    def known(self, targets: Sequence[tuple[TargetKind, str]]) -> Sequence[bool]:
+        """Whether each is in the store."""
+        with self._database.read() as connection:
+            found = _meant(connection, targets)
+        return [each in found for each in targets]
+
     def feedback_of(self, targets: Iterable[tuple[TargetKind, str]]) -> Sequence[Feedback]:
         """What counts of what was said of them: of one rater on one thing the last word. Oldest first; `decide` tells what the
         rewards of them come to."""
@@ -387,7 +393,7 @@ def _say(connection: sa.Connection, words: Sequence[Feedback], now: datetime) ->
     names = [column.name for column in table.c if column.name != "seq"]
     rows = [{name: row.get(name) for name in names} | at for row in told]
     insert(connection, table, [row | {"at": utc(word.at)} for row, word in zip(rows, new, strict=True)])
-    found = _meant(connection, words)
+    found = _meant(connection, [(word.target_kind, word.target) for word in words])
     labels.add_feedback(connection, [(seq, word) for word in new if (seq := found.get((word.target_kind, word.target)))])
     return [(word.target_kind, word.target) in found for word in words]
 
@@ -396,8 +402,8 @@ def _ids(words: Iterable[Feedback]) -> list[str]:
     return [word.id for word in words]
 
 
-def _meant(connection: sa.Connection, words: Sequence[Feedback]) -> Mapping[tuple[TargetKind, str], int | None]:
-    """What of all that words are about is in the store; for a trace, or a request, the trace."""
+def _meant(connection: sa.Connection, targets: Sequence[tuple[TargetKind, str]]) -> Mapping[tuple[TargetKind, str], int | None]:
+    """What of it is in the store; for a trace, or a request, the trace."""
     found: dict[tuple[TargetKind, str], int | None] = {}
     passed, any_ = TRACES.c.source == "gateway", sa.true()
     for kind, names, seq, where in (
@@ -407,7 +413,7 @@ def _meant(connection: sa.Connection, words: Sequence[Feedback]) -> Mapping[tupl
         (TargetKind.TASK, TRACES.c.task_id, sa.null(), any_),
         (TargetKind.SESSION, TRACES.c.session, sa.null(), any_),
     ):
-        if ids := {word.target for word in words if word.target_kind is kind}:
+        if ids := {id for each, id in targets if each is kind}:
             rows = connection.execute(sa.select(names, seq).where(names.in_(ids), where).distinct())
             found |= {(kind, id): trace for id, trace in rows}
     return found
