@@ -1,5 +1,6 @@
 """The monitor decides by what the store holds: real assignments, traces and feedback, and a handed clock."""
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,10 @@ from journeyman.core.candidate import BASE
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import Source
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
+from journeyman.core.rollout_decision import Observed, decide
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.serving.monitor import Decided, Monitor
+from journeyman.stats.live import SampleRatio, compared, evidence_for
 from journeyman.stores import TraceStore, open_traces
 from journeyman.stores.base import Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
@@ -272,6 +275,34 @@ def test_of_two_monitors_one_decides(opened: Opened) -> None:
     assert Monitor(desk.store, clock=lambda: desk.now + timedelta(seconds=101), holder="b").once() is None
     later = desk.now + timedelta(seconds=200)
     assert Monitor(desk.store, clock=lambda: later, holder="b").once() is not None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("worse", [0.0, 0.3])
+def test_the_store_and_the_pure_rule_come_to_the_same_at_the_same_session(opened: Opened, seed: int, worse: float) -> None:
+    desk = opened(success={"canary": 0.9 - worse, PRODUCTION: 0.9}, seed=seed)
+    plan = desk.rollout.plan
+    pure = {each.name: evidence_for(plan, each) for each in (plan.primary, *plan.guardrails)}
+    ratio, known = SampleRatio(), 0
+    while True:
+        desk.come(10)
+        found = desk.look()
+        scores = {name: desk.store.scores("r1", name) for name in pure}
+        assigned = desk.store.assignments("r1")
+        for each in assigned[known:]:
+            canary = each.arm != PRODUCTION
+            ratio.add(int(canary), (0.5, 0.5))
+            for name, evidence in pure.items():
+                score = scores[name][each.unit]
+                evidence.add(math.nan if score is None else score, canary=canary, share=0.5)
+        known = len(assigned)
+        metrics = {each.name: compared(pure[each.name], plan, each)[0] for each in (plan.primary, *plan.guardrails)}
+        over = (desk.now + timedelta(seconds=100) - NOON).total_seconds()
+        seen = Observed(step=0, sessions=known, hours=over / 3600, days=over / 86_400, metrics=metrics, ratio=ratio.found()[0])
+        assert decide(plan, seen) == found.verdict
+        if found.acted:
+            break
+    assert found.verdict.event is (EventKind.ROLLBACK if worse else EventKind.PROMOTE)
 
 
 def test_a_plan_that_ends_without_a_verdict_holds_and_asks(opened: Opened) -> None:
