@@ -54,6 +54,13 @@ class RolloutStore(OnDatabase):
         with self._database.read() as connection:
             return LiveReleases(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
 
+    def version(self) -> tuple[int, int]:
+        """Another one whenever something has happened to a rollout or a slot: cheap to ask for again and again."""
+        with self._database.read() as connection:
+            latest = (sa.select(sa.func.max(table.c.seq)) for table in (ROLLOUT_EVENTS, SLOT_MOVES))
+            events, moves = map(connection.scalar, latest)
+        return int(events or 0), int(moves or 0)
+
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
         with self._database.read() as connection:

@@ -1,4 +1,4 @@
-"""What the store's slots and rollouts mean for requests: read every other second, and served from memory.
+"""What the store's slots and rollouts mean for requests: read twice a second, and served from memory.
 
 While the store is away, what was read last holds, also after a start: it stands in a file. What cannot be loaded is not
 served; then a session gets what is in production, and where that is not known the request passes as it came.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from journeyman.stores.rollouts import RolloutStore
 
 _log = logging.getLogger(__name__)
-POLL_SECONDS = 2.0
+POLL_SECONDS = 0.5
 PATIENCE = 0.25
 """Seconds that the store may make a session's first request wait."""
 
@@ -232,7 +232,8 @@ class Snapshot:
     slots: Mapping[Slot, SlotState] = field(default_factory=dict)
     unservable: Mapping[str, str] = field(default_factory=dict)
     """Candidates that cannot be served, and why."""
-    version: str = ""
+    version: tuple[int, int] = (0, 0)
+    """Of the store, when it was read."""
 
     def of(self, agent: str | None, domain: str | None) -> SlotState | None:
         """The most specific slot that anything was ever brought into."""
@@ -267,7 +268,7 @@ class LiveContext:
         self._assigner: Assigner | None = None
         self._brakes: dict[tuple[str, str], Brake] = {}
         self._on: dict[tuple[str, str], str] = self._kept_brakes()
-        self._began: set[tuple[str, str]] = set()
+        self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
         self._over = threading.Event()
@@ -296,12 +297,14 @@ class LiveContext:
         return any(state.rollout is not None for state in self._snapshot.slots.values())
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
-        """A request of a session is over. Each session is counted once, by its first request."""
-        session = (where.rollout_id, where.unit)
+        """A request of a session is over. Of each session the first one counts, and the first that fails."""
         rollout = self._rollout(where.rollout_id)
-        if rollout is None or session in self._began:
+        told = (where.rollout_id, where.unit, failed)
+        if rollout is None or told in self._ended or (where.rollout_id, where.unit, True) in self._ended:
             return
-        self._began.add(session)
+        if len(self._ended) >= CACHED:
+            self._ended.clear()
+        self._ended.add(told)
         key = (where.rollout_id, where.arm)
         brake = self._brakes.setdefault(key, Brake(rollout.plan.brake))
         ill = self._brakes.get((where.rollout_id, PRODUCTION))
@@ -359,11 +362,11 @@ class LiveContext:
                 self._read_at, self._fault = monotonic(), ""
                 return
             store = self._opened()
-            live = store.live()
-            version = _version(live)
+            version = store.version()
             if version != self._snapshot.version:
-                self._take(live, version, store)
-            self._tell_brakes(store, live)
+                self._take(store.live(), version, store)
+            if self._on:
+                self._tell_brakes(store, store.live())
             self._read_at, self._fault = monotonic(), ""
         except (JourneymanError, OSError) as error:
             # What was read before goes on.
@@ -401,7 +404,7 @@ class LiveContext:
             self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
         return self._assigner
 
-    def _take(self, live: LiveReleases, version: str, store: "RolloutStore") -> None:
+    def _take(self, live: LiveReleases, version: tuple[int, int], store: "RolloutStore") -> None:
         bodies: dict[str, str] = {}
 
         def body(candidate_id: str) -> str:
@@ -417,12 +420,11 @@ class LiveContext:
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
         self._snapshot = made
-        self._began = {(id, unit) for id, unit in self._began if self._rollout(id) is not None}
+        self._ended = {each for each in self._ended if self._rollout(each[0]) is not None}
         told = {
             "production": {str(slot): arm.candidate_id for slot, arm in moves.items()},
             "rollouts": [each.as_json() for each in live.rollouts],
             "bodies": bodies,
-            "version": version,
         }
         with atomic_write(self._file) as part:
             part.write_text(json.dumps(told))
@@ -433,7 +435,8 @@ class LiveContext:
             told = json.loads(self._file.read_text())
             moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id) for slot, id in told["production"].items()}
             rollouts = [Rollout.from_json(each) for each in told["rollouts"]]
-            self._snapshot = self._made_of(moves, rollouts, told["version"], told["bodies"].__getitem__)
+            # Of no version: whatever the store says when it is back is newer.
+            self._snapshot = self._made_of(moves, rollouts, (0, 0), told["bodies"].__getitem__)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
@@ -445,7 +448,7 @@ class LiveContext:
         return self._folder / f"snapshot-{hashlib.sha256(self._url.encode()).hexdigest()[:12]}.json"
 
     def _made_of(
-        self, moves: Mapping[Slot, Arm], rollouts: Sequence[Rollout], version: str, body: Callable[[str], str]
+        self, moves: Mapping[Slot, Arm], rollouts: Sequence[Rollout], version: tuple[int, int], body: Callable[[str], str]
     ) -> Snapshot:
         unservable: dict[str, str] = {}
 
@@ -532,8 +535,3 @@ def _older(path: Path) -> bool:
             return not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall()
     except sqlite3.Error as error:
         raise StoreError(f"{path}: {error}") from error
-
-
-def _version(live: LiveReleases) -> str:
-    moves = [(str(slot), move.number) for slot, move in live.production.items()]
-    return json.dumps([moves, [(each.id, len(each.events)) for each in live.rollouts]])
