@@ -51,7 +51,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache | tail -n 5
 
 bench: $(VENV)/.dev
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 # It ends with 1 when something is lost that was acknowledged, ends in a traceback, or is left behind.
 soak: $(VENV)/.dev

@@ -33,6 +33,13 @@ def test_a_prompt_without_its_bullets_is_the_prompt_that_had_none(
         assert answer.without_bullets(bare, terse=dialect == "terse") == bare
 
 
+@given(bullets=_bullets.filter(bool), text=_text)
+def test_what_was_put_into_a_live_request_can_be_taken_out_of_it(bullets: list[Bullet], text: str) -> None:
+    put = answer.strategies(bullets)
+    places = (f"{text}\n\n{put}", f"{put}\n\n{text}") if text else (put,)
+    assert [answer.without_bullets(each) for each in places] == [text] * len(places)
+
+
 def test_what_stands_behind_the_bullets_stays() -> None:
     shown = answer.answer(Task(id="t", question="What?", instructions="Do it."), [Bullet(id="b", content="x")], "full")[
         0

@@ -13,9 +13,10 @@ import sqlalchemy as sa
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import JourneymanError, ReleaseError
 from journeyman.core.release import Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, Plan, Rollout, RolloutEvent, RolloutState, Slot, nothing
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot, nothing
 from journeyman.stores import open_store
-from journeyman.stores.rollouts import Assignment, EvidenceRecord, RolloutStore, open_rollouts
+from journeyman.stores.base import Assignment, EvidenceRecord
+from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -38,7 +39,12 @@ def why(reason: str = "it passed", *, minutes: float = 0, actor: str = "person:a
 
 
 def begun(
-    id: str = "r1", *, candidate: Candidate = NEW, slot: Slot = SLOT, baseline: Arm | None = None, plan: Plan | None = None
+    id: str = "r1",
+    *,
+    candidate: Candidate = NEW,
+    slot: Slot = SLOT,
+    baseline: Arm | None = None,
+    plan: RolloutPlan | None = None,
 ) -> Rollout:
     return Rollout(
         id=id,
@@ -46,7 +52,7 @@ def begun(
         arms=(Arm(name="canary", candidate_id=candidate.id, digest=candidate.id),),
         baseline=baseline or nothing(),
         salt="s" * 32,
-        plan=plan or Plan(),
+        plan=plan or RolloutPlan(),
         verdict="passed",
         created_at=NOON,
         events=(RolloutEvent(number=1, kind=EventKind.START, shares={}, cause=why()),),
@@ -82,7 +88,7 @@ def stage(store: RolloutStore, candidate: Candidate) -> Stage | None:
 
 
 def test_a_rollout_comes_back_as_it_was_with_all_that_happened_to_it(store: RolloutStore) -> None:
-    rollout = begun(plan=Plan.read({"max_days": 3, "guardrails": [{"name": "cost", "tolerance": 0.1}]}))
+    rollout = begun(plan=RolloutPlan.read({"max_days": 3, "guardrails": [{"name": "cost", "tolerance": 0.1}]}))
     store.start(rollout)
     store.advance(ramped(rollout))
     kept = store.rollout("r1")

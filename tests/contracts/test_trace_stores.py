@@ -179,6 +179,10 @@ def test_a_value_that_no_column_takes_is_told_and_leaves_nothing(store: TraceSto
     with pytest.raises(StoreError):
         store.add([make("a"), make("b", replace(call(), **more))])
     assert store.get("a") is None
+    store.add([make("b")])
+    with pytest.raises(StoreError):
+        store.add([make("a"), make("b", replace(call(), **more))])
+    assert (store.get("a"), store.get("b")) == (None, make("b"))
 
 
 def test_what_a_recorder_left_in_raw_is_kept_as_json_would_have_it(store: TraceStore) -> None:

@@ -19,15 +19,16 @@ CITE = "Then name the strategies that you used, on a line of their own: Used: <t
 CLOSE = "End with a line of its own: Answer: <the final answer alone>"
 """Last, so that the number that a check finds last is the answer and not part of an id."""
 
-PLAYBOOK = """\
-
-
+_PLAYBOOK = """\
 Strategies that were learned from earlier attempts at such tasks. Follow those that apply; a strategy marked "avoid" says what \
 went wrong before.
 {bullets}"""
 
-
-_HEADER = PLAYBOOK.partition("{")[0].rstrip("\n")
+BETWEEN = "\n\n"
+"""Between that and the rest of a message."""
+CHARACTERS_PER_TOKEN = 4
+"""A rule of thumb for English under BPE tokenizers; a budget needs no more."""
+_HEADER = _PLAYBOOK.partition("{")[0].rstrip("\n")
 _BULLET = re.compile(r"\[[^\]\n]+\] ")
 
 
@@ -40,8 +41,14 @@ def answer(task: Task, bullets: Sequence[Bullet], dialect: Dialect) -> tuple[Pro
         )
     system = task.instructions or "\n".join([STEPS, *([CITE] if bullets else []), CLOSE])
     if bullets:
-        system += PLAYBOOK.format(bullets="\n".join(line(bullet) for bullet in bullets))
+        system += f"{BETWEEN}{strategies(bullets)}"
     return (PromptMessage("system", system), PromptMessage("user", task.question))
+
+
+def strategies(bullets: Sequence[Bullet]) -> str:
+    """What a prompt says of what was learned: the one text that a playbook gives, wherever it is put in. Empty where there are
+    no bullets."""
+    return _PLAYBOOK.format(bullets="\n".join(map(line, bullets))) if bullets else ""
 
 
 def cited(reply: str, shown: Sequence[Bullet]) -> tuple[str, ...]:
@@ -50,17 +57,19 @@ def cited(reply: str, shown: Sequence[Bullet]) -> tuple[str, ...]:
     return tuple(bullet.id for bullet in shown if re.search(rf"(?<![\w-]){re.escape(bullet.id)}(?![\w-])", named))
 
 
-def without_bullets(system: str, *, terse: bool = False) -> str:
-    """A system message as it would be with no bullet in it; `terse` where it is of the embedded model's kind."""
+def without_bullets(text: str, *, terse: bool = False) -> str:
+    """A message as it would be with no bullet in it, wherever they stand; `terse` where it is of the embedded model's kind."""
     if terse:
         return terse_rules(())
-    before, found, after = system.partition(_HEADER)
+    before, found, after = text.partition(_HEADER)
     if not found:
-        return system
+        return text
     rest = after.lstrip("\n").split("\n")
     behind = next((at for at, said in enumerate(rest) if not _BULLET.match(said)), len(rest))
-    left = "\n".join([before, *rest[behind:]])
-    return left.removesuffix(f"\n\n{CITE}").replace(f"{CITE}\n", "", 1)
+    left = [before.removesuffix(BETWEEN)] if before else []
+    # At the beginning of a message, the blank line behind the last bullet was put in with it.
+    more = rest[behind:] if before else rest[behind + 1 :]
+    return "\n".join([*left, *more]).removesuffix(f"\n\n{CITE}").replace(f"{CITE}\n", "", 1)
 
 
 def without_citation(reply: str) -> str:

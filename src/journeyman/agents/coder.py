@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from journeyman.agents import answer
-from journeyman.agents.answer import CITE, PLAYBOOK, Answer, Choose, call_of, line, nothing
+from journeyman.agents.answer import BETWEEN, CITE, Answer, Choose, call_of, nothing, strategies
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import SandboxError
 from journeyman.core.playbook import Bullet
@@ -134,7 +134,7 @@ def write(task: Task, bullets: Sequence[Bullet], dialect: Dialect) -> tuple[Prom
         return answer.answer(task, bullets, dialect)
     system = FORMAT
     if bullets:
-        system += f"\n\n{CITE}" + PLAYBOOK.format(bullets="\n".join(line(bullet) for bullet in bullets))
+        system += BETWEEN.join(["", CITE, strategies(bullets)])
     return (PromptMessage("system", system), PromptMessage("user", task.question))
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "candidates": "List, show and compare what was learned.",
     "evaluations": "List and show comparisons on held-out tasks.",
     "releases": "List and show releases, with all their moves.",
+    "monitor": "Decide what becomes of rollouts: promote, roll back, or hold.",
     "audit": "Show who or what changed what is served, when and why, and prove that nothing of it was changed since.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",

@@ -21,7 +21,8 @@ from journeyman.core.reward import Source, source_named
 from journeyman.io.jsonl import iter_jsonl
 
 if TYPE_CHECKING:
-    from journeyman.stores.rollouts import AuditRecord, RolloutStore
+    from journeyman.stores.base import AuditRecord
+    from journeyman.stores.rollouts import RolloutStore
 
 _LARGE = 1000
 """Words from which on it is told how far it is."""

@@ -10,6 +10,7 @@ import click
 
 from journeyman.cli import console
 from journeyman.cli.console import Column, minute, number, plain, say, short
+from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
@@ -298,7 +299,11 @@ def show_evaluation(registry: Registry, *, evaluation_id: str, everything: bool,
     return {"evaluation": _evaluation_json(one), **pairs}
 
 
-@click.group()
+@click.group(
+    cls=LazyGroup,
+    lines={"simulate": "Say before a rollout starts how many sessions and days it takes to find out."},
+    homes={"simulate": "releases:simulate"},
+)
 def releases() -> None:
     """List and show releases, with all their moves.
 

@@ -1,7 +1,12 @@
 """`journeyman serve`: record agents by their base URL, take their telemetry, and show what they did."""
 
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,18 +16,24 @@ import click
 from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import cleaner, emit, json_option, options_named, store_option, store_url, tokens_in
-from journeyman.core.errors import InputError, MissingExtra
+from journeyman.core.errors import InputError, MissingExtra, PlaybookError
+from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
-from journeyman.experiments.settings import Project, RecordSettings, ServeSettings
-from journeyman.stores.urls import redacted
+from journeyman.experiments.settings import Project, RecordSettings, ServeSettings, Settings
+from journeyman.stores.urls import MEMORY, redacted
 
 if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
-    from journeyman.serving.gateway.upstreams import Upstream
+    from journeyman.serving.gateway.feedback import FeedbackConfig
+    from journeyman.serving.gateway.upstreams import GatewayConfig
     from journeyman.serving.ingest.base import Health, Intake
+    from journeyman.serving.releases.context import FixedPlaybook, Releases
+    from journeyman.serving.releases.live import LiveContext
 
 _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
+NONE = "none"
+"""No playbook, whatever the file says."""
 _CLOSING = 15.0
 """Seconds for what is still to be stored, when the server stops; the rest is spilled, and stored at the next start."""
 
@@ -37,7 +48,7 @@ _CLOSING = 15.0
     metavar="[NAME=]URL",
     help="A model server to pass calls on to; the next is asked when one fails. May be given again.",
 )
-@options(ServeSettings, only=("token_env",))
+@options(ServeSettings, only=("token_env", "playbook"))
 @options(
     RecordSettings,
     only=("content", "durable"),
@@ -62,12 +73,16 @@ def command(as_json: bool, store: str | None, upstreams: tuple[str, ...], **give
     Examples:
       journeyman serve
       journeyman serve --upstream http://127.0.0.1:11434/v1
+      journeyman serve --playbook playbooks/oslo.json
       journeyman serve --host 0.0.0.0 --token-env GATEWAY_TOKEN
     """
     typed, project = provided(given), settings.load()
     with options_named():
         serving = settings.configured(ServeSettings, ServeSettings.known(typed), project)
         record = settings.configured(RecordSettings, RecordSettings.known(typed), project)
+    if serving.playbook not in ("", NONE) and "playbook" not in typed:
+        # As other paths in it, it starts at the folder of the file.
+        serving = replace(serving, playbook=str(project.root / serving.playbook))
     _serve(project, serving, record, store_url(store), upstreams, as_json=as_json)
     say("journeyman: stopped")
 
@@ -89,9 +104,8 @@ def _serve(
     from journeyman.io.http_server import is_loopback, listen, url_of
 
     try:
-        from journeyman.serving.gateway.app import GatewayConfig, serve
-        from journeyman.serving.gateway.feedback import FeedbackConfig
-        from journeyman.serving.gateway.upstreams import resolve
+        from journeyman.serving.gateway.app import serve
+        from journeyman.serving.gateway.upstreams import GatewayConfig, resolve
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
 
@@ -106,29 +120,122 @@ def _serve(
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
         durable=record.durable,
-        feedback=FeedbackConfig(
-            store_url=store,
-            spill=project.folder / "spill" / "feedback",
-            tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
-            per_minute=serving.feedback_per_minute,
-            clean=cleaner(record),
-        )
-        if serving.record
-        else None,
+        feedback=_feedback(project, serving, record, store) if serving.record else None,
     )
     with (
         listen(serving.host, serving.port) as bound,
+        _releases(project, serving, store) as releases,
         _pages(store, serving.who, tokens) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
+        gateway = replace(gateway, releases=releases)
         serve(
             gateway,
             bound,
             intake=intake,
             pages=pages,
-            ready=lambda: _show(serving, url_of(bound), gateway.upstreams, redacted(store), as_json=as_json),
+            ready=lambda: _show(serving, url_of(bound), gateway, redacted(store), as_json=as_json),
             drain_seconds=serving.drain_seconds,
         )
+
+
+def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, store: str) -> "FeedbackConfig":
+    """
+    Raises:
+        InputError: The variable of its tokens is not set.
+    """
+    from journeyman.serving.gateway.feedback import FeedbackConfig
+
+    return FeedbackConfig(
+        store_url=store,
+        spill=project.folder / "spill" / "feedback",
+        tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
+        per_minute=serving.feedback_per_minute,
+        clean=cleaner(record),
+    )
+
+
+@contextmanager
+def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator[Releases | None]":
+    """What says what is put into requests: a playbook that was named, else what is released in the store."""
+    if serving.playbook not in ("", NONE):
+        yield _fixed(serving.playbook, project.settings)
+    elif not serving.releases or store == MEMORY:
+        yield None
+    else:
+        from journeyman.serving.releases.live import LiveContext
+
+        live = LiveContext(store, project.folder / "releases", lambda playbook: _of_playbook(playbook, project.settings, ""))
+        try:
+            with _monitor(store, live, serving.monitor_seconds) if serving.monitor else nullcontext():
+                yield live
+        finally:
+            live.close()
+
+
+@contextmanager
+def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
+    """A process that decides, once there is something to decide; it ends with this one, however that ends."""
+    over = threading.Event()
+    # Not on the command line, which everybody can read: the URL may hold a password.
+    environment = {**os.environ, "JOURNEYMAN_STORE": store}
+
+    def watch() -> None:
+        process: subprocess.Popen[bytes] | None = None
+        while not over.wait(1.0):
+            if live.has_rollouts and (process is None or process.poll() is not None):
+                command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", f"{every:g}"]
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_CLOSING)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    thread = threading.Thread(target=watch, name="monitor")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _of_playbook(playbook: Playbook, project: Settings, name: str) -> "FixedPlaybook":
+    """
+    Raises:
+        InputError: It is empty.
+    """
+    from journeyman.serving.releases.context import FixedPlaybook
+
+    return FixedPlaybook(
+        playbook,
+        project.context,
+        token_budget=project.playbook.token_budget,
+        embedder=project.models.embedder,
+        name=name,
+    )
+
+
+def _fixed(name: str, project: Settings) -> "FixedPlaybook":
+    """The playbook that is put into chats, read once.
+
+    Raises:
+        InputError: It is not there, no playbook, or empty.
+    """
+    try:
+        playbook = Playbook.load(name)
+    except PlaybookError as error:
+        raise InputError(f"--playbook: {error}") from error
+    served = _of_playbook(playbook, project, name)
+    for domain, tokens in served.too_long().items():
+        say(
+            f"journeyman: the bullets of {domain} take some {tokens} tokens, and context.max_tokens is "
+            f"{project.context.max_tokens}, so its chats pass as they come; raise it, or set context.select to retrieved"
+        )
+    return served
 
 
 @contextmanager
@@ -172,9 +279,16 @@ def _show_rest(health: "Health") -> None:
         say(f"journeyman: {health.dropped} records were lost: memory and the spill file were full")
 
 
-def _show(serving: ServeSettings, url: str, upstreams: "Sequence[Upstream]", store: str, *, as_json: bool) -> None:
+def _show(serving: ServeSettings, url: str, gateway: "GatewayConfig", store: str, *, as_json: bool) -> None:
+    upstreams = gateway.upstreams
     say(f"journeyman: serving at {url}", "")
     say(*(f"  {each.name}: {each.base_url} ({', '.join(sorted(each.apis))}; is sent {each.keys()})" for each in upstreams))
+    served = gateway.releases.state() if gateway.releases is not None else None
+    if served is not None and "playbook" in served:
+        bullets = ", ".join(f"{count} bullets of {domain}" for domain, count in served["bullets"].items())
+        say(f"  puts in {served['playbook']}: {bullets} (candidate {served['candidate']})")
+        if served["usual_domain"] not in served["bullets"]:
+            say("  chats must name their domain for it: X-Journeyman-Domain")
     say("", f"  OPENAI_BASE_URL={url}/v1", f"  ANTHROPIC_BASE_URL={url}")
     if serving.record:
         say(f"  OTEL_EXPORTER_OTLP_ENDPOINT={url}", f"  recorded in {store}")
@@ -182,4 +296,5 @@ def _show(serving: ServeSettings, url: str, upstreams: "Sequence[Upstream]", sto
         say(f"  look at it: {url}/")
     servers = [{"name": each.name, "base_url": each.base_url, "apis": sorted(each.apis)} for each in upstreams]
     addresses = {"url": url, "openai_base_url": f"{url}/v1", "anthropic_base_url": url}
-    emit({**addresses, "upstreams": servers, "store": store}, as_json=as_json)
+    more = {} if served is None else {"releases": served}
+    emit({**addresses, "upstreams": servers, "store": store, **more}, as_json=as_json)

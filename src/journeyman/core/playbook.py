@@ -9,11 +9,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from importlib import import_module
 from itertools import groupby
-from typing import Any
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
 
 from journeyman.core.errors import PlaybookError
 from journeyman.core.release import Stage
+
+if TYPE_CHECKING:
+    from journeyman.core.task import Task
 
 
 class InsightVerdict(StrEnum):
@@ -107,7 +112,7 @@ def normalised(content: str) -> str:
 def bullet_id(domain: str, content: str) -> str:
     """Made of the content at birth, so that learning the same thing twice gives one bullet."""
     text = json.dumps([domain, normalised(content)], ensure_ascii=False)
-    return "b-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+    return "b-" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +234,23 @@ class Playbook:
         """The active bullets of one domain: domains are isolated."""
         return tuple(bullet for bullet in self.active if bullet.domain == domain)
 
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Playbook":
+        """The playbook in a file, of whatever format; `FILE@3` is its revision 3.
+
+        Raises:
+            InputError: The file is not there or cannot be read.
+            PlaybookError: It holds no playbook, or a part of one. Names the file and the line.
+        """
+        found: Playbook = _door("edit").at_revision(fspath(path))
+        return found
+
+    def prompt(self, task: "Task") -> str:
+        """What agents are told of it for a task, and what `journeyman serve --playbook` puts into chats: the task's domain's
+        bullets, all while they fit into 2,000 tokens, else the best for its question. Empty where there are none."""
+        found: str = _door("retrieval").prompt(self, task)
+        return found
+
     def apply(self, *batches: Batch) -> "Playbook":
         """A new playbook with the batches merged, one after the other.
 
@@ -247,6 +269,11 @@ class Playbook:
         if len(done) == len(self.batches):
             return self
         return replace(self, bullets=tuple(by_id.values()), batches=frozenset(done), trained_on=frozenset(trained_on))
+
+
+def _door(name: str) -> Any:
+    """Files and retrieval stand floors above. Users meet a playbook here, so what they ask of it is passed up when they do."""
+    return import_module(f"journeyman.optimizers.playbook.{name}")
 
 
 MERGED = "merged into "

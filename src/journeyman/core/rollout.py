@@ -140,13 +140,13 @@ _DAY = 86_400.0
 _GUARDRAILS = (
     Metric(name="failed_requests", tolerance=0.01),
     Metric(name="latency", tolerance=0.03),
-    Metric(name="cost", tolerance=0.03),
+    Metric(name="cost", tolerance=0.01),
     Metric(name="labelled", tolerance=0.005, window_seconds=_DAY, action="hold"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RolloutPlan:
     """How a rollout goes: its steps, and what decides."""
 
     steps: tuple[float, ...] = (0.01, 0.05, 0.10, 0.25, 0.50)
@@ -174,6 +174,8 @@ class Plan:
     brake: BrakePlan = BrakePlan()
     max_tokens: int = 4000
     """The most that is put into a request's context."""
+    settle_seconds: float = 30
+    """At the least so long after its assignment a session is closed: its first answer may take that long."""
 
     def __post_init__(self) -> None:
         rising = all(before < after for before, after in pairwise((0.0, *self.steps)))
@@ -186,6 +188,7 @@ class Plan:
             _require(0 < getattr(self, name) < 1, name, "is above 0 and below 1")
         _require(0 <= self.holdback < 1, "holdback", "is a share from 0 to below 1")
         _require(self.min_sessions >= 1 and self.max_tokens >= 1, "min_sessions and max_tokens", "are at least 1")
+        _require(0 <= self.settle_seconds < math.inf, "settle_seconds", "is a number of seconds")
         _require(0 < self.max_days < math.inf and 0 <= self.holdback_days < math.inf, "max_days and holdback_days", "are days")
         names = [self.primary.name, *(each.name for each in self.guardrails)]
         _require(len(set(names)) == len(names), "guardrails", "judge each metric once, and not the primary one again")
@@ -364,7 +367,7 @@ class Rollout:
     """What was in production when it began; the candidate is `base` where that was nothing."""
     salt: str
     """Sessions are drawn under it."""
-    plan: Plan
+    plan: RolloutPlan
     verdict: str
     """The word of the gate that the candidate came with."""
     created_at: datetime
@@ -436,6 +439,50 @@ class Rollout:
             shares = self.shares if NEXT_STATE[allowed[kind]] else {}
         event = RolloutEvent(number=len(self.events) + 1, kind=kind, shares=shares, cause=cause)
         return replace(self, events=(*self.events, event))
+
+    def as_json(self) -> dict[str, Any]:
+        """What `from_json` takes."""
+        return {
+            "id": self.id,
+            "slot": str(self.slot),
+            "arms": [asdict(arm) for arm in self.arms],
+            "baseline": asdict(self.baseline),
+            "salt": self.salt,
+            "plan": self.plan.as_json(),
+            "verdict": self.verdict,
+            "created_at": self.created_at.isoformat(),
+            "events": [
+                {
+                    **asdict(event),
+                    "shares": dict(event.shares),
+                    "cause": {**asdict(event.cause), "at": event.cause.at.isoformat()},
+                }
+                for event in self.events
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "Rollout":
+        """A rollout that was written by Journeyman itself."""
+        return cls(
+            id=told["id"],
+            slot=Slot.parse(told["slot"]),
+            arms=tuple(Arm(**arm) for arm in told["arms"]),
+            baseline=Arm(**told["baseline"]),
+            salt=told["salt"],
+            plan=RolloutPlan.read(told["plan"], told["id"]),
+            verdict=told["verdict"],
+            created_at=datetime.fromisoformat(told["created_at"]),
+            events=tuple(
+                RolloutEvent(
+                    number=each["number"],
+                    kind=EventKind(each["kind"]),
+                    shares=each["shares"],
+                    cause=Cause(**{**each["cause"], "at": datetime.fromisoformat(each["cause"]["at"])}),
+                )
+                for each in told["events"]
+            ),
+        )
 
 
 def nothing() -> Arm:

@@ -159,6 +159,14 @@ class ServeSettings(Config):
     """Whether there are pages."""
     who: Annotated[str, option(metavar="NAME", default="you, by your login")] = ""
     """Whose word a label given on a page is."""
+    playbook: Annotated[str, option(metavar="FILE")] = ""
+    """A playbook that is put into every chat that passes; empty, or none, for what is released in the store."""
+    releases: bool = True
+    """Whether what is released in the store is put into chats that pass."""
+    monitor: bool = True
+    """Whether a process beside it decides what becomes of rollouts."""
+    monitor_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
+    """How often that looks."""
     order: tuple[str, ...] = ()
     """Upstreams in the order in which they are asked; those not named come after. Empty for the order of the file."""
     max_request_mb: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -167,6 +175,22 @@ class ServeSettings(Config):
     """How much of one answer is kept. More flows, and the record says that it is cut."""
     drain_seconds: Seconds = 30.0
     """How long running answers may take to end when the server is told to stop."""
+
+
+Place = Literal["system_end", "system_start", "user_first"]
+
+
+@config
+class ContextSettings(Config):
+    """How a playbook is put into chats that pass."""
+
+    place: Place = "system_end"
+    """Where it stands: system_end (behind what the client tells the model), system_start, or user_first (before what the user
+    says first)."""
+    select: Literal["whole", "retrieved"] = "whole"
+    """All bullets of the domain; or, once for each session, those that are best for what the user says first."""
+    max_tokens: Count = 4000
+    """A request whose text would be longer goes on as it came, and is counted."""
 
 
 @config
@@ -400,6 +424,7 @@ class Settings(Config):
     serve: ServeSettings = field(default_factory=ServeSettings)
     upstreams: Upstreams = field(default_factory=dict)
     """The model servers behind `journeyman serve`, by name."""
+    context: ContextSettings = field(default_factory=ContextSettings)
     record: RecordSettings = field(default_factory=RecordSettings)
     plan: PlanSettings = field(default_factory=PlanSettings)
     collect: CollectSettings = field(default_factory=CollectSettings)

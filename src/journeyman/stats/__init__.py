@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from journeyman.core.errors import InputError
 from journeyman.core.policy import Choice
+from journeyman.core.rollout_decision import FRACTIONS
 
 Floats = NDArray[np.float64]
 
@@ -25,9 +26,7 @@ _SUMS = 200_000
 
 _LARGEST_INCREASE = 1e4
 
-_FRACTIONS = np.geomspace(0.03, 0.9, 12)
-"""Bets, as fractions of the largest one that cannot ruin the bettor. Small ones find small gains, large ones find large gains
-early; spreading the stake over all of them costs a factor of 12 at most."""
+_FRACTIONS = np.asarray(FRACTIONS)
 
 
 def bootstrap_interval(differences: Sequence[float], alpha: float = 0.05) -> tuple[float, float]:

@@ -69,10 +69,13 @@ def parse(url: str) -> tuple[str, sa.URL]:
     return name, parsed
 
 
-def connect(url: str) -> tuple[str, sa.Engine]:
+def connect(url: str, patience: float = PATIENCE) -> tuple[str, sa.Engine]:
     """How to call the store in a message, and an engine for it. SQLite's file is made, with its folder, on first use.
 
     In memory there is one connection for all, and the database is gone when it is closed.
+
+    Args:
+        patience: Seconds to wait for another process that writes to the same SQLite file.
 
     Raises:
         InputError: The URL cannot be read, or names a kind of store that there is not.
@@ -88,7 +91,7 @@ def connect(url: str) -> tuple[str, sa.Engine]:
         return name, _postgres(parsed, dumps)
     file = Path(parsed.database or "")
     _make_folder(file.parent)
-    options: dict[str, Any] = {"json_serializer": dumps, "connect_args": {"timeout": PATIENCE}}
+    options: dict[str, Any] = {"json_serializer": dumps, "connect_args": {"timeout": patience}}
     if not _only_readable(file):
         return name, _sqlite(parsed, **options)
     parsed = parsed.set(database=file.absolute().as_uri(), query={**_read_only(file, name), "uri": "true"})
@@ -126,7 +129,7 @@ def _sqlite(url: str | sa.URL, *, prepare: Callable[..., None] | None = None, **
     return engine
 
 
-def describe(error: sa.exc.SQLAlchemyError) -> str:
+def describe(error: Exception) -> str:
     """What went wrong in one line, without the statement and its values, and what to do where that is known."""
     cause = " ".join(str(getattr(error, "orig", None) or error).split())
     advice = next((do for said, do in _ADVICE.items() if said in cause), "")
@@ -319,16 +322,18 @@ def step_of(url: str) -> str | None:
 class Database:
     """May be used by several threads and processes at once; of those who write, one at a time."""
 
-    def __init__(self, url: str, *, make: bool = True) -> None:
+    def __init__(self, url: str, *, make: bool = True, patience: float = PATIENCE) -> None:
         """Open the database, make it when it is new, and bring it up to date.
 
         Args:
             make: Without it nothing is made where there is no database yet: what is opened then is empty, and in memory.
+            patience: Seconds to wait for another process that writes to the same SQLite file.
 
         Raises:
             StoreError: It cannot be reached, is not a database, or was written by a newer Journeyman.
             MissingExtra: The driver is not installed.
         """
+        self.patience = patience
         self._open(MEMORY if not make and is_nowhere(url) else url)
         try:
             with self.read() as connection:
@@ -344,7 +349,7 @@ class Database:
             raise
 
     def _open(self, url: str) -> None:
-        self.name, self._engine = connect(url)
+        self.name, self._engine = connect(url, self.patience)
         # In memory there is one connection for all threads, and a transaction is its own.
         self._turn = RLock() if url == MEMORY else nullcontext()
 
@@ -377,7 +382,8 @@ class Database:
     def _named(self) -> Iterator[None]:
         try:
             yield
-        except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+        # Of a number that is too large the driver of SQLite says so itself.
+        except (sa.exc.DataError, sa.exc.IntegrityError, OverflowError) as error:
             raise Unkeepable(f"{self.name}: {describe(error)}") from error
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(f"{self.name}: {describe(error)}") from error
@@ -386,9 +392,9 @@ class Database:
 class OnDatabase:
     """What a store on a database is made of."""
 
-    def __init__(self, url: str, *, make: bool = True) -> None:
+    def __init__(self, url: str, *, make: bool = True, patience: float = PATIENCE) -> None:
         """As `Database` is opened."""
-        self._database = Database(url, make=make)
+        self._database = Database(url, make=make, patience=patience)
 
     def close(self) -> None:
         self._database.close()

@@ -6,12 +6,12 @@ the audit. Whoever comes second with an event of the same number is told so, and
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,9 +19,10 @@ from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import ReleaseError, StoreError, Unkeepable
 from journeyman.core.feedback import Feedback, TargetKind, latest
 from journeyman.core.release import NEXT, Move, Release, Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, Plan, Rollout, RolloutEvent, RolloutState, Slot
-from journeyman.stores.base import utc
-from journeyman.stores.engine import OnDatabase
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot
+from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, LiveReleases, SessionScore, SlotMove, utc
+from journeyman.stores.engine import PATIENCE, OnDatabase
+from journeyman.stores.sessions import ServedSession, of_units
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
     ASSIGNMENTS,
@@ -33,6 +34,7 @@ from journeyman.stores.tables import (
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
+    SESSION_SCORES,
     SLOT_MOVES,
 )
 from journeyman.stores.traces import labels
@@ -43,76 +45,14 @@ from journeyman.stores.urls import as_url
 Row = sa.Row[Any]
 
 
-class SlotMove(NamedTuple):
-    """Something came into production of a slot."""
-
-    slot: Slot
-    number: int
-    candidate_id: str
-    """`base` is nothing: the request as it came."""
-    digest: str
-    rollout_id: str | None
-    reason: str
-    actor: str
-    at: datetime
-
-
-class Assignment(NamedTuple):
-    """Which arm a session is on."""
-
-    rollout_id: str
-    unit: str
-    arm: str
-    event: int
-    """The number of the event by whose shares it was drawn."""
-    why: str
-    """drawn, or forced."""
-    at: datetime
-    seq: int = 0
-    """Its place in the order of assignments; 0 where it is not kept yet."""
-
-
-class EvidenceRecord(NamedTuple):
-    """What a rollout's test had come to."""
-
-    number: int
-    upto: int
-    """The `seq` of the last assignment that is in it."""
-    state: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    at: datetime
-
-
-class AuditRecord(NamedTuple):
-    seq: int
-    actor: str
-    action: str
-    target: str
-    before: Any
-    after: Any
-    reason: str
-    at: datetime
-    previous: str
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """All that decides what is served, as of one moment."""
-
-    production: Mapping[Slot, SlotMove]
-    rollouts: tuple[Rollout, ...]
-    """The open ones, one at most in a slot."""
-
-
 class RolloutStore(OnDatabase):
     """Keeps rollouts in one database. May be used by several threads and processes at once."""
 
     # What is served.
 
-    def live(self) -> Live:
+    def live(self) -> LiveReleases:
         with self._database.read() as connection:
-            return Live(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
+            return LiveReleases(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
 
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
@@ -204,6 +144,7 @@ class RolloutStore(OnDatabase):
             if connection.dialect.name == "postgresql":
                 # A crash of the server may lose the last moment's: the hash gives them again.
                 connection.exec_driver_sql("set local synchronous_commit = off")
+                connection.exec_driver_sql(f"set local statement_timeout = {round(self._database.patience * 1000)}")
             insert(connection, ASSIGNMENTS, rows)
             found = _assigned(connection, wanted)
         return [found[each.rollout_id, each.unit] for each in wanted]
@@ -266,11 +207,29 @@ class RolloutStore(OnDatabase):
 
     # What the test comes to.
 
-    def add_evidence(self, rollout_id: str, evidence: EvidenceRecord) -> bool:
-        """Whether it was kept: somebody else may have come to the same number before."""
-        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": utc(evidence.at)}
+    def served_sessions(self, rollout_id: str, units: Collection[str]) -> Mapping[str, ServedSession]:
+        """What came of sessions, by unit; those that no call was served to are not in it."""
+        with self._database.read() as connection:
+            return of_units(connection, rollout_id, units)
+
+    def add_evidence(self, rollout_id: str, evidence: EvidenceRecord, scores: Iterable[SessionScore] = ()) -> bool:
+        """Keep what the test came to, and the scores that entered it; whether it was kept: somebody else may have come to the
+        same number before, and then nothing is."""
+        at = utc(evidence.at)
+        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": at}
+        rows = [{"rollout_id": rollout_id, **each._asdict(), "version": 1, "sources": [], "at": at} for each in scores]
         with self._database.write() as connection:
-            return bool(insert(connection, EVIDENCE, [row]))
+            if not insert(connection, EVIDENCE, [row]):
+                return False
+            insert(connection, SESSION_SCORES, rows)
+            return True
+
+    def scores(self, rollout_id: str, metric: str) -> Mapping[str, float | None]:
+        """What entered the test, by unit; `None` where nobody knew."""
+        table = SESSION_SCORES
+        found = sa.select(table.c.unit, table.c.value).where(table.c.rollout_id == rollout_id, table.c.metric == metric)
+        with self._database.read() as connection:
+            return dict(map(tuple, connection.execute(found.order_by(table.c.seq))))
 
     def evidence(self, rollout_id: str) -> EvidenceRecord | None:
         """The latest."""
@@ -335,9 +294,13 @@ class RolloutStore(OnDatabase):
         return None
 
 
-def open_rollouts(url: str | Path, *, make: bool = True) -> RolloutStore:
-    """The rollouts of the store at a URL or path, as `open_store` opens it."""
-    return RolloutStore(as_url(url), make=make)
+def open_rollouts(url: str | Path, *, make: bool = True, patience: float = PATIENCE) -> RolloutStore:
+    """The rollouts of the store at a URL or path, as `open_store` opens it.
+
+    Args:
+        patience: Seconds to wait for others who write.
+    """
+    return RolloutStore(as_url(url), make=make, patience=patience)
 
 
 # Rows and back.
@@ -363,7 +326,7 @@ def _rollout(row: Row, events: tuple[RolloutEvent, ...]) -> Rollout:
         arms=tuple(Arm(**arm) for arm in body["arms"]),
         baseline=Arm(**body["baseline"]),
         salt=body["salt"],
-        plan=Plan.read(body["plan"], row.id),
+        plan=RolloutPlan.read(body["plan"], row.id),
         verdict=body["verdict"],
         created_at=row.created_at,
         events=events,

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journeyman.agents.answer import answer
+from journeyman.core.errors import InputError
 from journeyman.core.playbook import (
     Add,
     Batch,
@@ -23,7 +26,7 @@ from journeyman.core.playbook import (
 from journeyman.core.task import Task
 from journeyman.models.embedders import Vectors
 from journeyman.models.embedders import load as embedder
-from journeyman.optimizers.playbook import conflict
+from journeyman.optimizers.playbook import conflict, files
 from journeyman.optimizers.playbook.retrieval import Chooser, chooser, tokens
 
 HASHING = embedder("hashing")
@@ -41,6 +44,18 @@ def bullets(*contents: str, **more: int) -> Playbook:
 def test_all_are_shown_while_they_fit() -> None:
     playbook = bullets("Write dates as year-month-day.", "Prices are in cents.", "Cities in capitals.")
     assert chooser(playbook, HASHING)(task("Anything at all?")) == playbook.bullets
+
+
+def test_a_playbook_loaded_from_a_file_gives_the_text_that_an_agent_is_given(tmp_path: Path) -> None:
+    many = bullets(*(f"Rule {number}: " + "write amounts in cents. " * 20 for number in range(40)))
+    asked = Task(id="t", question="What about rule 7?", instructions="Answer.")
+    for name, playbook in (("few", bullets("Write dates as year-month-day.", "Prices in cents.")), ("many", many)):
+        files.save(playbook, tmp_path / name)
+        (system, _) = answer(asked, chooser(playbook, HASHING)(asked), "full")
+        assert system.content == f"Answer.\n\n{Playbook.load(tmp_path / name).prompt(asked)}"
+    assert Playbook.load(tmp_path / "few").prompt(task("When?", "oslo")) == ""
+    with pytest.raises(InputError, match="is not there"):
+        Playbook.load(tmp_path / "none.json")
 
 
 def test_else_the_best_for_the_task_in_the_order_of_the_playbook() -> None:

@@ -9,7 +9,6 @@ from journeyman.core.task import Split, Task
 from journeyman.core.trace import total
 from journeyman.experiments import wiring
 from journeyman.optimizers.playbook.reflector import INSTRUCTIONS
-from journeyman.optimizers.playbook.retrieval import CHARACTERS_PER_TOKEN
 
 REPLY, REFLECTION = 400, 200
 """Tokens that models write on such tasks; reasoning models write several times as much."""
@@ -84,7 +83,7 @@ def parts(work: TrainingWork) -> list[RoleEstimate]:
             model=work.reflector,
             calls=len(train) * work.epochs,
             input_tokens=(
-                prompt + (bullets + len(INSTRUCTIONS) // CHARACTERS_PER_TOKEN + work.reply * work.attempts) * len(train)
+                prompt + (bullets + len(INSTRUCTIONS) // answer.CHARACTERS_PER_TOKEN + work.reply * work.attempts) * len(train)
             )
             * work.epochs,
             output_tokens=REFLECTION * len(train) * work.epochs,
@@ -126,4 +125,4 @@ def report(work: TrainingWork) -> dict[str, Any]:
 
 def _prompt(task: Task) -> int:
     """Tokens of a task's prompt without bullets."""
-    return sum(len(message.content) for message in answer.answer(task, (), "full")) // CHARACTERS_PER_TOKEN
+    return sum(len(message.content) for message in answer.answer(task, (), "full")) // answer.CHARACTERS_PER_TOKEN

@@ -6,15 +6,14 @@ from math import comb
 
 import numpy as np
 
+from journeyman.agents.answer import CHARACTERS_PER_TOKEN, strategies
 from journeyman.core.playbook import Bullet, Insight, InsightVerdict, Playbook, Retire, Vote
 from journeyman.core.score import Experience
 from journeyman.core.task import Task
-from journeyman.models.embedders import Embedder
+from journeyman.models.embedders import Embedder, HashingEmbedder
 from journeyman.optimizers.playbook.conflict import Contradictions, contradicts
 from journeyman.optimizers.playbook.index import Hit, MatrixShelf
 
-CHARACTERS_PER_TOKEN = 4
-"""A rule of thumb for English under BPE tokenizers; a budget needs no more."""
 LINE = 8
 """Tokens of a bullet's id and marks."""
 
@@ -29,6 +28,11 @@ def chooser(
 ) -> Callable[[Task], tuple[Bullet, ...]]:
     """A function from task to the bullets that its prompt should hold: for one playbook, as `Chooser` for many."""
     return Chooser(embedder, budget=budget, min_support=min_support).of(playbook)
+
+
+def prompt(playbook: Playbook, task: Task, embedder: Embedder | None = None, *, budget: int = 2000) -> str:
+    """The text that agents are given of a playbook for a task; empty where it has nothing for it."""
+    return strategies(chooser(playbook, embedder or HashingEmbedder(), budget=budget)(task))
 
 
 class Chooser:

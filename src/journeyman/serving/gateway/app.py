@@ -6,7 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib.metadata import version
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -22,7 +22,7 @@ from journeyman.io.http_server import ClientDisconnected, TokenGuard, is_of, nam
 from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.serving.gateway.feedback import LARGEST as LARGEST_FEEDBACK
 from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
-from journeyman.serving.gateway.feedback import FeedbackConfig, FeedbackDesk
+from journeyman.serving.gateway.feedback import FeedbackDesk
 from journeyman.serving.gateway.request import (
     Header,
     HTTPRejection,
@@ -37,7 +37,15 @@ from journeyman.serving.gateway.request import (
     body_of,
     parse_request,
 )
-from journeyman.serving.gateway.upstreams import BreakerState, Forwarder, GatewayMetrics, Routes, Upstream, UpstreamClient
+from journeyman.serving.gateway.upstreams import (
+    BreakerState,
+    Forwarder,
+    GatewayConfig,
+    GatewayMetrics,
+    Routes,
+    Upstream,
+    UpstreamClient,
+)
 from journeyman.serving.ingest.base import Intake
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.otel import wire
@@ -208,23 +216,6 @@ _CLIMBING = re.compile(rb"(?:/|%2f|\\|%5c)(?:\.|%2e){1,2}(?:/|%2f|\\|%5c|;|%3b|$
 """A path that a server may read as another one, outside of what the upstream's address allows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayConfig:
-    """What an operator decides. Sizes in bytes."""
-
-    upstreams: tuple[Upstream, ...]
-    tokens: tuple[str, ...] = field(default=(), repr=False)
-    """Of those who may come. None: whoever can connect may."""
-    request_limit: int = 64 << 20
-    """The largest body that is taken."""
-    record_limit: int = 32 << 20
-    """How much of one answer is kept."""
-    durable: bool = False
-    """Whether the end of an answer waits until its record is kept."""
-    feedback: FeedbackConfig | None = None
-    """Without one no feedback is taken."""
-
-
 class Gateway:
     """The ASGI application. One for each event loop; made inside it."""
 
@@ -237,9 +228,7 @@ class Gateway:
         self.metrics = GatewayMetrics(self._routes, intake.health if intake is not None else None)
         self._door = RequestGuard(config.tokens)
         self._asking = UpstreamClient(self.metrics)
-        self._forwarder = Forwarder(
-            self._routes, self._asking, intake, self.metrics, record_limit=config.record_limit, durable=config.durable
-        )
+        self._forwarder = Forwarder(config, self._routes, self._asking, intake, self.metrics)
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
         self._desk = FeedbackDesk(config.feedback, self.metrics) if config.feedback is not None else None
         self.draining = False
@@ -331,6 +320,8 @@ class Gateway:
         state: dict[str, Any] = {
             "upstreams": {name: {"breaker": state, "ok": state is not BreakerState.OPEN} for name, state in resting.items()}
         }
+        if self._config.releases is not None:
+            state["releases"] = self._config.releases.state()
         if self._intake is not None:
             state["intake"] = asdict(self._intake.health())
         return state

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from journeyman.core.errors import InputError, JourneymanError, StoreError, Unkeepable
@@ -25,7 +26,9 @@ from journeyman.io.http_server import bearer_token, known_token
 from journeyman.io.metrics import MetricsRegistry
 from journeyman.serving.gateway.request import Header, HTTPRejection, Send, answer_json
 from journeyman.serving.ingest.spill import Spill
-from journeyman.stores.rollouts import RolloutStore, open_rollouts
+
+if TYPE_CHECKING:
+    from journeyman.stores.rollouts import RolloutStore
 
 log = logging.getLogger(__name__)
 
@@ -136,9 +139,12 @@ class FeedbackKeeper:
     def _store(self, words: Sequence[Feedback]) -> Sequence[bool]:
         return self._rollouts().add_feedback(words, now=datetime.now(UTC))
 
-    def _rollouts(self) -> RolloutStore:
+    def _rollouts(self) -> "RolloutStore":
         with self._opening:
             if self._opened is None:
+                # Whoever only passes chats on need not carry what a database takes.
+                from journeyman.stores.rollouts import open_rollouts
+
                 self._opened = open_rollouts(self._url)
             return self._opened
 

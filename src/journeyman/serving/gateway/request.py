@@ -2,16 +2,20 @@
 
 import json
 import re
+import zlib
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from math import ceil
+from time import perf_counter
 from typing import Any
 
 from journeyman.experiments.settings import Api
 from journeyman.io.http_server import STALLED_SECONDS, BodyRejected, read_body
-from journeyman.tracing.wire.dialects import Dialect
+from journeyman.serving.releases.context import Injected, ServedContext, SessionArm
+from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 Header = tuple[bytes, bytes]
 
@@ -23,6 +27,8 @@ DIALECTS: dict[str, tuple[Api, Dialect]] = {
 _PREFIX = b"x-journeyman-"
 LABELS = frozenset({"task", "session", "agent", "domain", "parent", "candidate", "trace"})
 _LONGEST_LABEL = 512
+_RELEASES = _PREFIX + b"releases"
+"""Says "off" where a client wants its request to pass as it is."""
 KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 KEY_PARAMETERS = re.compile(
     r"(?:^|&)(?:(?:(?:x[-_])?(?:api|access|auth|subscription)[-_]?)?key|(?:(?:api|access|auth)[-_]?)?token)=[^&]*",
@@ -78,10 +84,28 @@ class ProxyRequest:
     body: bytes = b""
     encoding: str = ""
     """Of the body."""
+    releases: bool = True
+    """Whether anything may be put into it."""
+    context: ServedContext | None = None
+    """What was."""
+    arm: SessionArm | None = None
+    """Where its session is in a rollout."""
 
     def asking(self, body: bytes) -> "ProxyRequest":
         """The same call with another body."""
         return replace(self, body=body)
+
+    def with_served(self, injected: Injected) -> "ProxyRequest":
+        """The same call with what is served for it; the candidate is in force beside those that the client names."""
+        context, arm = injected.served
+        labels = dict(self.labels)
+        if context is not None:
+            said = labels.get("candidate", "").split(",")
+            candidates = dict.fromkeys([context.candidate_id, *(each.strip() for each in said if each.strip())])
+            labels = {"domain": context.domain, **labels, "candidate": ",".join(candidates)}
+        if arm is not None:
+            labels |= {"rollout": arm.rollout_id, "unit": arm.unit, "arm": arm.arm}
+        return replace(self, body=injected.body, context=context, arm=arm, labels=labels)
 
 
 def parse_request(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> ProxyRequest:
@@ -89,12 +113,14 @@ def parse_request(id: str, method: str, path: str, query: str, headers: Sequence
     passed: list[tuple[str, str]] = []
     keys: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
-    encoding, named = "", b""
+    encoding, named, releases = "", b"", True
     for name, value in headers:
         if name in _OURS:
             named = value if name == b"connection" else named
         elif name in KEYS:
             keys.append((name.decode(), text(value)))
+        elif name == _RELEASES:
+            releases = value.strip().lower() != b"off"
         elif name.startswith(_PREFIX):
             _label(labels, name, value)
         else:
@@ -109,7 +135,7 @@ def parse_request(id: str, method: str, path: str, query: str, headers: Sequence
         api = api_of(path, headers)
     return ProxyRequest(
         id=id, method=method, path=path, query=query, api=api, dialect=dialect, headers=passed, keys=keys, labels=labels,
-        encoding=encoding,
+        encoding=encoding, releases=releases,
     )  # fmt: skip
 
 
@@ -171,6 +197,80 @@ def _object(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+# What passed is gathered on its way, within bounds, and handed over as an exchange.
+
+
+class ExchangeRecording:
+    """One exchange while it happens."""
+
+    __slots__ = ("_began", "_first", "_limit", "_parts", "_size", "_started_at", "base_url", "call", "encoding", "error",
+                 "status", "streamed", "upstream")  # fmt: skip
+
+    def __init__(self, call: ProxyRequest, limit: int) -> None:
+        """`limit` is how many bytes of the answer are kept."""
+        self.call = call
+        self._limit = limit
+        self._began = perf_counter()
+        self._started_at = datetime.now(UTC)
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._first: float | None = None
+        self.upstream, self.base_url = "", ""
+        """The name and the address of who answered."""
+        self.status: int | None = None
+        self.streamed = False
+        self.encoding = ""
+        self.error: str | None = None
+
+    def add(self, data: bytes) -> None:
+        if self._first is None:
+            self._first = perf_counter()
+        room = self._limit - self._size
+        self._size += len(data)
+        if room > 0:
+            self._parts.append(data if len(data) <= room else data[:room])
+
+    def exchange(self, dialect: Dialect) -> Exchange:
+        """What happened up to now."""
+        call = self.call
+        request, request_wrong = decoded(call.body, call.encoding, self._limit)
+        response, response_wrong = decoded(b"".join(self._parts), self.encoding, self._limit)
+        cut = f"the record is cut after {self._limit} of {self._size} bytes" if self._size > self._limit else None
+        return Exchange(
+            id=call.id,
+            dialect=dialect,
+            request=request,
+            response=response,
+            status=self.status,
+            streamed=self.streamed,
+            started_at=self._started_at,
+            first_byte_seconds=None if self._first is None else self._first - self._began,
+            seconds=perf_counter() - self._began,
+            upstream=self.upstream,
+            base_url=self.base_url,
+            error=self.error or cut or request_wrong or response_wrong,
+            labels=call.labels,
+            shown=call.context.shown if call.context is not None else (),
+        )
+
+
+_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+
+
+def decoded(body: bytes, encoding: str, limit: int) -> tuple[bytes, str | None]:
+    """A body without its content-encoding, at most `limit` bytes of it, and what could not be undone."""
+    if not encoding or encoding == "identity" or not body:
+        return body, None
+    window = _WINDOWS.get(encoding)
+    if window is None:
+        return b"", f"the record lacks a body, which came as {encoding}"
+    reader = zlib.decompressobj(window)
+    try:
+        return reader.decompress(body, limit), None
+    except zlib.error:
+        return b"", f"the record lacks a body, which was no {encoding}"
 
 
 # Plain ASGI: bodies within bounds, answers in one piece, and errors in the words of the API that was spoken.

@@ -6,10 +6,8 @@ import os
 import random
 import re
 import time
-import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -26,9 +24,11 @@ from journeyman.core.errors import InputError, StoreError
 from journeyman.experiments.settings import OFFICIAL, Address, Api, UpstreamSettings
 from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
 from journeyman.io.retry import RetryPolicy, retry_after
+from journeyman.serving.gateway.feedback import FeedbackConfig
 from journeyman.serving.gateway.request import (
     HOP_BY_HOP,
     KEY_PARAMETERS,
+    ExchangeRecording,
     Header,
     HTTPRejection,
     ProxyRequest,
@@ -40,7 +40,7 @@ from journeyman.serving.gateway.request import (
     with_model,
 )
 from journeyman.serving.ingest.base import Health, Intake
-from journeyman.tracing.wire.dialects import Dialect, Exchange
+from journeyman.serving.releases.context import SPOKEN, Releases, inject
 
 # Leaves a server alone that keeps failing.
 
@@ -281,6 +281,12 @@ class GatewayMetrics(MetricsRegistry):
             "journeyman_gateway_undurable_total",
             "Answers whose end was passed on although their record was not known to be kept (record.durable).",
         )
+        self.served = self.counter(
+            "journeyman_release_served_total", "Requests that a candidate's context was put into.", "candidate"
+        )
+        self.degraded = self.counter(
+            "journeyman_release_degraded_total", "Requests that went on as they came although one was to be put in.", "why"
+        )
         self.stored = self.counter("journeyman_otlp_stored_total", "Spans and log records that exporters were acknowledged.")
         self.failures = self.counter(
             "journeyman_gateway_upstream_failures_total",
@@ -518,76 +524,23 @@ def _rejection(
     return HTTPRejection(503, said, "upstream_resting", api=call.api, retry_after=wait)
 
 
-# What passed is gathered on its way, within bounds, and handed over as an exchange.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayConfig:
+    """What an operator decides. Sizes in bytes."""
 
-
-class ExchangeRecording:
-    """One exchange while it happens."""
-
-    __slots__ = ("_began", "_call", "_first", "_limit", "_parts", "_size", "_started_at", "encoding", "error", "status",
-                 "streamed", "upstream")  # fmt: skip
-
-    def __init__(self, call: ProxyRequest, limit: int) -> None:
-        """`limit` is how many bytes of the answer are kept."""
-        self._call = call
-        self._limit = limit
-        self._began = perf_counter()
-        self._started_at = datetime.now(UTC)
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._first: float | None = None
-        self.upstream: Upstream | None = None
-        self.status: int | None = None
-        self.streamed = False
-        self.encoding = ""
-        self.error: str | None = None
-
-    def add(self, data: bytes) -> None:
-        if self._first is None:
-            self._first = perf_counter()
-        room = self._limit - self._size
-        self._size += len(data)
-        if room > 0:
-            self._parts.append(data if len(data) <= room else data[:room])
-
-    def exchange(self, dialect: Dialect) -> Exchange:
-        """What happened up to now."""
-        call, upstream = self._call, self.upstream
-        request, request_wrong = decoded(call.body, call.encoding, self._limit)
-        response, response_wrong = decoded(b"".join(self._parts), self.encoding, self._limit)
-        cut = f"the record is cut after {self._limit} of {self._size} bytes" if self._size > self._limit else None
-        return Exchange(
-            id=call.id,
-            dialect=dialect,
-            request=request,
-            response=response,
-            status=self.status,
-            streamed=self.streamed,
-            started_at=self._started_at,
-            first_byte_seconds=None if self._first is None else self._first - self._began,
-            seconds=perf_counter() - self._began,
-            upstream=upstream.name if upstream is not None else "",
-            base_url=upstream.base_url if upstream is not None else "",
-            error=self.error or cut or request_wrong or response_wrong,
-            labels=call.labels,
-        )
-
-
-_WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
-
-
-def decoded(body: bytes, encoding: str, limit: int) -> tuple[bytes, str | None]:
-    """A body without its content-encoding, at most `limit` bytes of it, and what could not be undone."""
-    if not encoding or encoding == "identity" or not body:
-        return body, None
-    window = _WINDOWS.get(encoding)
-    if window is None:
-        return b"", f"the record lacks a body, which came as {encoding}"
-    reader = zlib.decompressobj(window)
-    try:
-        return reader.decompress(body, limit), None
-    except zlib.error:
-        return b"", f"the record lacks a body, which was no {encoding}"
+    upstreams: tuple[Upstream, ...]
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    """Of those who may come. None: whoever can connect may."""
+    request_limit: int = 64 << 20
+    """The largest body that is taken."""
+    record_limit: int = 32 << 20
+    """How much of one answer is kept."""
+    durable: bool = False
+    """Whether the end of an answer waits until its record is kept."""
+    feedback: FeedbackConfig | None = None
+    """Without one no feedback is taken."""
+    releases: Releases | None = field(default=None, repr=False)
+    """Says what is put into requests. `None`: they pass as they come."""
 
 
 # Passes a request on, and its answer back, byte for byte and piece by piece, and has the exchange recorded.
@@ -601,26 +554,17 @@ class Forwarder:
     """The way there and back. One for each event loop."""
 
     def __init__(
-        self,
-        routes: Routes,
-        asking: UpstreamClient,
-        intake: Intake | None,
-        metrics: GatewayMetrics,
-        *,
-        record_limit: int,
-        durable: bool = False,
+        self, config: GatewayConfig, routes: Routes, asking: UpstreamClient, intake: Intake | None, metrics: GatewayMetrics
     ) -> None:
-        """With `durable`, the end of an answer is passed on when its record is kept."""
+        self._config = config
         self._routes = routes
         self._asking = asking
         self._intake = intake
         self._metrics = metrics
-        self._record_limit = record_limit
-        self._durable = durable
 
     async def forward(self, call: ProxyRequest, receive: Receive, send: Send) -> None:
         """Answer a call whose body was read. Never raises but when the server is stopped."""
-        passage = _ProxiedCall(call, ExchangeRecording(call, self._record_limit), send)
+        passage = _ProxiedCall(call, ExchangeRecording(call, self._config.record_limit), send)
         watch = asyncio.create_task(passage.watch(receive))
         self._metrics.in_flight += 1
         try:
@@ -636,12 +580,14 @@ class Forwarder:
             self._ended(passage)
 
     async def _passed(self, passage: "_ProxiedCall") -> None:
-        call, record = passage.call, passage.record
+        record = passage.record
         asked_at = perf_counter()
         try:
+            call = passage.call = record.call = await self._served(passage.call)
             sent, route = self._route(call)
             asked_at = perf_counter()
-            record.upstream, response = await self._asking.ask(sent, route)
+            upstream, response = await self._asking.ask(sent, route)
+            record.upstream, record.base_url = upstream.name, upstream.base_url
         except HTTPRejection as refused:
             record.error = str(refused)
             self._metrics.refused(refused.code).inc()
@@ -651,10 +597,22 @@ class Forwarder:
         finally:
             passage.added += asked_at - passage.began
         try:
-            await passage.back(response, record.upstream, self._kept if self._durable and call.dialect else None)
+            await passage.back(response, upstream, self._kept if self._config.durable and call.dialect else None)
         finally:
             # Gives the connection back where the answer was read to its end, and closes it elsewhere.
             response.close()
+
+    async def _served(self, call: ProxyRequest) -> ProxyRequest:
+        """The call with what is served for it."""
+        releases = self._config.releases
+        if releases is None or call.dialect not in SPOKEN or not call.releases:
+            return call
+        found = await inject(releases, call.labels, call.dialect, call.encoding, call.body)
+        if found.degraded is not None:
+            self._metrics.degraded(found.degraded).inc()
+        if found.served.context is not None:
+            self._metrics.served(found.served.context.candidate_id).inc()
+        return call.with_served(found)
 
     def _route(self, call: ProxyRequest) -> tuple[ProxyRequest, Sequence[Upstream]]:
         """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
@@ -675,10 +633,11 @@ class Forwarder:
 
     def _ended(self, passage: "_ProxiedCall") -> None:
         call, record = passage.call, passage.record
-        name = record.upstream.name if record.upstream is not None else ""
         status = HUNG_UP if passage.gone else passage.status
-        self._metrics.ended(call.dialect or "other", name, status, perf_counter() - passage.began)
+        self._metrics.ended(call.dialect or "other", record.upstream, status, perf_counter() - passage.began)
         self._metrics.added().observe(passage.added)
+        if self._config.releases is not None and call.arm is not None and not passage.gone:
+            self._config.releases.ended(call.arm, failed=status == 0 or status >= 500 or record.error is not None)
         if self._intake is not None and call.dialect is not None and not passage.handed_over:
             self._intake.submit(record.exchange(call.dialect))
 
@@ -775,4 +734,6 @@ class _ProxiedCall:
         named = [name for name in ("session", "trace", "task") if name in self.call.labels]
         headers += [(f"x-journeyman-{name}".encode(), self.call.labels[name].encode()) for name in named]
         headers.append((b"x-journeyman-upstream", upstream.name.encode()))
+        if self.call.context is not None:
+            headers.append((b"x-journeyman-release", self.call.context.candidate_id.encode()))
         return headers

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, to_json
 
 from journeyman.core.reward import Reward, Source
-from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
+from journeyman.core.trace import KIND_OF, KINDS, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken, total
 from journeyman.stores.base import utc
 from journeyman.stores.traces.base import RECORDER
 
@@ -299,6 +299,29 @@ def _asked(trace: Trace, calls: Sequence[ModelCall]) -> str:
 def responses(calls: Iterable[ModelCall]) -> frozenset[str]:
     """The ids of their answers, as far as they have one."""
     return frozenset(call.response_id for call in calls if call.response_id)
+
+
+def served(trace: Trace) -> list[Row]:
+    """The calls that were made while a rollout had their session on an arm."""
+    rows = []
+    for call in trace.calls:
+        where = call.raw.get("release")
+        if not isinstance(where, Mapping) or not call.id:
+            continue
+        rows.append(
+            {
+                "rollout_id": str(where.get("rollout")),
+                "unit": str(where.get("unit")),
+                "call_id": call.id,
+                "trace_id": trace.id,
+                "failed": call.error is not None,
+                "seconds": call.seconds,
+                "cost": call.cost,
+                "tokens": total((call.input_tokens, call.output_tokens)),
+                "at": utc(call.started_at or trace.started_at),
+            }
+        )
+    return rows
 
 
 def of_models(calls: Iterable[ModelCall]) -> list[Row]:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from journeyman.core.errors import JourneymanError, Unkeepable
 from journeyman.core.trace import Trace
 from journeyman.stores.base import utc
-from journeyman.stores.tables import ATTEMPTS, Micros
+from journeyman.stores.tables import ATTEMPTS, SERVED_CALLS, Micros
 from journeyman.stores.traces import codec, fulltext, labels
 from journeyman.stores.traces.base import SpanRow
 from journeyman.stores.traces.tables import (
@@ -211,6 +211,8 @@ class PreparedTrace:
     parts: Sequence[codec.StoredPart]
     of_each: Mapping[sa.Table, Sequence[Row]]
     responses: frozenset[str]
+    served: Sequence[Row]
+    """The calls of sessions that a rollout put on an arm."""
 
 
 def prepare(traces: Iterable[Trace]) -> list[PreparedTrace]:
@@ -232,7 +234,7 @@ def _prepared(trace: Trace) -> PreparedTrace:
     asked = [{"call_id": id} for id in dict.fromkeys(call.id for call in calls) if id != trace.id] if _passed(trace) else []
     of_each = {TRACE_MODELS: codec.of_models(calls), TRACE_TOOLS: codec.of_tools(trace), TRACE_CANDIDATES: others}
     of_each[TRACE_CALLS] = asked
-    return PreparedTrace(row, parts, of_each, codec.responses(calls))
+    return PreparedTrace(row, parts, of_each, codec.responses(calls), codec.served(trace))
 
 
 def _passed(trace: Trace) -> bool:
@@ -269,6 +271,7 @@ def _keep(connection: sa.Connection, batch: Sequence[PreparedTrace]) -> int:
     _write_parts(connection, placed, before)
     _write_contents(connection, placed)
     _write_of_each(connection, placed, [known[row["id"]] for row in old])
+    insert(connection, SERVED_CALLS, [row for each in changed for row in each.served])
     place(connection, {seq: each.responses for seq, each in placed.items()})
     asked = {row["call_id"]: seq for seq, each in placed.items() for row in each.of_each[TRACE_CALLS]}
     labels.join_feedback(connection, {each.row["id"]: seq for seq, each in placed.items()}, asked)

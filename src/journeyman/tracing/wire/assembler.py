@@ -314,7 +314,8 @@ def _call(heard: JoinedExchange, turns: Sequence[Turn], *, continues: str | None
         response_id=reading.response_id,
         raw=_raw(heard),
     )
-    return model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
+    call = model_call(reply, tuple(map(as_message, turns)), id=exchange.id, parent=parent, continues=continues)
+    return replace(call, shown=exchange.shown) if exchange.shown else call
 
 
 def _raw(heard: JoinedExchange) -> dict[str, Any]:
@@ -324,6 +325,8 @@ def _raw(heard: JoinedExchange) -> dict[str, Any]:
         raw["upstream"] = exchange.upstream
     if heard.ends:
         raw["ends"] = dict(heard.ends)
+    if "rollout" in exchange.labels:
+        raw["release"] = {name: exchange.labels[name] for name in ("rollout", "unit", "arm")}
     return {**raw, **heard.reading.raw}
 
 

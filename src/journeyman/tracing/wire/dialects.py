@@ -49,7 +49,7 @@ class Exchange:
     """Made by whoever recorded it; unique."""
     dialect: Dialect
     request: bytes
-    """The body, as the client sent it (content-encoding undone)."""
+    """The body, as it was sent to the upstream, but for the model's name (content-encoding undone)."""
     response: bytes
     """The body as it came (content-encoding undone): also a stream of server-sent events, also only the beginning of one."""
     status: int | None
@@ -66,7 +66,10 @@ class Exchange:
     error: str | None = None
     """Why the answer is missing or cut: the upstream broke off, or the client hung up."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What the client's headers say: task, session, agent, domain, parent, candidate, trace."""
+    """What the client's headers say: task, session, agent, domain, parent, candidate, trace. And of a rollout, which it is, the
+    session's unit in it, and its arm."""
+    shown: tuple[str, ...] = ()
+    """Ids of the bullets that were put into the request on its way."""
 
 
 # What one exchange says, in the same words for every dialect.

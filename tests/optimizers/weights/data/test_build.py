@@ -229,6 +229,23 @@ def test_a_prompt_whose_bullets_cannot_be_found_is_left_out_rather_than_kept(tmp
         kto(tmp_path, judged(hidden), replace(KTO, context="drop"))
 
 
+@pytest.mark.parametrize("place", ["alone", "behind the instructions", "before the question"])
+def test_a_data_set_of_live_chats_is_made_without_what_was_put_into_them(tmp_path: Path, place: str) -> None:
+    put = prompts.strategies([Bullet(id="b-1", content="Dates are written 5.3.")])
+    trace = answered("a", "x", reward=1.0)
+    (call,) = trace.calls
+    (asked,) = call.messages
+    told = replace(asked, role="system", text="Be kind.")
+    heard, bare = {
+        "alone": ((replace(told, text=put), asked), (asked,)),
+        "behind the instructions": ((replace(told, text=f"Be kind.\n\n{put}"), asked), (told, asked)),
+        "before the question": ((told, replace(asked, text=f"{put}\n\n{asked.text}")), (told, asked)),
+    }[place]
+    live = replace(trace, steps=(replace(call, shown=("b-1",), messages=heard),))
+    ((row,), _) = kto(tmp_path, judged(live), replace(KTO, context="drop"))
+    assert [(each["role"], each["content"]) for each in messages(row.prompt)] == [(each.role, each.text) for each in bare]
+
+
 def test_thoughts_stand_beside_the_answer_or_are_dropped(tmp_path: Path) -> None:
     trace = attempt("a", (said("user", "2+2?"), said("assistant", "4", reasoning_content="Two and two.")), reward=1.0)
     ((row,), _) = kto(tmp_path, judged(trace))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from journeyman.agents.answer import without_bullets, without_citation
+from journeyman.agents.answer import CHARACTERS_PER_TOKEN, without_bullets, without_citation
 from journeyman.core.reward import Reward, Source, decide
 from journeyman.core.score import Experience
 from journeyman.core.task import Split
@@ -162,7 +162,9 @@ def _first_own(exchanges: Sequence[FinetuningCall]) -> int | None:
 
 def _messages(trace: Trace, exchange: FinetuningCall, config: DatasetConfig) -> list[dict[str, Any]]:
     said = [*exchange.heard, *([exchange.answer] if exchange.answer is not None else ())]
-    return [_told(trace, exchange, message, config) for message in said]
+    told = [(message, _told(trace, exchange, message, config)) for message in said]
+    # A message that was put in for the bullets alone goes with them.
+    return [mine for theirs, mine in told if mine["role"] != "system" or mine["content"] or not theirs["content"]]
 
 
 def _told(trace: Trace, exchange: FinetuningCall, said: Mapping[str, Any], config: DatasetConfig) -> dict[str, Any]:
@@ -174,8 +176,8 @@ def _told(trace: Trace, exchange: FinetuningCall, said: Mapping[str, Any], confi
     role, content = said["role"], said["content"]
     if role not in ROLES:
         raise ValueError("conversations with a message of a role that is not known")
-    if role == "system" and config.context == "drop":
-        content = _bare(content, exchange.call)
+    if role in ("system", "user") and config.context == "drop":
+        content = _bare(said, exchange)
     if said is not exchange.answer:
         return {**said, "content": content}
     if config.context == "drop" and exchange.call.cited:
@@ -188,12 +190,20 @@ def _told(trace: Trace, exchange: FinetuningCall, said: Mapping[str, Any], confi
     return told
 
 
-def _bare(system: str, call: ModelCall) -> str:
-    found = without_bullets(system)
-    if found != system or not call.shown:
+def _bare(said: Mapping[str, Any], exchange: FinetuningCall) -> str:
+    """A message without the bullets that were put in: as a rule into what the system says, else before the user's words."""
+    content: str = said["content"]
+    shown = bool(exchange.call.shown)
+    if said["role"] == "user" and not shown:
+        return content
+    found = without_bullets(content)
+    if found != content or not shown:
         return found
-    if system.startswith("reply\n- "):
-        return without_bullets(system, terse=True)
+    others = (each["content"] for each in exchange.heard if each["role"] in ("system", "user"))
+    if said["role"] == "user" or any(without_bullets(each) != each for each in others):
+        return content
+    if content.startswith("reply\n- "):
+        return without_bullets(content, terse=True)
     raise ValueError("conversations whose prompt had bullets in it that could not be found in the text")
 
 
@@ -264,9 +274,6 @@ def _asked(chat: Conversation) -> str:
 
 
 # Rows that are too long: cut behind an answer, and never in the middle of a message or between a tool call and its answers.
-
-CHARACTERS_PER_TOKEN = 4
-"""Of English text under the tokenizers of today, about. The trainer counts exactly, and has limits of its own."""
 
 
 def max_characters(config: DatasetConfig) -> int | None:

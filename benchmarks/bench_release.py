@@ -1,0 +1,121 @@
+"""What a playbook in live requests costs: a gateway that records beside one that records and puts a playbook in, by turns.
+
+    python -m benchmarks.bench_release
+    python -m benchmarks.bench_release --quick --json
+
+The playbook is of about 2,000 tokens. Upstream, load and both gateways are processes of their own (`bench_gateway`); each round
+loads both, one after the other, and what is told is the median over the rounds of the difference and of the ratio.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.bench_gateway import cpu_seconds, free_port, journeyman, load, memory_mb, recorded, started
+from journeyman.agents.answer import CHARACTERS_PER_TOKEN
+from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.task import Task
+from journeyman.optimizers.playbook import files
+
+ADDED_MS = 0.3
+"""What a request may take longer at the median."""
+THROUGHPUT = 0.85
+"""Of what the gateway does that only records."""
+_ADVICE = (
+    "when a customer asks where order {number} is, look it up by its number and tell the city, the day and the carrier in one "
+    "sentence of your own"
+)
+
+
+def playbook() -> Playbook:
+    numbers = range(54)
+    return Playbook(bullets=tuple(Bullet(id=f"b-{each:012x}", content=_ADVICE.format(number=each)) for each in numbers))
+
+
+def own_cpu_seconds(pid: int) -> float:
+    """Of the gateway, without the process that records for it."""
+    return sum(int(each.read_text().split()[0]) for each in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def one_round(servers: dict[str, tuple[int, int]], requests: int, connections: int, number: int) -> dict[str, dict[str, float]]:
+    figures = {}
+    # Who comes first has the processor as the other left it.
+    for name in sorted(servers, reverse=number % 2 == 1):
+        pid, port = servers[name]
+        before, own = cpu_seconds(pid), own_cpu_seconds(pid)
+        told = load(port, requests, connections, stream=False)
+        recorded(port)
+        spent, own_spent = cpu_seconds(pid) - before, own_cpu_seconds(pid) - own
+        figures[name] = {**told, "cpu_ms": 1000 * spent / requests, "gateway_ms": 1000 * own_spent / requests}
+    return figures
+
+
+def served(port: int) -> int:
+    """Requests that the playbook was put into."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return round(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("journeyman_release_served_total{")))
+
+
+def compared(rounds: int, requests: int) -> dict[str, float]:
+    upstream = free_port()
+    with ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "playbook.json"
+        files.save(playbook(), file)
+        stack.enter_context(started(sys.executable, "-m", "benchmarks.bench_gateway", "--answer", str(upstream)))
+        time.sleep(2)
+        servers = {
+            "playbook": stack.enter_context(journeyman(upstream, "--playbook", str(file))),
+            "recording": stack.enter_context(journeyman(upstream)),
+        }
+        one_round(servers, max(50, requests // 10), 4, 0)
+        alone = [one_round(servers, requests, 1, number) for number in range(rounds)]
+        many = [one_round(servers, requests, 32, number) for number in range(rounds)]
+        sent = max(50, requests // 10) + 2 * rounds * requests
+        assert served(servers["playbook"][1]) == sent, "the playbook was not put into every request"
+        memory = {name: memory_mb(pid) for name, (pid, _) in servers.items()}
+    return {
+        "tokens": len(playbook().prompt(Task(id="", question=""))) // CHARACTERS_PER_TOKEN,
+        "p50_ms": statistics.median(each["recording"]["p50_ms"] for each in alone),
+        "added_p50_ms": statistics.median(each["playbook"]["p50_ms"] - each["recording"]["p50_ms"] for each in alone),
+        "added_p99_ms": statistics.median(each["playbook"]["p99_ms"] - each["recording"]["p99_ms"] for each in alone),
+        "added_cpu_ms": statistics.median(each["playbook"]["cpu_ms"] - each["recording"]["cpu_ms"] for each in alone),
+        "added_gateway_ms": statistics.median(
+            each["playbook"]["gateway_ms"] - each["recording"]["gateway_ms"] for each in alone
+        ),
+        "per_second": statistics.median(each["recording"]["per_second"] for each in many),
+        "throughput": statistics.median(each["playbook"]["per_second"] / each["recording"]["per_second"] for each in many),
+        "added_memory_mb": memory["playbook"] - memory["recording"],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--requests", type=int, default=1000, help="of each server in each round")
+    parser.add_argument("--quick", action="store_true", help="five rounds of 600 requests")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = compared(5, 600) if options.quick else compared(options.rounds, options.requests)
+    kept = found["added_p50_ms"] <= ADDED_MS and found["throughput"] >= THROUGHPUT
+    if options.json:
+        print(json.dumps({**found, "passed": kept}))
+        return 0 if kept else 1
+    print(
+        f"a playbook of {found['tokens']:.0f} tokens: p50 {found['p50_ms']:.2f} ms +{found['added_p50_ms']:.3f}, "
+        f"p99 {found['added_p99_ms']:+.2f} ms, CPU {found['added_cpu_ms']:+.2f} ms "
+        f"(of which the gateway {found['added_gateway_ms']:+.2f}, the recorder the rest); at 32 connections "
+        f"{found['throughput']:.1%} of {found['per_second']:.0f}/s; memory {found['added_memory_mb']:+.0f} MB"
+    )
+    print(f"budget: {ADDED_MS} ms at the median, {THROUGHPUT:.0%} of the throughput: {'kept' if kept else 'broken'}")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

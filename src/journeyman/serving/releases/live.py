@@ -1,0 +1,539 @@
+"""What the store's slots and rollouts mean for requests: read every other second, and served from memory.
+
+While the store is away, what was read last holds, also after a start: it stands in a file. What cannot be loaded is not
+served; then a session gets what is in production, and where that is not known the request passes as it came.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import queue
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from journeyman.core.candidate import BASE
+from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
+from journeyman.core.playbook import Playbook
+from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, Slot, SlotKind, drawn, slots_of, unit_of
+from journeyman.core.rollout_decision import Brake
+from journeyman.io.atomic import atomic_write
+from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, SessionArm
+from journeyman.stores.base import Assignment, LiveReleases
+from journeyman.stores.urls import as_url
+
+if TYPE_CHECKING:
+    from journeyman.stores.rollouts import RolloutStore
+
+_log = logging.getLogger(__name__)
+POLL_SECONDS = 2.0
+PATIENCE = 0.25
+"""Seconds that the store may make a session's first request wait."""
+
+
+# Which arm a session is on: drawn once, on disk before a model is asked, and the same in every gateway.
+#
+# The first row about a session holds, whoever wrote it. While the store does not answer, a session that nobody has drawn yet
+# is served what is in production, and left out of the test for good.
+
+CACHED = 100_000
+"""Sessions whose arm is remembered; of others the store is asked."""
+AT_ONCE = 500
+"""Assignments in one transaction."""
+DRAWN, DEGRADED = "drawn", "degraded"
+"""Why a session is on its arm."""
+_LONGEST_SECONDS = 2.0
+"""For which what is being written is waited for."""
+_FAILURES, _REST_SECONDS = 5, 5.0
+"""After so many failures in a row the store is left alone for so long."""
+
+
+class AssignmentWriter:
+    """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
+
+    def __init__(self, open_store: "Callable[[], RolloutStore]") -> None:
+        self._open = open_store
+        self._waiting: queue.SimpleQueue[tuple[Assignment, Future[Assignment]] | None] = queue.SimpleQueue()
+        self._over = False
+        self._store: RolloutStore | None = None
+        self._tried = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
+        self._thread.start()
+
+    def put(self, wanted: Assignment) -> "Future[Assignment]":
+        """What holds of the session, once it is on disk."""
+        future: Future[Assignment] = Future()
+        self._waiting.put((wanted, future))
+        return future
+
+    def warm(self, seconds: float) -> None:
+        """Wait until the store was opened, or could not be: whoever comes first need not wait for it."""
+        self._tried.wait(seconds)
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        with suppress(StoreError):
+            self._store = self._open()
+        self._tried.set()
+        while batch := self._batch():
+            # From here on nobody can take it back: it is written, or it is said that it was not.
+            going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
+            try:
+                self._store = self._store or self._open()
+                kept = self._store.assign([wanted for wanted, _ in going]) if going else ()
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
+                for _, future in going:
+                    future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
+            else:
+                for (_, future), each in zip(going, kept, strict=True):
+                    future.set_result(each)
+        if self._store is not None:
+            self._store.close()
+
+    def _batch(self) -> list[tuple[Assignment, "Future[Assignment]"]]:
+        """What waits, at least one; nothing at the end."""
+        if self._over or (first := self._waiting.get()) is None:
+            return []
+        batch = [first]
+        with suppress(queue.Empty):
+            while len(batch) < AT_ONCE and (more := self._waiting.get_nowait()) is not None:
+                batch.append(more)
+            self._over = len(batch) < AT_ONCE
+        return batch
+
+
+class Assigner:
+    """Puts sessions on arms. For one event loop."""
+
+    def __init__(
+        self,
+        open_store: "Callable[[], RolloutStore]",
+        *,
+        timeout_seconds: float = 0.1,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """
+        Args:
+            open_store: Opens one that does not wait for long itself.
+            timeout_seconds: For which a session's first request waits for its turn.
+        """
+        self._writer = AssignmentWriter(open_store)
+        self._timeout = timeout_seconds
+        self._clock = clock
+        self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
+        self._unsaid: list[Assignment] = []
+        self._failures, self._rests_until = 0, 0.0
+        self.degraded = 0
+        """Sessions that were served production as the store did not answer."""
+
+    def warm(self, seconds: float = 10.0) -> None:
+        """Wait until the store was opened, or could not be."""
+        self._writer.warm(seconds)
+
+    async def arm(self, rollout: Rollout, session: str) -> SessionArm:
+        """Where a session is in a rollout; it is drawn where nobody knows it yet."""
+        unit = unit_of(rollout.salt, session)
+        key = (rollout.id, unit.id)
+        if (known := self._arms.get(key)) is not None:
+            self._arms.move_to_end(key)
+            return known
+        event = rollout.events[-1].number
+        wanted = Assignment(rollout.id, unit.id, drawn(unit.bucket, rollout.shares), event, DRAWN, self._clock())
+        kept = await self._kept(wanted)
+        # Another request of the same session may have been faster, and what it was told holds.
+        return self._remember(key, kept)
+
+    def known(self, rollout: Rollout, session: str) -> SessionArm | None:
+        """Where a session is, as far as this process remembers."""
+        return self._arms.get((rollout.id, unit_of(rollout.salt, session).id))
+
+    async def _kept(self, wanted: Assignment) -> SessionArm:
+        if monotonic() >= self._rests_until:
+            try:
+                kept = await self._written(wanted)
+            except (StoreError, TimeoutError):
+                self._failures += 1
+                if self._failures >= _FAILURES:
+                    self._failures, self._rests_until = 0, monotonic() + _REST_SECONDS
+            else:
+                self._failures = 0
+                self._say()
+                return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, kept.why == DRAWN)
+        self.degraded += 1
+        if len(self._unsaid) < CACHED:
+            self._unsaid.append(wanted._replace(arm=PRODUCTION, why=DEGRADED))
+        return SessionArm(wanted.rollout_id, wanted.unit, PRODUCTION, wanted.event, counts=False)
+
+    async def _written(self, wanted: Assignment) -> Assignment:
+        """
+        Raises:
+            StoreError: It is not written.
+            TimeoutError: It was taken back before it was; or nobody knows, after long.
+        """
+        written = self._writer.put(wanted)
+        kept = asyncio.wrap_future(written)
+        try:
+            return await asyncio.wait_for(asyncio.shield(kept), self._timeout)
+        except TimeoutError:
+            if written.cancel():
+                raise
+            # It is being written: whoever does not wait for what comes of it may serve the session two arms.
+            return await asyncio.wait_for(kept, _LONGEST_SECONDS)
+
+    def _say(self) -> None:
+        """Tell the store, which answers again, who was served production meanwhile: they stay there, whoever asks."""
+        said, self._unsaid = self._unsaid, []
+        for each in said:
+            self._writer.put(each)
+
+    def _remember(self, key: tuple[str, str], arm: SessionArm) -> SessionArm:
+        arm = self._arms.setdefault(key, arm)
+        if len(self._arms) > CACHED:
+            self._arms.popitem(last=False)
+        return arm
+
+    def close(self) -> None:
+        if self._unsaid:
+            self._say()
+        self._writer.close()
+
+
+# What is served.
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """What is served in a slot."""
+
+    production: FixedPlaybook | None
+    """`None` is nothing."""
+    rollout: Rollout | None = None
+    """While it puts sessions on different arms."""
+    arms: Mapping[str, FixedPlaybook | None] = field(default_factory=dict)
+    """Of those arms that could be loaded, production among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that decides, as of one moment."""
+
+    slots: Mapping[Slot, SlotState] = field(default_factory=dict)
+    unservable: Mapping[str, str] = field(default_factory=dict)
+    """Candidates that cannot be served, and why."""
+    version: str = ""
+
+    def of(self, agent: str | None, domain: str | None) -> SlotState | None:
+        """The most specific slot that anything was ever brought into."""
+        if not self.slots:
+            return None
+        return next((self.slots[slot] for slot in slots_of(SlotKind.CONTEXT, agent, domain) if slot in self.slots), None)
+
+
+class LiveContext:
+    """Serves what is in production, and to the sessions of a rollout what their arm is served. Implements `Releases`."""
+
+    def __init__(
+        self,
+        store_url: str,
+        folder: Path,
+        made: Callable[[Playbook], FixedPlaybook],
+        *,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """
+        Args:
+            folder: Where the last snapshot is kept, and brakes that are on.
+            made: Makes of a playbook what serves it.
+        """
+        self._url = as_url(store_url)
+        self._folder = folder
+        self._made = made
+        self._poll_seconds = poll_seconds
+        self._snapshot = Snapshot()
+        self._playbooks: dict[str, FixedPlaybook] = {}
+        self._store: RolloutStore | None = None
+        self._assigner: Assigner | None = None
+        self._brakes: dict[tuple[str, str], Brake] = {}
+        self._on: dict[tuple[str, str], str] = self._kept_brakes()
+        self._began: set[tuple[str, str]] = set()
+        self._read_at: float | None = None
+        self._fault = ""
+        self._over = threading.Event()
+        self._poll()
+        if self._read_at is None:
+            self._restore()
+        self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
+        self._thread.start()
+
+    async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
+        state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
+        if state is None:
+            return ServedRelease()
+        playbook, where = state.production, None
+        if state.rollout is not None:
+            where = await self._assigned().arm(state.rollout, session_of(labels, body))
+            playbook = state.arms.get(self._arm_served(where), state.arms.get(PRODUCTION))
+        return ServedRelease(await playbook.context(labels, body) if playbook is not None else None, where)
+
+    def _arm_served(self, where: SessionArm) -> str:
+        return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
+
+    @property
+    def has_rollouts(self) -> bool:
+        """Whether sessions are on different arms somewhere."""
+        return any(state.rollout is not None for state in self._snapshot.slots.values())
+
+    def ended(self, where: SessionArm, *, failed: bool) -> None:
+        """A request of a session is over. Each session is counted once, by its first request."""
+        session = (where.rollout_id, where.unit)
+        rollout = self._rollout(where.rollout_id)
+        if rollout is None or session in self._began:
+            return
+        self._began.add(session)
+        key = (where.rollout_id, where.arm)
+        brake = self._brakes.setdefault(key, Brake(rollout.plan.brake))
+        ill = self._brakes.get((where.rollout_id, PRODUCTION))
+        if brake.add(failed=failed) and where.arm != PRODUCTION and key not in self._on and not (ill and ill.tripped):
+            self._stop(rollout, where.arm, brake)
+
+    def _stop(self, rollout: Rollout, arm: str, brake: Brake) -> None:
+        """The brake is on: the arm is served production from now on in this process, and the story told when it can be."""
+        most = f"{rollout.plan.brake.failures:.0%}"
+        reason = f"the brake: more than {most} of the first {brake.sessions} sessions of {arm} failed at this gateway"
+        self._on[rollout.id, arm] = reason
+        _log.error("%s: %s", rollout.id, reason)
+        try:
+            with atomic_write(self._folder / "brakes" / f"{rollout.id}.json") as part:
+                part.write_text(json.dumps({"rollout": rollout.id, "arm": arm, "reason": reason}))
+        except InputError as error:
+            _log.warning("the brake of %s will be forgotten when this process ends: %s", rollout.id, error)
+
+    def state(self) -> Mapping[str, Any]:
+        """For `/health`."""
+        found = self._snapshot
+        return {
+            "slots": {
+                str(slot): {
+                    "production": BASE if state.production is None else state.production.candidate_id,
+                    "rollout": None if state.rollout is None else state.rollout.id,
+                    "shares": {} if state.rollout is None else dict(state.rollout.shares),
+                }
+                for slot, state in found.slots.items()
+            },
+            "unservable": dict(found.unservable),
+            "brakes": {f"{id}/{arm}": reason for (id, arm), reason in self._on.items()},
+            "seconds_since_read": None if self._read_at is None else round(monotonic() - self._read_at, 1),
+            "degraded_sessions": 0 if self._assigner is None else self._assigner.degraded,
+            "fault": self._fault,
+        }
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join(10)
+        if self._assigner is not None:
+            self._assigner.close()
+        if self._store is not None:
+            self._store.close()
+
+    # In the thread that reads.
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._poll_seconds):
+            self._poll()
+
+    def _poll(self) -> None:
+        try:
+            if self._is_empty():
+                self._read_at, self._fault = monotonic(), ""
+                return
+            store = self._opened()
+            live = store.live()
+            version = _version(live)
+            if version != self._snapshot.version:
+                self._take(live, version, store)
+            self._tell_brakes(store, live)
+            self._read_at, self._fault = monotonic(), ""
+        except (JourneymanError, OSError) as error:
+            # What was read before goes on.
+            self._fault = str(error)
+        except Exception as error:  # noqa: BLE001 - the thread must go on
+            self._fault = f"{type(error).__name__}: {error}"
+            _log.exception("what is released could not be read")
+
+    def _is_empty(self) -> bool:
+        """Whether nothing was ever released here. A file is asked without what takes a quarter of the gateway's memory."""
+        if self._store is not None or not self._url.startswith("sqlite:///"):
+            return False
+        path = Path(self._url.removeprefix("sqlite:///"))
+        if not path.exists():
+            return True
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
+                found = database.execute("select exists (select 1 from rollouts), exists (select 1 from slot_moves)").fetchone()
+        except sqlite3.Error:
+            # Of an earlier version, or no store at all: whoever opens it says so.
+            return _older(path)
+        return not any(found)
+
+    def _opened(self) -> "RolloutStore":
+        if self._store is None:
+            from journeyman.stores.rollouts import open_rollouts
+
+            self._store = open_rollouts(self._url)
+        return self._store
+
+    def _assigned(self) -> Assigner:
+        if self._assigner is None:
+            from journeyman.stores.rollouts import open_rollouts
+
+            self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
+        return self._assigner
+
+    def _take(self, live: LiveReleases, version: str, store: "RolloutStore") -> None:
+        bodies: dict[str, str] = {}
+
+        def body(candidate_id: str) -> str:
+            if candidate_id not in bodies:
+                found = store.candidate(candidate_id)
+                if found is None or found.id != candidate_id:
+                    raise ReleaseError(f"{candidate_id} is not in the store as it was examined")
+                bodies[candidate_id] = found.body
+            return bodies[candidate_id]
+
+        moves = {slot: Arm(name=PRODUCTION, candidate_id=move.candidate_id) for slot, move in live.production.items()}
+        made = self._made_of(moves, live.rollouts, version, body)
+        if any(state.rollout is not None for state in made.slots.values()):
+            self._assigned().warm()
+        self._snapshot = made
+        self._began = {(id, unit) for id, unit in self._began if self._rollout(id) is not None}
+        told = {
+            "production": {str(slot): arm.candidate_id for slot, arm in moves.items()},
+            "rollouts": [each.as_json() for each in live.rollouts],
+            "bodies": bodies,
+            "version": version,
+        }
+        with atomic_write(self._file) as part:
+            part.write_text(json.dumps(told))
+
+    def _restore(self) -> None:
+        """The last snapshot, where the store cannot be read at the start."""
+        try:
+            told = json.loads(self._file.read_text())
+            moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id) for slot, id in told["production"].items()}
+            rollouts = [Rollout.from_json(each) for each in told["rollouts"]]
+            self._snapshot = self._made_of(moves, rollouts, told["version"], told["bodies"].__getitem__)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
+            _log.warning("%s cannot be read, so requests pass as they come until the store answers: %s", self._file, error)
+
+    @property
+    def _file(self) -> Path:
+        # Of this store: another one has other releases.
+        return self._folder / f"snapshot-{hashlib.sha256(self._url.encode()).hexdigest()[:12]}.json"
+
+    def _made_of(
+        self, moves: Mapping[Slot, Arm], rollouts: Sequence[Rollout], version: str, body: Callable[[str], str]
+    ) -> Snapshot:
+        unservable: dict[str, str] = {}
+
+        def loaded(arm: Arm) -> FixedPlaybook | None:
+            if arm.candidate_id == BASE:
+                return None
+            try:
+                return self._loaded(arm, body)
+            except (JourneymanError, KeyError) as error:
+                unservable[arm.candidate_id] = str(error)
+                _log.error("%s cannot be served: %s", arm.candidate_id, error)
+                return None
+
+        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items() if slot.kind is SlotKind.CONTEXT}
+        for rollout in rollouts:
+            if rollout.slot.kind is not SlotKind.CONTEXT or not rollout.is_drawing:
+                continue
+            arms = {arm.name: loaded(arm) for arm in rollout.arms}
+            served = {name: found for name, found in arms.items() if found is not None}
+            production = loaded(rollout.baseline)
+            before = slots.get(rollout.slot, SlotState(production))
+            slots[rollout.slot] = replace(before, rollout=rollout, arms={**served, PRODUCTION: production})
+        return Snapshot(slots, unservable, version)
+
+    def _loaded(self, arm: Arm, body: Callable[[str], str]) -> FixedPlaybook:
+        if (known := self._playbooks.get(arm.candidate_id)) is not None:
+            return known
+        from journeyman.optimizers.playbook import files
+
+        text = body(arm.candidate_id)
+        if arm.digest and hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() != arm.digest:
+            raise ReleaseError(f"{arm.candidate_id} is not what the gate examined: its digest differs")
+        self._playbooks[arm.candidate_id] = self._made(files.loads(text, arm.candidate_id))
+        return self._playbooks[arm.candidate_id]
+
+    def _rollout(self, rollout_id: str) -> Rollout | None:
+        found = (state.rollout for state in self._snapshot.slots.values())
+        return next((each for each in found if each is not None and each.id == rollout_id), None)
+
+    # Brakes.
+
+    def _kept_brakes(self) -> dict[tuple[str, str], str]:
+        found = {}
+        for path in sorted((self._folder / "brakes").glob("*.json")):
+            try:
+                told = json.loads(path.read_text())
+                found[told["rollout"], told["arm"]] = told["reason"]
+            except (OSError, ValueError, KeyError, TypeError):
+                _log.warning("%s is no brake of this gateway", path)
+        return found
+
+    def _tell_brakes(self, store: "RolloutStore", live: LiveReleases) -> None:
+        """Roll back what this gateway has stopped serving, where nobody has yet."""
+        open_ones = {each.id: each for each in live.rollouts}
+        for (id, arm), reason in list(self._on.items()):
+            if (rollout := open_ones.get(id)) is None or not rollout.is_drawing:
+                (self._folder / "brakes" / f"{id}.json").unlink(missing_ok=True)
+                self._on.pop((id, arm), None)
+                continue
+            cause = Cause(reason=reason, actor="brake", at=datetime.now(UTC), evidence={"arm": arm})
+            try:
+                store.advance(rollout.then(EventKind.ROLLBACK, cause))
+            except ReleaseError:
+                # Somebody was faster; the next reading shows what it is now.
+                continue
+
+
+def session_of(labels: Mapping[str, str], body: RequestBody) -> str:
+    """What a session is known by: its name, else how its conversation begins."""
+    if session := labels.get("session"):
+        return session_key(session)
+    return f"beginning:{hashlib.blake2b(body.beginning, digest_size=16).hexdigest()}"
+
+
+def session_key(session: str) -> str:
+    """What a session with a name is drawn by."""
+    return f"session:{session}"
+
+
+def _older(path: Path) -> bool:
+    """Whether a file is a store in which nothing can be released yet."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
+            return not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall()
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def _version(live: LiveReleases) -> str:
+    moves = [(str(slot), move.number) for slot, move in live.production.items()]
+    return json.dumps([moves, [(each.id, len(each.events)) for each in live.rollouts]])

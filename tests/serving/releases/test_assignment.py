@@ -1,0 +1,171 @@
+"""A session sees one arm, whatever happens to shares, gateways and the store."""
+
+import asyncio
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from journeyman.core.errors import StoreError
+from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
+from journeyman.serving.releases.live import DEGRADED, DRAWN, Assigner
+from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from tests.contracts.test_rollout_stores import NOON, begun, ramped
+from tests.support import postgres
+
+
+def at(share: float) -> Rollout:
+    return ramped(begun(), share)
+
+
+@contextmanager
+def assigner(opened: Callable[[], RolloutStore]) -> Iterator[Assigner]:
+    made = Assigner(opened)
+    made.warm()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_shares_are_kept_and_one_that_grows_takes_no_session_out() -> None:
+    sessions = [unit_of("salt", str(number)).bucket for number in range(20_000)]
+    before = {bucket for bucket in sessions if drawn(bucket, {"canary": 0.05}) == "canary"}
+    after = {bucket for bucket in sessions if drawn(bucket, {"canary": 0.25}) == "canary"}
+    assert before < after
+    assert len(before) / len(sessions) == pytest.approx(0.05, abs=0.005)
+    assert len(after) / len(sessions) == pytest.approx(0.25, abs=0.01)
+    three = [drawn(bucket, {"a": 0.1, "b": 0.2}) for bucket in sessions]
+    assert three.count("b") / len(three) == pytest.approx(0.2, abs=0.01)
+    # Another rollout draws anew.
+    others = [unit_of("other salt", str(number)).bucket for number in range(20_000)]
+    both = sum(one < 0.5 and other < 0.5 for one, other in zip(sessions, others, strict=True))
+    assert both / len(sessions) == pytest.approx(0.25, abs=0.015)
+
+
+async def test_a_session_stays_where_it_was_drawn_when_the_shares_change(tmp_path: Path) -> None:
+    opened = partial(open_rollouts, tmp_path / "journeyman.db")
+    sessions = [f"s{number}" for number in range(200)]
+    seen: dict[str, set[str]] = {session: set() for session in sessions}
+    for share in (0.01, 0.5, 0.05, 1.0):
+        # Each time by another gateway, which remembers nothing.
+        with assigner(opened) as gateway:
+            found = await asyncio.gather(*(gateway.arm(at(share), session) for session in (*sessions, *sessions)))
+            assert gateway.degraded == 0
+        for session, where in zip((*sessions, *sessions), found, strict=True):
+            seen[session].add(where.arm)
+    assert all(len(arms) == 1 for arms in seen.values())
+    assert {"canary"} in seen.values()
+    with opened() as store:
+        assert len(store.assignments("r1")) == len(sessions)
+
+
+async def test_while_the_store_is_locked_new_sessions_are_served_production_and_stay_there(tmp_path: Path) -> None:
+    path = tmp_path / "journeyman.db"
+    open_rollouts(path).close()
+    with assigner(partial(open_rollouts, path, patience=0.05)) as gateway:
+        before = await gateway.arm(at(1.0), "known")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("begin immediate")
+        began = time.monotonic()
+        new = await asyncio.gather(*(gateway.arm(at(1.0), f"s{number}") for number in range(50)))
+        again = await gateway.arm(at(1.0), "late")
+        assert time.monotonic() - began < 3
+        assert {(each.arm, each.counts) for each in (*new, again)} == {(PRODUCTION, False)}
+        assert await gateway.arm(at(1.0), "known") == before
+        other.execute("rollback")
+        other.close()
+        gateway._rests_until = 0.0
+        back = await gateway.arm(at(1.0), "afterwards")
+        assert (back.arm, back.counts) == ("canary", True)
+        assert (await gateway.arm(at(1.0), "s1")).arm == PRODUCTION
+    with open_rollouts(path) as store:
+        why = {each.unit: each.why for each in store.assignments("r1")}
+        assert sorted(why.values()) == [DEGRADED] * 51 + [DRAWN] * 2
+
+
+async def test_a_store_that_is_away_is_not_asked_for_each_session() -> None:
+    asked = 0
+
+    def away() -> RolloutStore:
+        nonlocal asked
+        asked += 1
+        raise StoreError("it is away")
+
+    with assigner(away) as gateway:
+        for number in range(100):
+            assert (await gateway.arm(at(1.0), str(number))).arm == PRODUCTION
+    assert asked <= 9
+    assert gateway.degraded == 100
+
+
+def _gateway(url: str, seed: int, said: str) -> None:
+    """A gateway that forgets all now and then, whose shares go up and down, until it is killed."""
+    chance = random.Random(seed)
+
+    async def serve() -> None:
+        with Path(said).open("a", buffering=1) as log:
+            while True:
+                gateway = Assigner(partial(open_rollouts, url), timeout_seconds=5.0)
+                rollout = at(chance.choice((0.01, 0.05, 0.5)))
+                for _ in range(60):
+                    session = str(chance.randrange(400))
+                    log.write(f"{session} {(await gateway.arm(rollout, session)).arm}\n")
+                gateway.close()
+
+    asyncio.run(serve())
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_two_gateways_that_are_killed_in_the_middle_agree_on_every_session(tmp_path: Path, kind: str) -> None:
+    if kind == "sqlite":
+        _agree(tmp_path, f"sqlite:///{tmp_path / 'journeyman.db'}")
+    else:
+        with postgres.database() as url:
+            _agree(tmp_path, url)
+
+
+def _agree(tmp_path: Path, url: str) -> None:
+    open_rollouts(url).close()
+    context = multiprocessing.get_context("spawn")
+    logs = []
+    for turn in range(3):
+        logs += [tmp_path / f"log-{turn}-{number}" for number in range(2)]
+        pair = [context.Process(target=_gateway, args=(url, turn * 2 + at, str(path))) for at, path in enumerate(logs[-2:])]
+        for each in pair:
+            each.start()
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not all(path.exists() and path.stat().st_size > 2000 for path in logs[-2:]):
+            time.sleep(0.02)
+        for each in pair:
+            assert each.pid is not None
+            os.kill(each.pid, signal.SIGKILL)
+            each.join()
+    seen: dict[str, set[str]] = {}
+    for path in logs:
+        for line in path.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                session, arm = line.split()
+                seen.setdefault(session, set()).add(arm)
+    assert len(seen) > 100
+    assert [session for session, arms in seen.items() if len(arms) > 1] == []
+    with open_rollouts(url) as store:
+        kept = {each.unit: each.arm for each in store.assignments("r1")}
+    assert {session: kept[unit_of("s" * 32, session).id] for session in seen} == {
+        session: min(arms) for session, arms in seen.items()
+    }
+
+
+def test_a_rollout_that_was_rolled_back_draws_nobody() -> None:
+    over = at(0.5).then(EventKind.ROLLBACK, Cause(reason="it harms", actor="monitor", at=NOON))
+    assert not over.is_drawing
+    assert over.shares == {}
