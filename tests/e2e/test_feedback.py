@@ -156,7 +156,8 @@ def test_told_to_stop_while_the_store_is_away_it_ends_soon_and_what_was_said_is_
                 assert ask(url, "/feedback", b'{"id": "b", "session": "s1", "value": 0}')[0] == 200
                 began = time.monotonic()
                 assert stopped(process) == 0
-                assert time.monotonic() - began < 15
+                # The monitor beside it waits for the store, and is given fifteen seconds.
+                assert time.monotonic() - began < 25
         with served(tmp_path, "--upstream", up.url, "--no-pages") as (_, process):
             assert until(lambda: sorted(ids(store)) == ["a", "b"])
             assert stopped(process) == 0
