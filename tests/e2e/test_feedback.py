@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -142,3 +143,21 @@ def test_every_word_that_was_acknowledged_is_in_the_store_once_after_kill_9(tmp_
     with open_rollouts(store) as opened:
         words = opened.feedback_of((TargetKind.SESSION, f"s-{id}") for id in speakers.acknowledged)
     assert len(words) == len(speakers.acknowledged)
+
+
+def test_told_to_stop_while_the_store_is_away_it_ends_soon_and_what_was_said_is_stored_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / ".journeyman" / "journeyman.db"
+    with upstream() as up:
+        with served(tmp_path, "--upstream", up.url, "--no-pages") as (url, process):
+            assert ask(url, "/feedback", b'{"id": "a", "session": "s1", "value": 1}')[0] == 200
+            with locked(store):
+                assert ask(url, "/feedback", b'{"id": "b", "session": "s1", "value": 0}')[0] == 200
+                began = time.monotonic()
+                assert stopped(process) == 0
+                # The monitor beside it waits for the store, and is given fifteen seconds.
+                assert time.monotonic() - began < 25
+        with served(tmp_path, "--upstream", up.url, "--no-pages") as (_, process):
+            assert until(lambda: sorted(ids(store)) == ["a", "b"])
+            assert stopped(process) == 0
