@@ -217,7 +217,7 @@ def whole_id(prefix: str, starting: Callable[[str, int], Sequence[str]], *, one:
     Args:
         starting: The first ids that begin with a text, at most so many.
         one: What has the id: "trace".
-        many: The command whose `list` shows them all: "traces".
+        many: The command whose `list` shows them all: "traces". Of two words it is the whole command: "releases rollouts".
 
     Raises:
         InputError: There is none, or several; the sentence names the nearest.
@@ -232,7 +232,8 @@ def whole_id(prefix: str, starting: Callable[[str, int], Sequence[str]], *, one:
 
     nearest = get_close_matches(prefix, starting("", _NEAR), n=3, cutoff=0.3)
     near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
-    raise InputError(f"{prefix}: no {one} has an id that begins so{near}; journeyman {many} list shows them")
+    shown = many if " " in many else f"{many} list"
+    raise InputError(f"{prefix}: no {one} has an id that begins so{near}; journeyman {shown} shows them")
 
 
 def unknown_run(run_id: str) -> StoreError:

@@ -17,10 +17,10 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from journeyman.core.candidate import BASE
+from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
 from journeyman.core.playbook import Playbook
-from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, Slot, SlotKind, slots_of
+from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, LiveReleases, Rollout, Slot, SlotKind, most_specific
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.context import FixedPlaybook, RequestBody, Served, SessionArm
@@ -28,7 +28,7 @@ from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:
     from journeyman.serving.releases.assignment import Assigner
-    from journeyman.stores.rollouts import LiveReleases, RolloutStore
+    from journeyman.stores.rollouts import RolloutStore
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 2.0
@@ -61,7 +61,8 @@ class Snapshot:
         """The most specific slot that anything was ever brought into."""
         if not self.slots:
             return None
-        return next((self.slots[slot] for slot in slots_of(SlotKind.CONTEXT, agent, domain) if slot in self.slots), None)
+        slot = most_specific(self.slots, SlotKind.CONTEXT, agent, domain)
+        return None if slot is None else self.slots[slot]
 
 
 class LiveContext:
@@ -220,7 +221,7 @@ class LiveContext:
             self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
         return self._assigner
 
-    def _take(self, live: "LiveReleases", version: str, store: "RolloutStore") -> None:
+    def _take(self, live: LiveReleases, version: str, store: "RolloutStore") -> None:
         bodies: dict[str, str] = {}
 
         def body(candidate_id: str) -> str:
@@ -231,14 +232,14 @@ class LiveContext:
                 bodies[candidate_id] = found.body
             return bodies[candidate_id]
 
-        moves = {slot: Arm(name=PRODUCTION, candidate_id=move.candidate_id) for slot, move in live.production.items()}
+        moves = {slot: move.arm for slot, move in live.production.items() if move.serves}
         made = self._made_of(moves, live.rollouts, version, body)
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
         self._snapshot = made
         self._began = {(id, unit) for id, unit in self._began if self._rollout(id) is not None}
         told = {
-            "production": {str(slot): arm.candidate_id for slot, arm in moves.items()},
+            "production": {str(slot): [arm.candidate_id, arm.digest] for slot, arm in moves.items()},
             "rollouts": [each.as_json() for each in live.rollouts],
             "bodies": bodies,
             "version": version,
@@ -250,7 +251,8 @@ class LiveContext:
         """The last snapshot, where the store cannot be read at the start."""
         try:
             told = json.loads(self._file.read_text())
-            moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id) for slot, id in told["production"].items()}
+            kept = told["production"].items()
+            moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id, digest=digest) for slot, (id, digest) in kept}
             rollouts = [Rollout.from_json(each) for each in told["rollouts"]]
             self._snapshot = self._made_of(moves, rollouts, told["version"], told["bodies"].__getitem__)
         except FileNotFoundError:
@@ -295,7 +297,7 @@ class LiveContext:
         from journeyman.optimizers.playbook import files
 
         text = body(arm.candidate_id)
-        if arm.digest and hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() != arm.digest:
+        if arm.digest and Candidate(kind=Kind.PLAYBOOK, body=text).digest != arm.digest:
             raise ReleaseError(f"{arm.candidate_id} is not what the gate examined: its digest differs")
         self._playbooks[arm.candidate_id] = self._made(files.loads(text, arm.candidate_id))
         return self._playbooks[arm.candidate_id]
@@ -316,7 +318,7 @@ class LiveContext:
                 _log.warning("%s is no brake of this gateway", path)
         return found
 
-    def _tell_brakes(self, store: "RolloutStore", live: "LiveReleases") -> None:
+    def _tell_brakes(self, store: "RolloutStore", live: LiveReleases) -> None:
         """Roll back what this gateway has stopped serving, where nobody has yet."""
         open_ones = {each.id: each for each in live.rollouts}
         for (id, arm), reason in list(self._on.items()):
@@ -353,6 +355,6 @@ def _older(path: Path) -> bool:
         raise StoreError(f"{path}: {error}") from error
 
 
-def _version(live: "LiveReleases") -> str:
+def _version(live: LiveReleases) -> str:
     moves = [(str(slot), move.number) for slot, move in live.production.items()]
     return json.dumps([moves, [(each.id, len(each.events)) for each in live.rollouts]])
