@@ -30,7 +30,7 @@ COMMANDS = {
     "runs": "List, show, compare and forget runs.",
     "candidates": "List, show and compare what was learned.",
     "evaluations": "List and show comparisons on held-out tasks.",
-    "releases": "List and show releases, with all their moves.",
+    "releases": "Bring what was learned to live traffic in steps and back, and look at what is released.",
     "monitor": "Decide what becomes of rollouts: promote, roll back, or hold.",
     "audit": "Show who or what changed what is served, when and why, and prove that nothing of it was changed since.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
@@ -70,9 +70,16 @@ def _spelled(option: str) -> str:
     return _RENAMED.get(named, named)
 
 
+_ALSO = {"release": "releases"}
+"""Names that are typed for another one, and that no help shows."""
+
+
 class _Root(LazyGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _ALSO.get(cmd_name, cmd_name))
 
 
 @click.group(

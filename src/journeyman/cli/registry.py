@@ -30,6 +30,23 @@ _HOW = {
     "evaluations": "They come from journeyman train and journeyman evaluate",
     "releases": "They come from a training whose gate passes",
 }
+_LIVE = {
+    "start": "Begin to bring a candidate to live traffic.",
+    "ramp": "Give a rollout's candidate the plan's next share of new sessions, or another one.",
+    "hold": "Keep a rollout as it is: nothing grows, and nothing is promoted.",
+    "resume": "Let a rollout that is held go on.",
+    "promote": "Put a rollout's candidate into production of its slot.",
+    "rollback": "Bring all sessions of a rollout back to what was in production before.",
+    "close": "End a rollout without a verdict.",
+    "undo": "Bring back what was in production of a slot before.",
+    "slots": "List what is in production where, and the rollouts that are open there.",
+    "rollouts": "List rollouts, newest first.",
+    "assign": "Say which arm a session is on, and why; writes nothing.",
+    "evidence": "Show what the test of a rollout has come to.",
+    "simulate": "Say before a rollout starts how many sessions and days it takes to find out.",
+}
+_LOOKS = ("slots", "rollouts", "assign", "evidence")
+"""Of these, those that only look."""
 _LIMIT = click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="So many at most.")
 
 Read = Callable[..., dict[str, Any]]
@@ -94,10 +111,10 @@ def show_run(registry: Registry, *, run_id: str, quiet: bool) -> dict[str, Any]:
     found = registry.run(run_id)
     if not quiet:
         run = found.run
-        _head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
-        _head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", _outcome(run)))
-        _head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
-        _head(*((name, _value(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
+        head(("run", run.id), ("kind", run.kind), ("state", run.state.value))
+        head(("begun", minute(run.started_at)), ("took", _took(run)), ("result", _outcome(run)))
+        head(*(("attempts", _totals(totals)) for totals in found.attempts), *_verdicts(found.evaluations))
+        head(*((name, _value(value)) for name, value in run.config.items() if value not in (None, "", [], {})))
     return {
         "run": _run_json(found.run),
         "attempts": [asdict(totals) for totals in found.attempts],
@@ -118,7 +135,7 @@ def diff_runs(registry: Registry, *, before: str, after: str, quiet: bool) -> di
     """
     changes = registry.diff_runs(before, after)
     if not quiet:
-        _table(("what", before, after), [(each.name, _value(each.before), _value(each.after)) for each in changes])
+        rows_table(("what", before, after), [(each.name, _value(each.before), _value(each.after)) for each in changes])
         if not changes:
             say("the two runs have the same settings and the same result")
     return {"changes": [asdict(each) for each in changes]}
@@ -200,10 +217,10 @@ def show_candidate(registry: Registry, *, candidate_id: str, quiet: bool) -> dic
     found = registry.candidate(candidate_id)
     one = found.candidate
     if not quiet:
-        _head(("candidate", one.id), ("kind", one.kind.value), ("stage", found.stage.value if found.stage else "not released"))
-        _head(("parents", ", ".join(one.parents)), ("children", ", ".join(found.children)))
+        head(("candidate", one.id), ("kind", one.kind.value), ("stage", found.stage.value if found.stage else "not released"))
+        head(("parents", ", ".join(one.parents)), ("children", ", ".join(found.children)))
         for each in found.evaluations:
-            _head(("evaluated", f"{_passed(each.passed)} against {each.baseline_id}: {each.reason}"))
+            head(("evaluated", f"{_passed(each.passed)} against {each.baseline_id}: {each.reason}"))
         lines = one.body.splitlines()
         for line in lines[:_FIRST_LINES]:
             click.echo(plain(line))
@@ -289,31 +306,34 @@ def show_evaluation(registry: Registry, *, evaluation_id: str, everything: bool,
     found = registry.evaluation(evaluation_id)
     one = found.evaluation
     if not quiet:
-        _head(("evaluation", one.id), ("candidate", one.candidate_id), ("baseline", one.baseline_id))
-        _head(("at", minute(one.at)), ("gate", f"{_passed(one.passed)}: {one.reason}"))
+        head(("evaluation", one.id), ("candidate", one.candidate_id), ("baseline", one.baseline_id))
+        head(("at", minute(one.at)), ("gate", f"{_passed(one.passed)}: {one.reason}"))
         counts = f"{len(found.won)} won, {len(found.lost)} lost, {len(found.same)} the same"
-        _head(("tasks", counts if found.pairs else "were not kept one by one with this evaluation"))
+        head(("tasks", counts if found.pairs else "were not kept one by one with this evaluation"))
         shown = [*found.won, *found.lost, *(found.same if everything else ())]
-        _table(("task", "before", "after", "change"), [_pair(each) for each in shown])
+        rows_table(("task", "before", "after", "change"), [_pair(each) for each in shown])
     pairs = {name: [each.json() for each in getattr(found, name)] for name in ("won", "lost", "same")}
     return {"evaluation": _evaluation_json(one), **pairs}
 
 
 @click.group(
     cls=LazyGroup,
-    lines={"simulate": "Say before a rollout starts how many sessions and days it takes to find out."},
-    homes={"simulate": "releases:simulate"},
+    lines=_LIVE,
+    homes={name: f"{'rollouts' if name in _LOOKS else 'releases'}:{name}" for name in _LIVE},
 )
 def releases() -> None:
-    """List and show releases, with all their moves.
+    """Bring what was learned to live traffic in steps and back, and look at what is released.
 
-    A release takes a candidate through shadow and canary to production. It has the ID of its candidate, and as much of that as
-    tells it apart is enough.
+    A release is the way of a candidate through shadow and canary to production, and has its ID. A rollout brings a candidate
+    into a slot of live traffic, and is named by its own ID, or by the slot while it is open there. As much of an ID as tells it
+    apart is enough. Who does something is $JOURNEYMAN_USER, else who is logged in. Exit codes: 0 done, 1 refused, 2 wrong call.
 
     \b
     Examples:
+      journeyman releases start playbooks/oslo.json --agent desk --domain oslo
+      journeyman releases slots
+      journeyman releases rollback context:desk/oslo --reason "it quotes old prices"
       journeyman releases list --stage production
-      journeyman releases show 3f2a
     """
 
 
@@ -338,34 +358,49 @@ def list_releases(registry: Registry, *, stage: str | None, limit: int, quiet: b
 
 
 @releases.command("show")
-@click.argument("candidate_id", metavar="ID")
+@click.argument("id", metavar="ID")
 @_reading
-def show_release(registry: Registry, *, candidate_id: str, quiet: bool) -> dict[str, Any]:
-    """Show the release of a candidate: every move with its reason, and the evaluations that it stands on.
+def show_release(registry: Registry, *, id: str, quiet: bool) -> dict[str, Any]:
+    """Show the release of a candidate, or a rollout.
+
+    Of a release every move with its reason, and the evaluations that it stands on; of a rollout what happened to it, who did
+    it, and why. Instead of a rollout's ID, the slot that it is open in will do.
 
     \b
-    Example:
+    Examples:
       journeyman releases show 3f2a
+      journeyman releases show 20261124-0915
+      journeyman releases show context:desk/oslo --json
     """
-    found = registry.release(candidate_id)
+    from journeyman.cli import rollouts as live
+
+    if (rollout := live.named(click.get_current_context().params["store"], id)) is not None:
+        return live.show_rollout(rollout, quiet=quiet)
+    found = registry.release(id)
     stands_on = registry.evaluations(candidate_id=found.candidate_id)
     if not quiet:
-        _head(("candidate", found.candidate_id), ("stage", found.stage.value), *_verdicts(stands_on))
-        _table(("stage", "at", "reason"), [_move(move) for move in found.moves])
+        head(("candidate", found.candidate_id), ("stage", found.stage.value), *_verdicts(stands_on))
+        rows_table(("stage", "at", "reason"), [_move(move) for move in found.moves])
         _say_contradicted(registry, found)
     return {"release": _release_json(found, registry), "evaluations": [_evaluation_json(each) for each in stands_on]}
 
 
 @releases.command("history")
+@click.argument("slot", metavar="[SLOT]", required=False)
 @_LIMIT
 @_reading
-def history(registry: Registry, *, limit: int, quiet: bool) -> dict[str, Any]:
-    """List the moves of all releases, newest first.
+def history(registry: Registry, *, slot: str | None, limit: int, quiet: bool) -> dict[str, Any]:
+    """List the moves of all releases, or all that happened in a slot of live traffic, newest first.
 
     \b
-    Example:
+    Examples:
       journeyman releases history --limit 5
+      journeyman releases history context:desk/oslo
     """
+    if slot is not None:
+        from journeyman.cli import rollouts as live
+
+        return live.slot_history(click.get_current_context().params["store"], slot, limit, quiet=quiet)
     moves = [(release.candidate_id, move) for release in registry.releases() for move in reversed(release.moves)]
     # Sorting is stable: of two moves at one moment the later stays first.
     moves = sorted(moves, key=lambda each: each[1].at, reverse=True)[:limit]
@@ -377,20 +412,20 @@ def history(registry: Registry, *, limit: int, quiet: bool) -> dict[str, Any]:
 # How it is shown to people.
 
 
-def _head(*rows: tuple[str, str]) -> None:
+def head(*rows: tuple[str, str]) -> None:
     for name, value in rows:
         if value:
             click.echo(click.style(f"{name:<10} ", dim=True) + plain(value))
 
 
 def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    _table(names, rows)
+    rows_table(names, rows)
     if not rows:
         store = store_url(click.get_current_context().params["store"])
         say(f"There are no such {what} in {redacted(store)}. {_HOW[what]}.")
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def rows_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table whose first column is never cut; of the others the last gives way first."""
     last = len(names) - 1
     least = [_WHOLE, *[_LONGEST] * (last - 1), _SHORTEST]

@@ -1,8 +1,8 @@
-"""`journeyman releases …` that are about live traffic: what a rollout would find, before it starts."""
+"""`journeyman releases …` that are about live traffic: start a rollout, move it, end it, and see what is served to whom."""
 
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,15 +10,308 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import named_columns, say, table
-from journeyman.cli.shared import emit, json_option
-from journeyman.core.errors import InputError
-from journeyman.core.rollout import EventKind, RolloutPlan
+from journeyman.cli.rollouts import answering, find_rollout, move_json, opened, rollout_json, shares_text
+from journeyman.cli.shared import emit, json_option, read_store_url, store_url, together
+from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.errors import InputError, ReleaseError
+from journeyman.core.playbook import Playbook
+from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, Rollout, RolloutPlan, RolloutState, Slot
+from journeyman.experiments import settings, wiring
 from journeyman.io.files import read_json, read_text
+from journeyman.stores import open_store
+from journeyman.stores.registry import GateWord, Registry
+from journeyman.stores.rollouts import RolloutStore, open_rollouts
 
 if TYPE_CHECKING:
     from journeyman.experiments.release_simulation import RolloutForecast
 
 _NEVER = "-"
+# What all of them have.
+
+
+_moving = together(
+    click.argument("rollout", metavar="ROLLOUT"),
+    click.option("--reason", required=True, metavar="TEXT", help="Why, in one sentence; it is kept."),
+)
+
+
+def _cause(reason: str, *, forced: bool = False, **evidence: Any) -> Cause:
+    """Who does it: a person, by name."""
+    if not reason.strip():
+        raise InputError("--reason is empty; say why in one sentence, as it is kept")
+    if (name := settings.person()) is None:
+        raise InputError("it is not known who you are, and what is released is done by somebody; set JOURNEYMAN_USER")
+    told = {name: value for name, value in evidence.items() if value is not None}
+    return Cause(reason=reason.strip(), actor=f"person:{name}", at=wiring.now(), evidence=told, forced=forced)
+
+
+# Begin.
+
+
+@click.command("start")
+@click.argument("candidate", metavar="CANDIDATE")
+@click.option("--agent", default=ANY, metavar="NAME", help="Of this agent's requests.  [default: every agent's]")
+@click.option("--domain", default=ANY, metavar="NAME", help="Of this domain's requests.  [default: every domain's]")
+@click.option(
+    "--plan", "plan_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A plan, TOML or JSON."
+)
+@click.option("--share", type=float, metavar="SHARE", help="One step at this share of new sessions, instead of the plan's.")
+@click.option("--planned-only", is_flag=True, help="Serve nobody yet: `ramp` begins the first step.")
+@click.option("--force", is_flag=True, help="Although no gate let it pass; needs --reason, and is kept as forced.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, in one sentence.  [default: what the gate said]")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and do nothing.")
+@answering
+def start(
+    *, candidate: str, agent: str, domain: str, store: str | None, dry_run: bool, quiet: bool, **given: Any
+) -> dict[str, Any]:
+    """Begin to bring a candidate to live traffic.
+
+    CANDIDATE is as much of an ID as tells it apart, or a playbook's file, which is then kept as a candidate. It goes to the
+    context of the requests that name the agent and the domain, first to the plan's first share of new sessions. What is in
+    production there now stays for all others. The latest evaluation of the candidate must have passed the gate; --force starts
+    it all the same.
+
+    \b
+    Examples:
+      journeyman releases start 3f2a --agent desk --domain oslo
+      journeyman releases start 3f2a --plan plan.toml --dry-run
+      journeyman releases start playbooks/oslo.json --share 1 --force --reason "a typing error is mended"
+    """
+    if given["force"] and not given["reason"].strip():
+        raise InputError("--force needs --reason: who forces something says why")
+    plan = _plan(given["plan_file"], given["share"])
+    # A project's first candidate may come with its store.
+    url = read_store_url(store) if store else store_url(None)
+    with open_store(url, make=False) as learned, open_rollouts(url, make=False) as kept:
+        registry = Registry(learned)
+        found = _candidate(registry, candidate)
+        word = registry.gate_word(found.id)
+        begun = _begun(kept, found, Slot(SLOT_KINDS[found.kind], agent, domain), plan, word, given)
+        kept.may_start(begun)
+    if not dry_run:
+        with open_store(url) as learned, open_rollouts(url) as kept:
+            learned.add_candidate(found)
+            kept.start(begun)
+    if not quiet:
+        say(*_started(begun, word, dry_run=dry_run))
+    return {"done": not dry_run, "dry_run": dry_run, "gate": _word_json(word), "rollout": rollout_json(begun)}
+
+
+def _candidate(registry: Registry, text: str) -> Candidate:
+    from journeyman.experiments.agents import candidate_of
+
+    file = Path(text.rpartition("@")[0] or text)
+    if not (Path(text).is_file() or file.is_file()):
+        if file.suffix or len(file.parts) > 1:
+            raise InputError(f"{text}: there is no such file; name a playbook's file, or a candidate by its id")
+        found = registry.candidate(text).candidate
+        if (known := found.id) and not known.startswith(text):
+            raise ReleaseError(f"{text} was changed in the store after it was kept: what is there now is {known}")
+        return found
+    made = candidate_of(Playbook.load(text))
+    if made is None:
+        raise InputError(f"{text} holds no bullets, so there is nothing to serve; name another playbook")
+    return made
+
+
+def _begun(
+    kept: RolloutStore, candidate: Candidate, slot: Slot, plan: RolloutPlan, word: GateWord, given: Mapping[str, Any]
+) -> Rollout:
+    """The rollout as it begins.
+
+    Raises:
+        InputError: The candidate cannot be served.
+        ReleaseError: No gate let it pass, and nobody forces it.
+    """
+    _servable(candidate)
+    forced = not word.verdict.may_start
+    if forced and not given["force"]:
+        said = {"unexamined": "was never examined"}.get(word.verdict, f"may not go live ({word.verdict.replace('_', ' ')})")
+        raise ReleaseError(
+            f"{candidate.id} {said}: {word.reason}; examine it with journeyman evaluate, or --force it with a --reason"
+        )
+    reason = given["reason"] if given["reason"].strip() else word.reason
+    cause = _cause(reason, forced=forced, verdict=word.verdict.value, evaluation=word.evaluation_id or None)
+    begun = Rollout.begin(candidate, slot, kept.live().baseline(slot), plan, word.verdict.value, cause)
+    if given["planned_only"]:
+        return begun
+    return begun.then(EventKind.RAMP, replace(cause, reason=f"the first step: {reason}"), begun.next_shares())
+
+
+def _servable(candidate: Candidate) -> None:
+    """
+    Raises:
+        InputError: No gateway would serve it.
+    """
+    if candidate.kind is not Kind.PLAYBOOK:
+        raise InputError(
+            f"{candidate.id} is of kind {candidate.kind}, and only playbooks are brought to live traffic by this version; "
+            "name a playbook"
+        )
+    from journeyman.cli.serve import say_too_long, served_playbook
+    from journeyman.optimizers.playbook import files
+
+    project = settings.load().settings
+    say_too_long(served_playbook(files.loads(candidate.body, candidate.id), project, candidate.id), project)
+
+
+def _started(begun: Rollout, word: GateWord, *, dry_run: bool) -> Iterator[str]:
+    arm, would = begun.arms[0], "would begin" if dry_run else "begins"
+    yield f"rollout {begun.id} {would} in {begun.slot}: {arm.candidate_id}, against {begun.baseline.candidate_id}"
+    yield f"  gate: {word.verdict.replace('_', ' ')}: {word.reason}"
+    shares = shares_text(begun)
+    yield f"  {begun.state}: {shares} of new sessions" if shares else f"  {begun.state}: nobody is served it until it is ramped"
+
+
+# Move, and end.
+
+
+def _move(
+    store: str | None,
+    rollout: str,
+    reason: str,
+    kind: EventKind,
+    *,
+    quiet: bool,
+    shares: Callable[[Rollout], Mapping[str, float]] | None = None,
+) -> dict[str, Any]:
+    """One event, of a person."""
+    with opened(store) as kept:
+        found = find_rollout(kept, rollout)
+        seen = kept.evidence(found.id)
+        if kind is EventKind.CLOSE and found.state is RolloutState.HOLDBACK:
+            kind = EventKind.CONCLUDE
+        # A hold stands against a promotion.
+        forced = kind is EventKind.PROMOTE and found.state is RolloutState.HELD
+        cause = _cause(reason, forced=forced, evidence=seen.number if seen else None)
+        after = found.then(kind, cause, shares(found) if shares else None)
+        if kind is EventKind.PROMOTE and found.plan.holdback == 0:
+            after = after.then(EventKind.CONCLUDE, replace(cause, reason="the plan holds nobody back"))
+        kept.advance(after)
+        now = kept.live().baseline(found.slot).candidate_id
+    if not quiet:
+        told = f"; {shares_text(after)} of new sessions" if after.is_drawing else ""
+        say(f"{after.id} is {after.state.replace('_', ' ')}{told}; in production of {after.slot}: {now}")
+    return {"done": True, "production": now, "rollout": rollout_json(after)}
+
+
+@click.command("ramp")
+@_moving
+@click.option("--share", type=float, metavar="SHARE", help="Of new sessions, instead of the plan's next step; 1 is all.")
+@answering
+def ramp(*, rollout: str, reason: str, share: float | None, store: str | None, quiet: bool) -> dict[str, Any]:
+    """Give a rollout's candidate the plan's next share of new sessions, or another one.
+
+    Sessions that were on an arm stay there.
+
+    \b
+    Examples:
+      journeyman releases ramp 20261124-0915 --reason "no complaint for a day"
+      journeyman releases ramp context:desk/oslo --share 0.5 --reason "it is only a typing error"
+    """
+    return _move(store, rollout, reason, EventKind.RAMP, quiet=quiet, shares=lambda found: found.next_shares(share))
+
+
+@click.command("hold")
+@_moving
+@answering
+def hold(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+    """Keep a rollout as it is: nothing grows, and nothing is promoted.
+
+    \b
+    Example:
+      journeyman releases hold context:desk/oslo --reason "the shop has a sale this week"
+    """
+    return _move(store, rollout, reason, EventKind.HOLD, quiet=quiet)
+
+
+@click.command("resume")
+@_moving
+@answering
+def resume(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+    """Let a rollout that is held go on.
+
+    \b
+    Example:
+      journeyman releases resume context:desk/oslo --reason "the sale is over"
+    """
+    return _move(store, rollout, reason, EventKind.RESUME, quiet=quiet)
+
+
+@click.command("promote")
+@_moving
+@answering
+def promote(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+    """Put a rollout's candidate into production of its slot.
+
+    The plan's holdback stays on what was there before, until the rollout is concluded, rolled back or closed.
+
+    \b
+    Example:
+      journeyman releases promote context:desk/oslo --reason "a week without harm"
+    """
+    return _move(
+        store, rollout, reason, EventKind.PROMOTE, quiet=quiet,
+        shares=lambda found: {found.arms[0].name: 1 - found.plan.holdback},
+    )  # fmt: skip
+
+
+@click.command("rollback")
+@_moving
+@answering
+def rollback(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+    """Bring all sessions of a rollout back to what was in production before.
+
+    Running gateways follow within two seconds. After a promotion, production is as before, too.
+
+    \b
+    Example:
+      journeyman releases rollback context:desk/oslo --reason "it quotes old prices"
+    """
+    return _move(store, rollout, reason, EventKind.ROLLBACK, quiet=quiet)
+
+
+@click.command("close")
+@_moving
+@answering
+def close(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+    """End a rollout without a verdict.
+
+    Its sessions go back to production, and nothing is held against the candidate. After a promotion, what was promoted stays,
+    and nobody is held back any longer.
+
+    \b
+    Example:
+      journeyman releases close context:desk/oslo --reason "a better one is ready"
+    """
+    return _move(store, rollout, reason, EventKind.CLOSE, quiet=quiet)
+
+
+@click.command("undo")
+@click.argument("slot", metavar="SLOT")
+@click.option("--reason", required=True, metavar="TEXT", help="Why, in one sentence; it is kept.")
+@answering
+def undo(*, slot: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+    """Bring back what was in production of a slot before.
+
+    Where a rollout is open, end that first.
+
+    \b
+    Example:
+      journeyman releases undo context:desk/oslo --reason "complaints since Monday"
+    """
+    with opened(store) as kept:
+        move = kept.undo(Slot.parse(slot), _cause(reason))
+    if not quiet:
+        say(f"{move.slot}: {move.candidate_id} is in production again")
+    return {"done": True, "move": move_json(move)}
+
+
+def _word_json(word: GateWord) -> dict[str, Any]:
+    return {"verdict": word.verdict.value, "reason": word.reason, "evaluation": word.evaluation_id or None}
+
+
+# What a rollout would find.
 
 
 @click.command("simulate")
@@ -94,6 +387,8 @@ def _plan(file: Path | None, share: float | None) -> RolloutPlan:
         plan = RolloutPlan.read(held.get("release", held) if isinstance(held, Mapping) else held, str(file))
     if share is None:
         return plan
+    if not 0 < share <= 1:
+        raise InputError(f"--share is above 0 and at most 1, not {share:g}")
     return replace(plan, steps=(share,), step_sessions=(0,), step_hours=(0.0,), step_worst=(1.0,))
 
 

@@ -165,7 +165,7 @@ def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator
     else:
         from journeyman.serving.releases.live import LiveContext
 
-        live = LiveContext(store, project.folder / "releases", lambda playbook: _of_playbook(playbook, project.settings, ""))
+        live = LiveContext(store, project.folder / "releases", lambda playbook: served_playbook(playbook, project.settings, ""))
         try:
             with _monitor(store, live, serving.monitor_seconds) if serving.monitor else nullcontext():
                 yield live
@@ -203,7 +203,7 @@ def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
         thread.join()
 
 
-def _of_playbook(playbook: Playbook, project: Settings, name: str) -> "FixedPlaybook":
+def served_playbook(playbook: Playbook, project: Settings, name: str) -> "FixedPlaybook":
     """
     Raises:
         InputError: It is empty.
@@ -219,6 +219,15 @@ def _of_playbook(playbook: Playbook, project: Settings, name: str) -> "FixedPlay
     )
 
 
+def say_too_long(served: "FixedPlaybook", project: Settings) -> None:
+    """Which chats will pass as they come."""
+    for domain, tokens in served.too_long().items():
+        say(
+            f"journeyman: the bullets of {domain} take some {tokens} tokens, and context.max_tokens is "
+            f"{project.context.max_tokens}, so its chats pass as they come; raise it, or set context.select to retrieved"
+        )
+
+
 def _fixed(name: str, project: Settings) -> "FixedPlaybook":
     """The playbook that is put into chats, read once.
 
@@ -229,12 +238,8 @@ def _fixed(name: str, project: Settings) -> "FixedPlaybook":
         playbook = Playbook.load(name)
     except PlaybookError as error:
         raise InputError(f"--playbook: {error}") from error
-    served = _of_playbook(playbook, project, name)
-    for domain, tokens in served.too_long().items():
-        say(
-            f"journeyman: the bullets of {domain} take some {tokens} tokens, and context.max_tokens is "
-            f"{project.context.max_tokens}, so its chats pass as they come; raise it, or set context.select to retrieved"
-        )
+    served = served_playbook(playbook, project, name)
+    say_too_long(served, project)
     return served
 
 

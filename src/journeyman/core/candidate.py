@@ -31,6 +31,11 @@ class Candidate:
         content = json.dumps([self.kind, self.body], ensure_ascii=False)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the body, whole: what a rollout was begun with is what is served."""
+        return hashlib.sha256(self.body.encode(errors="surrogatepass")).hexdigest()
+
 
 # Learned weights: a LoRA adapter, and what it was made of.
 

@@ -8,7 +8,8 @@ once, by a hash, and stays where it is. See docs/releases.md.
 import hashlib
 import hmac
 import math
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +17,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
 
-from journeyman.core.candidate import BASE, Kind
+from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.reward import Source
 
@@ -24,6 +25,10 @@ ANY = "*"
 """Every agent, or every domain."""
 PRODUCTION = "production"
 """The arm of those who get what was in production when the rollout began."""
+
+
+CANARY = "canary"
+"""The arm of a rollout's only candidate."""
 
 
 class SlotKind(StrEnum):
@@ -81,6 +86,11 @@ def slots_of(kind: SlotKind, agent: str | None, domain: str | None) -> tuple[Slo
     agents = (agent, ANY) if agent and "/" not in agent else (ANY,)
     domains = (domain, ANY) if domain else (ANY,)
     return tuple(dict.fromkeys(Slot(kind, one, other) for one in agents for other in domains))
+
+
+def most_specific(slots: Container[Slot], kind: SlotKind, agent: str | None, domain: str | None) -> Slot | None:
+    """The one of some slots that serves a request; `None` where none does."""
+    return next((slot for slot in slots_of(kind, agent, domain) if slot in slots), None)
 
 
 # The plan of a rollout, whole and frozen when it begins.
@@ -372,6 +382,27 @@ class Rollout:
     events: tuple[RolloutEvent, ...]
     """Oldest first, never empty."""
 
+    @classmethod
+    def begin(cls, candidate: Candidate, slot: Slot, baseline: Arm, plan: RolloutPlan, verdict: str, cause: Cause) -> "Rollout":
+        """Of one candidate, planned. Its id tells when it began.
+
+        Raises:
+            InputError: Such a candidate does not go into such a slot.
+        """
+        if SLOT_KINDS[candidate.kind] is not slot.kind:
+            raise InputError(f"{slot} takes no {candidate.kind}; one goes into a slot {SLOT_KINDS[candidate.kind]}:…")
+        return cls(
+            id=f"{cause.at:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+            slot=slot,
+            arms=(Arm(name=CANARY, candidate_id=candidate.id, digest=candidate.digest),),
+            baseline=baseline,
+            salt=secrets.token_hex(16),
+            plan=plan,
+            verdict=verdict,
+            created_at=cause.at,
+            events=(RolloutEvent(number=1, kind=EventKind.START, shares={}, cause=cause),),
+        )
+
     @property
     def state(self) -> RolloutState:
         state = RolloutState.PLANNED
@@ -451,9 +482,16 @@ class Rollout:
             "created_at": self.created_at.isoformat(),
             "events": [
                 {
-                    **asdict(event),
+                    "number": event.number,
+                    "kind": event.kind.value,
                     "shares": dict(event.shares),
-                    "cause": {**asdict(event.cause), "at": event.cause.at.isoformat()},
+                    "cause": {
+                        "reason": event.cause.reason,
+                        "actor": event.cause.actor,
+                        "at": event.cause.at.isoformat(),
+                        "evidence": dict(event.cause.evidence),
+                        "forced": event.cause.forced,
+                    },
                 }
                 for event in self.events
             ],
@@ -486,3 +524,49 @@ class Rollout:
 def nothing() -> Arm:
     """What is served where nothing is in production: the request as it came."""
     return Arm(name=PRODUCTION, candidate_id=BASE)
+
+
+# What is in production, and all that decides what is served.
+
+
+class SlotMove(NamedTuple):
+    """Something came into production of a slot."""
+
+    slot: Slot
+    number: int
+    candidate_id: str
+    """`base` is nothing: the request as it came."""
+    digest: str
+    rollout_id: str | None
+    reason: str
+    actor: str
+    at: datetime
+
+    @property
+    def arm(self) -> Arm:
+        return Arm(name=PRODUCTION, candidate_id=self.candidate_id, digest=self.digest)
+
+    @property
+    def serves(self) -> bool:
+        """Not where it was taken back to nothing: then a slot that is less specific serves, as before."""
+        return self.candidate_id != BASE
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReleases:
+    """All that decides what is served, as of one moment."""
+
+    production: Mapping[Slot, SlotMove]
+    rollouts: tuple[Rollout, ...]
+    """The open ones, one at most in a slot."""
+
+    def slot_of(self, kind: SlotKind, agent: str | None, domain: str | None) -> Slot | None:
+        """The slot that serves a request."""
+        drawing = {rollout.slot for rollout in self.rollouts if rollout.is_drawing}
+        return most_specific(drawing | {slot for slot, move in self.production.items() if move.serves}, kind, agent, domain)
+
+    def baseline(self, slot: Slot) -> Arm:
+        """What the requests of a slot are served now: its own, else that of a slot that is less specific."""
+        serving = {each: move for each, move in self.production.items() if move.serves}
+        found = most_specific(serving, slot.kind, slot.agent, slot.domain)
+        return nothing() if found is None else serving[found].arm

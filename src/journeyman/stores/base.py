@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError, StoreError
 from journeyman.core.release import Move, Release, Stage
-from journeyman.core.rollout import Rollout, Slot
 from journeyman.core.score import Score
 from journeyman.core.task import Split
 from journeyman.core.trace import Trace, total
@@ -105,20 +104,6 @@ class AttemptTotals:
 # What is served live.
 
 
-class SlotMove(NamedTuple):
-    """Something came into production of a slot."""
-
-    slot: Slot
-    number: int
-    candidate_id: str
-    """`base` is nothing: the request as it came."""
-    digest: str
-    rollout_id: str | None
-    reason: str
-    actor: str
-    at: datetime
-
-
 class Assignment(NamedTuple):
     """Which arm a session is on."""
 
@@ -165,15 +150,6 @@ class AuditRecord(NamedTuple):
     at: datetime
     previous: str
     hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class LiveReleases:
-    """All that decides what is served, as of one moment."""
-
-    production: Mapping[Slot, SlotMove]
-    rollouts: tuple[Rollout, ...]
-    """The open ones, one at most in a slot."""
 
 
 Listed = Literal["runs", "candidates", "evaluations", "releases"]
@@ -292,7 +268,7 @@ def whole_id(prefix: str, starting: Callable[[str, int], Sequence[str]], *, one:
     Args:
         starting: The first ids that begin with a text, at most so many.
         one: What has the id: "trace".
-        many: The command whose `list` shows them all: "traces".
+        many: The command whose `list` shows them all: "traces". Of two words it is the whole command: "releases rollouts".
 
     Raises:
         InputError: There is none, or several; the sentence names the nearest.
@@ -307,7 +283,8 @@ def whole_id(prefix: str, starting: Callable[[str, int], Sequence[str]], *, one:
 
     nearest = get_close_matches(prefix, starting("", _NEAR), n=3, cutoff=0.3)
     near = f"; the nearest are {', '.join(nearest)}" if nearest else ""
-    raise InputError(f"{prefix}: no {one} has an id that begins so{near}; journeyman {many} list shows them")
+    shown = many if " " in many else f"{many} list"
+    raise InputError(f"{prefix}: no {one} has an id that begins so{near}; journeyman {shown} shows them")
 
 
 def unknown_run(run_id: str) -> StoreError:

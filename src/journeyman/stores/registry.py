@@ -13,10 +13,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError
@@ -96,6 +97,34 @@ class RunChange:
     before: Any
     """`None` where it is null, or not there at all."""
     after: Any
+
+
+class GateVerdict(StrEnum):
+    """The word of the gate that a candidate comes to live traffic with."""
+
+    PASSED = "passed"
+    CHECKED = "checked"
+    """Only a part of it could be examined: it is promoted as better, never as not worse."""
+    NOT_EXAMINABLE = "not_examinable"
+    """What it changes cannot be examined on held-out tasks."""
+    REFUSED = "refused"
+    UNEXAMINED = "unexamined"
+    """No evaluation of it is in the store."""
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a rollout begins without a person's force."""
+        return self in (GateVerdict.PASSED, GateVerdict.CHECKED)
+
+
+class GateWord(NamedTuple):
+    """What the gate says of a candidate today."""
+
+    verdict: GateVerdict
+    reason: str
+    """One sentence."""
+    evaluation_id: str = ""
+    """That it stands on, where there is one."""
 
 
 class Registry:
@@ -196,6 +225,10 @@ class Registry:
         """The evaluation that takes back what a release stands on; `None` where none does."""
         return contradiction(tuple(self._store.evaluations(candidate_id=candidate_id)))
 
+    def gate_word(self, candidate_id: str) -> GateWord:
+        """What the gate says of a candidate today."""
+        return gate_word(tuple(self._store.evaluations(candidate_id=candidate_id)))
+
     def close(self) -> None:
         self._store.close()
 
@@ -245,6 +278,20 @@ def contradiction(evaluations: Sequence[EvaluationRecord]) -> EvaluationRecord |
             if ends[1] < (before[0] if later.held_out_id == passed.held_out_id else 0):
                 return later
     return None
+
+
+def gate_word(evaluations: Sequence[EvaluationRecord]) -> GateWord:
+    """What the gate says of a candidate by its evaluations, oldest first: the latest holds, and a pass that was contradicted
+    is none."""
+    if not evaluations:
+        return GateWord(GateVerdict.UNEXAMINED, "no evaluation of it is in the store")
+    if against := contradiction(evaluations):
+        return GateWord(GateVerdict.REFUSED, f"its pass is contradicted by {against.id}: {against.reason}", against.id)
+    last = evaluations[-1]
+    said = last.report.get("verdict")
+    if said not in tuple(GateVerdict):
+        said = GateVerdict.PASSED if last.passed else GateVerdict.REFUSED
+    return GateWord(GateVerdict(said), last.reason, last.id)
 
 
 def _ends(evaluation: EvaluationRecord) -> tuple[float, float] | None:

@@ -19,8 +19,20 @@ from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import ReleaseError, StoreError, Unkeepable
 from journeyman.core.feedback import Feedback, TargetKind, latest
 from journeyman.core.release import NEXT, Move, Release, Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot
-from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, LiveReleases, SessionScore, SlotMove, utc
+from journeyman.core.rollout import (
+    Arm,
+    Cause,
+    EventKind,
+    LiveReleases,
+    Rollout,
+    RolloutEvent,
+    RolloutPlan,
+    RolloutState,
+    Slot,
+    SlotMove,
+    nothing,
+)
+from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE, OnDatabase
 from journeyman.stores.sessions import ServedSession, of_units
 from journeyman.stores.sql import move_row
@@ -91,17 +103,22 @@ class RolloutStore(OnDatabase):
         cause = rollout.events[0].cause
         with self._database.write() as connection:
             take_turn(connection)
-            if other := _open_in(connection, rollout.slot):
-                raise ReleaseError(f"{rollout.slot}: the rollout {other.id} is open there; end it before another one starts")
-            now = _in_production(connection, rollout.slot)
-            if now != rollout.baseline.candidate_id:
-                raise ReleaseError(f"{rollout.slot}: {now} is in production there by now; start the rollout anew")
+            _may_start(connection, rollout)
             row = {"id": rollout.id, "slot": str(rollout.slot), "body": _body(rollout), "created_at": utc(rollout.created_at)}
             if not insert(connection, ROLLOUTS, [row]):
                 raise ReleaseError(f"a rollout {rollout.id} is there already")
             _keep_events(connection, rollout, 0)
             for arm in rollout.arms:
                 _stage(connection, arm.candidate_id, Stage.CANARY, cause, rollout.id)
+
+    def may_start(self, rollout: Rollout) -> None:
+        """Nothing where `start` would take it now; nothing is kept.
+
+        Raises:
+            ReleaseError: As `start` does.
+        """
+        with self._database.read() as connection:
+            _may_start(connection, rollout)
 
     def advance(self, rollout: Rollout) -> None:
         """Keep the events that a rollout has and the store has not, with all that follows from them.
@@ -133,8 +150,7 @@ class RolloutStore(OnDatabase):
             history = _history(connection, slot)
             if not history:
                 raise ReleaseError(f"{slot}: nothing was ever promoted there, so there is nothing to undo")
-            gone, before = history[-1], history[-2] if len(history) > 1 else None
-            back = Arm(name="", candidate_id=before.candidate_id if before else BASE, digest=before.digest if before else "")
+            gone, back = history[-1], _before(history)
             move = _put(connection, slot, back, cause, None)
             _stage(connection, gone.candidate_id, Stage.ROLLED_BACK, cause, str(slot))
             _stage(connection, back.candidate_id, Stage.PRODUCTION, cause, str(slot))
@@ -325,6 +341,17 @@ def _open_in(connection: sa.Connection, slot: Slot) -> Rollout | None:
     return next((each for each in _rollouts(connection, ROLLOUTS.c.slot == str(slot)) if each.is_open), None)
 
 
+def _may_start(connection: sa.Connection, rollout: Rollout) -> None:
+    slot = rollout.slot
+    if other := _open_in(connection, slot):
+        raise ReleaseError(f"{slot}: the rollout {other.id} is open there; end it before another one starts")
+    now = LiveReleases(_production(connection), ()).baseline(slot).candidate_id
+    if now != rollout.baseline.candidate_id:
+        raise ReleaseError(f"{slot}: {now} is in production there by now; start the rollout anew")
+    if now in {arm.candidate_id for arm in rollout.arms}:
+        raise ReleaseError(f"{slot}: {now} is in production there already")
+
+
 def _rollout(row: Row, events: tuple[RolloutEvent, ...]) -> Rollout:
     body = row.body
     return Rollout(
@@ -463,7 +490,8 @@ def _follow(connection: sa.Connection, rollout: Rollout, event: RolloutEvent) ->
                 _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
     elif event.kind is EventKind.ROLLBACK:
         if before is RolloutState.HOLDBACK:
-            _put(connection, rollout.slot, rollout.baseline, event.cause, rollout.id)
+            # Its own from before: what a less specific slot serves comes back by itself.
+            _put(connection, rollout.slot, _before(_history(connection, rollout.slot)), event.cause, rollout.id)
             _stage(connection, rollout.baseline.candidate_id, Stage.PRODUCTION, event.cause, rollout.id)
         for arm in rollout.arms:
             _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
@@ -519,15 +547,15 @@ def _history(connection: sa.Connection, slot: Slot) -> Sequence[SlotMove]:
     return [_move(row) for row in rows]
 
 
+def _before(history: Sequence[SlotMove]) -> Arm:
+    """What was in production of a slot before what is there."""
+    return history[-2].arm if len(history) > 1 else nothing()
+
+
 def _move(row: Row) -> SlotMove:
     return SlotMove(
         Slot.parse(row.slot), row.number, row.candidate_id, row.digest, row.rollout_id, row.reason, row.actor, row.at
     )
-
-
-def _in_production(connection: sa.Connection, slot: Slot) -> str:
-    moves = _history(connection, slot)
-    return moves[-1].candidate_id if moves else BASE
 
 
 def _audit(connection: sa.Connection, action: str, target: str, cause: Cause, before: Any, after: Any) -> None:

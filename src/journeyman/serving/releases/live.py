@@ -21,14 +21,26 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from journeyman.core.candidate import BASE
+from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
 from journeyman.core.playbook import Playbook
-from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, Slot, SlotKind, drawn, slots_of, unit_of
+from journeyman.core.rollout import (
+    PRODUCTION,
+    Arm,
+    Cause,
+    EventKind,
+    LiveReleases,
+    Rollout,
+    Slot,
+    SlotKind,
+    drawn,
+    most_specific,
+    unit_of,
+)
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, SessionArm
-from journeyman.stores.base import Assignment, LiveReleases
+from journeyman.stores.base import Assignment
 from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:
@@ -239,7 +251,8 @@ class Snapshot:
         """The most specific slot that anything was ever brought into."""
         if not self.slots:
             return None
-        return next((self.slots[slot] for slot in slots_of(SlotKind.CONTEXT, agent, domain) if slot in self.slots), None)
+        slot = most_specific(self.slots, SlotKind.CONTEXT, agent, domain)
+        return None if slot is None else self.slots[slot]
 
 
 class LiveContext:
@@ -415,14 +428,14 @@ class LiveContext:
                 bodies[candidate_id] = found.body
             return bodies[candidate_id]
 
-        moves = {slot: Arm(name=PRODUCTION, candidate_id=move.candidate_id) for slot, move in live.production.items()}
+        moves = {slot: move.arm for slot, move in live.production.items() if move.serves}
         made = self._made_of(moves, live.rollouts, version, body)
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
         self._snapshot = made
         self._ended = {each for each in self._ended if self._rollout(each[0]) is not None}
         told = {
-            "production": {str(slot): arm.candidate_id for slot, arm in moves.items()},
+            "production": {str(slot): [arm.candidate_id, arm.digest] for slot, arm in moves.items()},
             "rollouts": [each.as_json() for each in live.rollouts],
             "bodies": bodies,
         }
@@ -433,7 +446,8 @@ class LiveContext:
         """The last snapshot, where the store cannot be read at the start."""
         try:
             told = json.loads(self._file.read_text())
-            moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id) for slot, id in told["production"].items()}
+            kept = told["production"].items()
+            moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id, digest=digest) for slot, (id, digest) in kept}
             rollouts = [Rollout.from_json(each) for each in told["rollouts"]]
             # Of no version: whatever the store says when it is back is newer.
             self._snapshot = self._made_of(moves, rollouts, (0, 0), told["bodies"].__getitem__)
@@ -479,7 +493,7 @@ class LiveContext:
         from journeyman.optimizers.playbook import files
 
         text = body(arm.candidate_id)
-        if arm.digest and hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() != arm.digest:
+        if arm.digest and Candidate(kind=Kind.PLAYBOOK, body=text).digest != arm.digest:
             raise ReleaseError(f"{arm.candidate_id} is not what the gate examined: its digest differs")
         self._playbooks[arm.candidate_id] = self._made(files.loads(text, arm.candidate_id))
         return self._playbooks[arm.candidate_id]
