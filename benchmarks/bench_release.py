@@ -3,10 +3,10 @@
     python -m benchmarks.bench_release
     python -m benchmarks.bench_release --quick --json
 
-The playbook is of about 2,000 tokens; the rollout gives half of the sessions to it. Where requests have no session's name, each
-is the first of its session, whose arm is written before the upstream is asked; in the other rounds sessions are known.
-Upstream, load and gateways are processes of their own (`bench_gateway`); each round loads all, one after the other, and what is told is
-the median over the rounds of the difference and of the ratio.
+The playbook is of about 2,000 tokens; the rollout gives half of the sessions to it. Where requests have no session's name,
+each is the first of its session, whose arm is written before the upstream is asked; in the other rounds sessions are known.
+Upstream, load and gateways are processes of their own (`bench_gateway`); each round loads all, one after the other, and what is
+told is the median over the rounds of the difference and of the ratio.
 """
 
 import argparse

@@ -365,15 +365,29 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[sa.Connection]:
-        """A transaction of its own: whole and on disk when the block ends, undone when it raises."""
+    def write(self, *, swift: bool = False) -> Iterator[sa.Connection]:
+        """A transaction of its own: whole and on disk when the block ends, undone when it raises.
+
+        Args:
+            swift: It outlives every process, and may be lost with the power of the machine, or of the server.
+        """
         with (
             self._named(),
             self._turn,
             self._engine.connect().execution_options(write=True) as connection,
-            connection.begin(),
+            self._begun(connection, swift=swift),
         ):
             yield connection
+
+    @contextmanager
+    def _begun(self, connection: sa.Connection, *, swift: bool) -> Iterator[None]:
+        if self.dialect == "sqlite" and (driver := connection.connection.driver_connection) is not None:
+            driver.execute(f"pragma synchronous = {'normal' if swift else 'full'}")
+        with connection.begin():
+            if swift and self.dialect == "postgresql":
+                connection.exec_driver_sql("set local synchronous_commit = off")
+                connection.exec_driver_sql(f"set local statement_timeout = {round(self.patience * 1000)}")
+            yield
 
     def close(self) -> None:
         self._engine.dispose()

@@ -163,11 +163,8 @@ class RolloutStore(OnDatabase):
         rows = [{**each._asdict(), "at": utc(each.at)} for each in wanted]
         for row in rows:
             del row["seq"]
-        with self._database.write() as connection:
-            if connection.dialect.name == "postgresql":
-                # A crash of the server may lose the last moment's: the hash gives them again.
-                connection.exec_driver_sql("set local synchronous_commit = off")
-                connection.exec_driver_sql(f"set local statement_timeout = {round(self._database.patience * 1000)}")
+        # A loss of power may lose the last moment's: the hash gives them again.
+        with self._database.write(swift=True) as connection:
             insert(connection, ASSIGNMENTS, rows)
             found = _assigned(connection, wanted)
         return [found[each.rollout_id, each.unit] for each in wanted]
