@@ -291,6 +291,10 @@ class Column:
         return not any(map(_text_of, self.cells))
 
 
+_WHOLE, _LONGEST, _SHORTEST = 1000, 40, 20
+"""Characters that the first column of a table keeps, as people copy it; the others, where they have as many; the last."""
+
+
 def named_columns(first: str, *others: str) -> list[Column]:
     """Columns of which the first holds words, and the others numbers."""
     return [Column(name=first, words=True), *(Column(name=name) for name in others)]
@@ -328,6 +332,17 @@ def table(
     if title:
         screen.print(title, style="bold")
     screen.print(fitted(filled, screen.width, styles, header=header))
+
+
+def rows_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table whose first column is never cut; of the others the last gives way first."""
+    last = len(names) - 1
+    least = [_WHOLE, *[_LONGEST] * (last - 1), _SHORTEST]
+    columns = [
+        Column(name=name, words=True, spare=place and last + 1 - place, least=least[place]) for place, name in enumerate(names)
+    ]
+    if rows:
+        table(columns, [[short(cell, 300) for cell in row] for row in rows])
 
 
 def fitted(columns: Sequence[Column], width: int, styles: Sequence[str | None] = (), *, header: bool = True) -> "Table":
@@ -390,3 +405,9 @@ def minute(at: datetime) -> str:
 def duration(seconds: float | None) -> str:
     """As `core.format.seconds`; nothing where it is not known."""
     return "" if seconds is None else format.seconds(seconds)
+
+
+def head(*rows: tuple[str, str]) -> None:
+    for name, value in rows:
+        if value:
+            click.echo(click.style(f"{name:<10} ", dim=True) + plain(value))

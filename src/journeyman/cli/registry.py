@@ -4,26 +4,27 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli import console
-from journeyman.cli.console import Column, minute, number, plain, say, short
+from journeyman.cli.console import head, minute, number, plain, rows_table, say
 from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option, read_store_url, store_option, store_url
 from journeyman.core import format
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.evaluation import Pair
 from journeyman.core.release import Move, Release, Stage
+from journeyman.core.rollout import Rollout, Slot
 from journeyman.stores.base import AttemptTotals, EvaluationRecord, RunRecord, RunState
-from journeyman.stores.registry import Registry
+from journeyman.stores.registry import Registry, find_rollout, names_rollout
 from journeyman.stores.urls import redacted
+
+if TYPE_CHECKING:
+    from journeyman.stores.rollouts import RolloutStore
 
 _FIRST_LINES = 40
 """Lines of a candidate that are shown; `--json` has all of it."""
-_WHOLE, _LONGEST, _SHORTEST = 1000, 40, 20
-"""Characters that the first column of a table keeps, as people copy it; the others, where they have as many; the last."""
 _HOW = {
     "runs": "To have one: journeyman train playbook, router, planner or weights",
     "candidates": "They come from journeyman train",
@@ -372,10 +373,10 @@ def show_release(registry: Registry, *, id: str, quiet: bool) -> dict[str, Any]:
       journeyman releases show 20261124-0915
       journeyman releases show context:desk/oslo --json
     """
-    from journeyman.cli import rollouts as live
-
-    if (rollout := live.named(click.get_current_context().params["store"], id)) is not None:
-        return live.show_rollout(rollout, quiet=quiet)
+    with _rollouts() as kept:
+        rollouts = kept.rollouts()
+    if names_rollout(rollouts, id):
+        return _show_rollout(find_rollout(rollouts, id), quiet=quiet)
     found = registry.release(id)
     stands_on = registry.evaluations(candidate_id=found.candidate_id)
     if not quiet:
@@ -398,9 +399,7 @@ def history(registry: Registry, *, slot: str | None, limit: int, quiet: bool) ->
       journeyman releases history context:desk/oslo
     """
     if slot is not None:
-        from journeyman.cli import rollouts as live
-
-        return live.slot_history(click.get_current_context().params["store"], slot, limit, quiet=quiet)
+        return _slot_history(slot, limit, quiet=quiet)
     moves = [(release.candidate_id, move) for release in registry.releases() for move in reversed(release.moves)]
     # Sorting is stable: of two moves at one moment the later stays first.
     moves = sorted(moves, key=lambda each: each[1].at, reverse=True)[:limit]
@@ -409,13 +408,68 @@ def history(registry: Registry, *, slot: str | None, limit: int, quiet: bool) ->
     return {"moves": [{"candidate_id": id, **_move_json(move)} for id, move in moves]}
 
 
+# Rollouts.
+
+
+def _rollouts() -> "RolloutStore":
+    """Of the store that the command was told."""
+    from journeyman.stores.rollouts import open_rollouts
+
+    return open_rollouts(read_store_url(click.get_current_context().params["store"]), make=False)
+
+
+def _show_rollout(rollout: Rollout, *, quiet: bool) -> dict[str, Any]:
+    """What it is of, and what happened to it."""
+    if not quiet:
+        arm = rollout.arms[0]
+        head(("rollout", rollout.id), ("slot", str(rollout.slot)), ("state", rollout.state.value))
+        head(("candidate", arm.candidate_id), ("baseline", rollout.baseline.candidate_id), ("gate", rollout.verdict))
+        head(("share", rollout.said_shares), ("steps", ", ".join(f"{each:.4g}" for each in rollout.plan.steps)))
+        rows = [
+            (
+                str(each.number),
+                each.kind.value,
+                minute(each.cause.at),
+                each.cause.actor,
+                each.said_shares,
+                each.cause.said,
+            )
+            for each in rollout.events
+        ]
+        rows_table(("event", "what", "at", "by", "share", "reason"), rows)
+    return {"rollout": rollout.told()}
+
+
+def _slot_history(text: str, limit: int, *, quiet: bool) -> dict[str, Any]:
+    """What was in production of a slot, and what happened to its rollouts, newest first."""
+    slot = Slot.parse(text)
+    with _rollouts() as kept:
+        moves, rollouts = kept.slot_history(slot), kept.rollouts(slot)
+    told = [
+        *((move.at, "production", move.candidate_id, move.actor, move.reason, move.as_json()) for move in reversed(moves)),
+        *(
+            (
+                event.cause.at,
+                event.kind.value,
+                each.id,
+                event.cause.actor,
+                event.cause.said,
+                {"rollout": each.id, **event.as_json()},
+            )
+            for each in rollouts
+            for event in reversed(each.events)
+        ),
+    ]
+    # Sorting is stable: of two things at one moment the later stays first, and what follows from an event before it.
+    told = sorted(told, key=lambda each: each[0], reverse=True)[:limit]
+    if not quiet:
+        rows_table(("at", "what", "of", "by", "reason"), [(minute(each[0]), *each[1:5]) for each in told])
+        if not told:
+            say(f"Nothing was ever brought into {slot}.")
+    return {"slot": str(slot), "history": [each[5] for each in told]}
+
+
 # How it is shown to people.
-
-
-def head(*rows: tuple[str, str]) -> None:
-    for name, value in rows:
-        if value:
-            click.echo(click.style(f"{name:<10} ", dim=True) + plain(value))
 
 
 def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -423,17 +477,6 @@ def _listed(what: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     if not rows:
         store = store_url(click.get_current_context().params["store"])
         say(f"There are no such {what} in {redacted(store)}. {_HOW[what]}.")
-
-
-def rows_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table whose first column is never cut; of the others the last gives way first."""
-    last = len(names) - 1
-    least = [_WHOLE, *[_LONGEST] * (last - 1), _SHORTEST]
-    columns = [
-        Column(name=name, words=True, spare=place and last + 1 - place, least=least[place]) for place, name in enumerate(names)
-    ]
-    if rows:
-        console.table(columns, [[short(cell, 300) for cell in row] for row in rows])
 
 
 def _took(run: RunRecord) -> str:

@@ -4,26 +4,26 @@ import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from journeyman.cli.console import named_columns, say, table
-from journeyman.cli.rollouts import answering, find_rollout, move_json, opened, rollout_json, shares_text
-from journeyman.cli.shared import emit, json_option, read_store_url, store_url, together
+from journeyman.cli.shared import answering, emit, json_option, read_store_url, store_url, together
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, Rollout, RolloutPlan, RolloutState, Slot
-from journeyman.experiments import settings, wiring
+from journeyman.experiments import settings
 from journeyman.io.files import read_json, read_text
 from journeyman.stores import open_store
-from journeyman.stores.registry import GateWord, Registry
-from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from journeyman.stores.registry import GateWord, Registry, find_rollout
 
 if TYPE_CHECKING:
     from journeyman.experiments.release_simulation import RolloutForecast
+    from journeyman.stores.rollouts import RolloutStore
 
 _NEVER = "-"
 # What all of them have.
@@ -35,6 +35,12 @@ _moving = together(
 )
 
 
+def _opened(store: str | None) -> "RolloutStore":
+    from journeyman.stores.rollouts import open_rollouts
+
+    return open_rollouts(read_store_url(store), make=False)
+
+
 def _cause(reason: str, *, forced: bool = False, **evidence: Any) -> Cause:
     """Who does it: a person, by name."""
     if not reason.strip():
@@ -42,7 +48,7 @@ def _cause(reason: str, *, forced: bool = False, **evidence: Any) -> Cause:
     if (name := settings.person()) is None:
         raise InputError("it is not known who you are, and what is released is done by somebody; set JOURNEYMAN_USER")
     told = {name: value for name, value in evidence.items() if value is not None}
-    return Cause(reason=reason.strip(), actor=f"person:{name}", at=wiring.now(), evidence=told, forced=forced)
+    return Cause(reason=reason.strip(), actor=f"person:{name}", at=datetime.now(UTC), evidence=told, forced=forced)
 
 
 # Begin.
@@ -79,6 +85,8 @@ def start(
     """
     if given["force"] and not given["reason"].strip():
         raise InputError("--force needs --reason: who forces something says why")
+    from journeyman.stores.rollouts import open_rollouts
+
     plan = _plan(given["plan_file"], given["share"])
     # A project's first candidate may come with its store.
     url = read_store_url(store) if store else store_url(None)
@@ -94,7 +102,7 @@ def start(
             kept.start(begun)
     if not quiet:
         say(*_started(begun, word, dry_run=dry_run))
-    return {"done": not dry_run, "dry_run": dry_run, "gate": _word_json(word), "rollout": rollout_json(begun)}
+    return {"done": not dry_run, "dry_run": dry_run, "gate": _word_json(word), "rollout": begun.told()}
 
 
 def _candidate(registry: Registry, text: str) -> Candidate:
@@ -115,7 +123,7 @@ def _candidate(registry: Registry, text: str) -> Candidate:
 
 
 def _begun(
-    kept: RolloutStore, candidate: Candidate, slot: Slot, plan: RolloutPlan, word: GateWord, given: Mapping[str, Any]
+    kept: "RolloutStore", candidate: Candidate, slot: Slot, plan: RolloutPlan, word: GateWord, given: Mapping[str, Any]
 ) -> Rollout:
     """The rollout as it begins.
 
@@ -148,18 +156,18 @@ def _servable(candidate: Candidate) -> None:
             f"{candidate.id} is of kind {candidate.kind}, and only playbooks are brought to live traffic by this version; "
             "name a playbook"
         )
-    from journeyman.cli.serve import say_too_long, served_playbook
     from journeyman.optimizers.playbook import files
+    from journeyman.serving.releases.context import FixedPlaybook
 
-    project = settings.load().settings
-    say_too_long(served_playbook(files.loads(candidate.body, candidate.id), project, candidate.id), project)
+    served = FixedPlaybook.configured(files.loads(candidate.body, candidate.id), settings.load().settings, candidate.id)
+    say(*(f"journeyman: {each}" for each in served.too_long()))
 
 
 def _started(begun: Rollout, word: GateWord, *, dry_run: bool) -> Iterator[str]:
     arm, would = begun.arms[0], "would begin" if dry_run else "begins"
     yield f"rollout {begun.id} {would} in {begun.slot}: {arm.candidate_id}, against {begun.baseline.candidate_id}"
     yield f"  gate: {word.verdict.replace('_', ' ')}: {word.reason}"
-    shares = shares_text(begun)
+    shares = begun.said_shares
     yield f"  {begun.state}: {shares} of new sessions" if shares else f"  {begun.state}: nobody is served it until it is ramped"
 
 
@@ -176,8 +184,8 @@ def _move(
     shares: Callable[[Rollout], Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
     """One event, of a person."""
-    with opened(store) as kept:
-        found = find_rollout(kept, rollout)
+    with _opened(store) as kept:
+        found = find_rollout(kept.rollouts(), rollout)
         seen = kept.evidence(found.id)
         if kind is EventKind.CLOSE and found.state is RolloutState.HOLDBACK:
             kind = EventKind.CONCLUDE
@@ -190,9 +198,9 @@ def _move(
         kept.advance(after)
         now = kept.live().baseline(found.slot).candidate_id
     if not quiet:
-        told = f"; {shares_text(after)} of new sessions" if after.is_drawing else ""
+        told = f"; {after.said_shares} of new sessions" if after.is_drawing else ""
         say(f"{after.id} is {after.state.replace('_', ' ')}{told}; in production of {after.slot}: {now}")
-    return {"done": True, "production": now, "rollout": rollout_json(after)}
+    return {"done": True, "production": now, "rollout": after.told()}
 
 
 @click.command("ramp")
@@ -300,11 +308,11 @@ def undo(*, slot: str, reason: str, store: str | None, quiet: bool) -> dict[str,
     Example:
       journeyman releases undo context:desk/oslo --reason "complaints since Monday"
     """
-    with opened(store) as kept:
+    with _opened(store) as kept:
         move = kept.undo(Slot.parse(slot), _cause(reason))
     if not quiet:
         say(f"{move.slot}: {move.candidate_id} is in production again")
-    return {"done": True, "move": move_json(move)}
+    return {"done": True, "move": move.as_json()}
 
 
 def _word_json(word: GateWord) -> dict[str, Any]:

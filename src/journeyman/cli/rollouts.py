@@ -1,75 +1,24 @@
 """`journeyman releases slots`, `rollouts`, `assign` and `evidence`: what is served to whom, and how its test stands."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import minute, named_columns, number, say, table
-from journeyman.cli.registry import head, rows_table
-from journeyman.cli.shared import emit, json_option, read_store_url, store_option
-from journeyman.core.errors import InputError, ReleaseError
-from journeyman.core.rollout import PRODUCTION, Cause, Rollout, Slot, SlotKind, SlotMove, drawn, unit_of
-from journeyman.stores.base import Assignment, whole_id
-from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from journeyman.cli.console import head, minute, named_columns, number, rows_table, say, table
+from journeyman.cli.shared import answering, read_store_url
+from journeyman.core.rollout import PRODUCTION, Rollout, Slot, SlotKind, drawn, unit_of
+from journeyman.stores.registry import find_rollout
 
-_Act = Callable[..., dict[str, Any]]
-
-
-# What all of them have.
+if TYPE_CHECKING:
+    from journeyman.stores.base import Assignment
+    from journeyman.stores.rollouts import RolloutStore
 
 
-def answering(act: _Act) -> Callable[..., int]:
-    """Gives a command `--store` and `--json`. That something is refused is an answer: exit code 1, and the reason."""
+def _opened(store: str | None) -> "RolloutStore":
+    from journeyman.stores.rollouts import open_rollouts
 
-    @wraps(act)
-    def run(as_json: bool, **given: Any) -> int:
-        try:
-            result = act(quiet=as_json, **given)
-        except ReleaseError as error:
-            say(f"journeyman: {error}")
-            emit({"done": False, "reason": str(error)}, as_json=as_json)
-            return 1
-        emit(result, as_json=as_json)
-        return 0
-
-    return store_option(json_option(run))
-
-
-def opened(store: str | None) -> RolloutStore:
     return open_rollouts(read_store_url(store), make=False)
-
-
-def find_rollout(kept: RolloutStore, text: str) -> Rollout:
-    """By as much of its id as tells it apart, or by the slot that it is open in."""
-    if _is_slot(text):
-        slot = Slot.parse(text)
-        found = [each for each in kept.rollouts(slot) if each.is_open]
-        if not found:
-            raise InputError(f"no rollout is open in {slot}; journeyman releases rollouts shows those that were")
-        return found[0]
-    rollouts = {each.id: each for each in kept.rollouts()}
-
-    def starting(prefix: str, limit: int) -> Sequence[str]:
-        return [id for id in sorted(rollouts) if id.startswith(prefix)][:limit]
-
-    return rollouts[whole_id(text, starting, one="rollout", many="releases rollouts")]
-
-
-def _is_slot(text: str) -> bool:
-    return text.partition(":")[0] in tuple(SlotKind)
-
-
-def named(store: str | None, text: str) -> Rollout | None:
-    """The rollout that is meant; `None` where a candidate is."""
-    with opened(store) as kept:
-        if _is_slot(text) or any(text and each.id.startswith(text) for each in kept.rollouts()):
-            return find_rollout(kept, text)
-    return None
-
-
-# Look.
 
 
 @click.command("slots")
@@ -81,14 +30,14 @@ def slots(*, store: str | None, quiet: bool) -> dict[str, Any]:
     Example:
       journeyman releases slots
     """
-    with opened(store) as kept:
+    with _opened(store) as kept:
         live = kept.live()
     rollouts = {rollout.slot: rollout for rollout in live.rollouts}
     found, rows = [], []
     for slot in sorted(live.production.keys() | rollouts.keys()):
         move, rollout, serves = live.production.get(slot), rollouts.get(slot), live.baseline(slot).candidate_id
         told = {"since": move.at.isoformat() if move else None, "by": move.actor if move else None}
-        found.append({"slot": str(slot), "production": serves, **told, "rollout": rollout_json(rollout) if rollout else None})
+        found.append({"slot": str(slot), "production": serves, **told, "rollout": rollout.told() if rollout else None})
         rows.append((str(slot), serves, minute(move.at) if move else "", *_rollout_cells(rollout)))
     if not quiet:
         names = ("slot", "production", "since", "rollout", "state", "candidate", "share")
@@ -101,7 +50,7 @@ def slots(*, store: str | None, quiet: bool) -> dict[str, Any]:
 def _rollout_cells(rollout: Rollout | None) -> tuple[str, ...]:
     if rollout is None:
         return ("",) * 4
-    return rollout.id, rollout.state.value, ", ".join(arm.candidate_id for arm in rollout.arms), shares_text(rollout)
+    return rollout.id, rollout.state.value, ", ".join(arm.candidate_id for arm in rollout.arms), rollout.said_shares
 
 
 @click.command("rollouts")
@@ -116,65 +65,28 @@ def rollouts(*, slot: str | None, limit: int, store: str | None, quiet: bool) ->
       journeyman releases rollouts
       journeyman releases rollouts context:desk/oslo
     """
-    with opened(store) as kept:
+    with _opened(store) as kept:
         found = list(reversed(kept.rollouts(Slot.parse(slot) if slot else None)))[:limit]
     if not quiet:
         _rollout_rows(found)
         if not found:
             say("There are no such rollouts. To begin one: journeyman releases start CANDIDATE")
-    return {"rollouts": [rollout_json(each) for each in found]}
+    return {"rollouts": [each.told() for each in found]}
 
 
 def _rollout_rows(found: Sequence[Rollout]) -> None:
     rows = [
-        (each.id, str(each.slot), each.state.value, shares_text(each), each.arms[0].candidate_id, each.events[-1].cause.reason)
+        (
+            each.id,
+            str(each.slot),
+            each.state.value,
+            each.said_shares,
+            each.arms[0].candidate_id,
+            each.events[-1].cause.reason,
+        )
         for each in found
     ]
     rows_table(("id", "slot", "state", "share", "candidate", "last reason"), rows)
-
-
-def show_rollout(rollout: Rollout, *, quiet: bool) -> dict[str, Any]:
-    """What it is of, and what happened to it."""
-    if not quiet:
-        arm = rollout.arms[0]
-        head(("rollout", rollout.id), ("slot", str(rollout.slot)), ("state", rollout.state.value))
-        head(("candidate", arm.candidate_id), ("baseline", rollout.baseline.candidate_id), ("gate", rollout.verdict))
-        head(("share", shares_text(rollout)), ("steps", ", ".join(f"{each:.4g}" for each in rollout.plan.steps)))
-        rows = [
-            (
-                str(each.number),
-                each.kind.value,
-                minute(each.cause.at),
-                each.cause.actor,
-                _percents(each.shares),
-                _why(each.cause),
-            )
-            for each in rollout.events
-        ]
-        rows_table(("event", "what", "at", "by", "share", "reason"), rows)
-    return {"rollout": rollout_json(rollout)}
-
-
-def slot_history(store: str | None, text: str, limit: int, *, quiet: bool) -> dict[str, Any]:
-    """What was in production of a slot, and what happened to its rollouts, newest first."""
-    slot = Slot.parse(text)
-    with opened(store) as kept:
-        moves, rollouts = kept.slot_history(slot), kept.rollouts(slot)
-    told = [
-        *((move.at, "production", move.candidate_id, move.actor, move.reason, move_json(move)) for move in reversed(moves)),
-        *(
-            (event.cause.at, event.kind.value, each.id, event.cause.actor, _why(event.cause), _event_json(each, event.number))
-            for each in rollouts
-            for event in reversed(each.events)
-        ),
-    ]
-    # Sorting is stable: of two things at one moment the later stays first, and what follows from an event before it.
-    told = sorted(told, key=lambda each: each[0], reverse=True)[:limit]
-    if not quiet:
-        rows_table(("at", "what", "of", "by", "reason"), [(minute(each[0]), *each[1:5]) for each in told])
-        if not told:
-            say(f"Nothing was ever brought into {slot}.")
-    return {"slot": str(slot), "history": [each[5] for each in told]}
 
 
 @click.command("assign")
@@ -193,7 +105,7 @@ def assign(*, session: str, agent: str | None, domain: str | None, store: str | 
     """
     from journeyman.serving.releases.live import session_key
 
-    with opened(store) as kept:
+    with _opened(store) as kept:
         live = kept.live()
         slot = live.slot_of(SlotKind.CONTEXT, agent, domain)
         rollout = next((each for each in live.rollouts if each.slot == slot and each.is_drawing), None)
@@ -214,10 +126,10 @@ def assign(*, session: str, agent: str | None, domain: str | None, store: str | 
     return told
 
 
-def _why_there(rollout: Rollout, bucket: float, known: Assignment | None) -> str:
+def _why_there(rollout: Rollout, bucket: float, known: "Assignment | None") -> str:
     if known is not None:
         return f"{known.why} at {minute(known.at)} by the shares of event {known.event}, and stays there"
-    return f"it is not drawn yet; at {bucket:.4f} of 0 to 1 it would fall there, with {shares_text(rollout)} on the candidate"
+    return f"it is not drawn yet; at {bucket:.4f} of 0 to 1 it would fall there, with {rollout.said_shares} on the candidate"
 
 
 @click.command("evidence")
@@ -230,8 +142,8 @@ def evidence(*, rollout: str, store: str | None, quiet: bool) -> dict[str, Any]:
     Example:
       journeyman releases evidence context:desk/oslo
     """
-    with opened(store) as kept:
-        found = find_rollout(kept, rollout)
+    with _opened(store) as kept:
+        found = find_rollout(kept.rollouts(), rollout)
         last = kept.evidence(found.id)
     if last is None:
         if not quiet:
@@ -274,36 +186,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return number(value, ".4g")
     return "-" if value is None else str(value)
-
-
-# In words, and for `--json`.
-
-
-def _why(cause: Cause) -> str:
-    return f"forced: {cause.reason}" if cause.forced else cause.reason
-
-
-def shares_text(rollout: Rollout) -> str:
-    return _percents(rollout.shares)
-
-
-def _percents(shares: Mapping[str, float]) -> str:
-    if len(shares) == 1:
-        return f"{next(iter(shares.values())):.4g}"
-    return ", ".join(f"{share:.4g} {arm}" for arm, share in shares.items())
-
-
-def rollout_json(rollout: Rollout) -> dict[str, Any]:
-    """Without the salt: whoever has it can find out of a session whose it is."""
-    told = {name: value for name, value in rollout.as_json().items() if name != "salt"}
-    state = {"state": rollout.state.value, "open": rollout.is_open, "shares": dict(rollout.shares), "step": rollout.step}
-    return {**told, **state}
-
-
-def _event_json(rollout: Rollout, number: int) -> dict[str, Any]:
-    event = rollout_json(rollout)["events"][number - 1]
-    return {"rollout": rollout.id, **event}
-
-
-def move_json(move: SlotMove) -> dict[str, Any]:
-    return {**move._asdict(), "slot": str(move.slot), "at": move.at.isoformat()}

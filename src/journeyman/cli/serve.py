@@ -163,9 +163,12 @@ def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator
     elif not serving.releases or store == MEMORY:
         yield None
     else:
+        from journeyman.serving.releases.context import FixedPlaybook
         from journeyman.serving.releases.live import LiveContext
 
-        live = LiveContext(store, project.folder / "releases", lambda playbook: served_playbook(playbook, project.settings, ""))
+        live = LiveContext(
+            store, project.folder / "releases", lambda playbook: FixedPlaybook.configured(playbook, project.settings)
+        )
         try:
             with _monitor(store, live, serving.monitor_seconds) if serving.monitor else nullcontext():
                 yield live
@@ -203,43 +206,20 @@ def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
         thread.join()
 
 
-def served_playbook(playbook: Playbook, project: Settings, name: str) -> "FixedPlaybook":
-    """
-    Raises:
-        InputError: It is empty.
-    """
-    from journeyman.serving.releases.context import FixedPlaybook
-
-    return FixedPlaybook(
-        playbook,
-        project.context,
-        token_budget=project.playbook.token_budget,
-        embedder=project.models.embedder,
-        name=name,
-    )
-
-
-def say_too_long(served: "FixedPlaybook", project: Settings) -> None:
-    """Which chats will pass as they come."""
-    for domain, tokens in served.too_long().items():
-        say(
-            f"journeyman: the bullets of {domain} take some {tokens} tokens, and context.max_tokens is "
-            f"{project.context.max_tokens}, so its chats pass as they come; raise it, or set context.select to retrieved"
-        )
-
-
 def _fixed(name: str, project: Settings) -> "FixedPlaybook":
     """The playbook that is put into chats, read once.
 
     Raises:
         InputError: It is not there, no playbook, or empty.
     """
+    from journeyman.serving.releases.context import FixedPlaybook
+
     try:
         playbook = Playbook.load(name)
     except PlaybookError as error:
         raise InputError(f"--playbook: {error}") from error
-    served = served_playbook(playbook, project, name)
-    say_too_long(served, project)
+    served = FixedPlaybook.configured(playbook, project, name)
+    say(*(f"journeyman: {each}" for each in served.too_long()))
     return served
 
 

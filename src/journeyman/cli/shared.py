@@ -4,13 +4,14 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from journeyman.cli.console import say
-from journeyman.core.errors import InputError, SettingError
+from journeyman.core.errors import InputError, ReleaseError, SettingError
 
 if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
@@ -228,3 +229,23 @@ def project_folder() -> Path:
     from journeyman.experiments import settings
 
     return settings.load().folder
+
+
+# What moves, or looks at what moves.
+
+
+def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
+    """Gives a command `--store` and `--json`. That something is refused is an answer: exit code 1, and the reason."""
+
+    @wraps(act)
+    def run(as_json: bool, **given: Any) -> int:
+        try:
+            result = act(quiet=as_json, **given)
+        except ReleaseError as error:
+            say(f"journeyman: {error}")
+            emit({"done": False, "reason": str(error)}, as_json=as_json)
+            return 1
+        emit(result, as_json=as_json)
+        return 0
+
+    return store_option(json_option(run))

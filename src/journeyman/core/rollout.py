@@ -352,6 +352,10 @@ class Cause:
     forced: bool = False
     """By a person, although something stood against it."""
 
+    @property
+    def said(self) -> str:
+        return f"forced: {self.reason}" if self.forced else self.reason
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEvent:
@@ -362,6 +366,19 @@ class RolloutEvent:
     shares: Mapping[str, float]
     """Of the arms, from now on; production has the rest."""
     cause: Cause
+
+    @property
+    def said_shares(self) -> str:
+        """A number where there is one arm; nothing where there is none."""
+        if len(self.shares) == 1:
+            return f"{next(iter(self.shares.values())):.4g}"
+        return ", ".join(f"{share:.4g} {arm}" for arm, share in self.shares.items())
+
+    def as_json(self) -> dict[str, Any]:
+        cause = self.cause
+        told: dict[str, Any] = {"reason": cause.reason, "actor": cause.actor, "at": cause.at.isoformat()}
+        told |= {"evidence": dict(cause.evidence), "forced": cause.forced}
+        return {"number": self.number, "kind": self.kind.value, "shares": dict(self.shares), "cause": told}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,6 +441,10 @@ class Rollout:
         return self.events[-1].shares
 
     @property
+    def said_shares(self) -> str:
+        return self.events[-1].said_shares
+
+    @property
     def step(self) -> int:
         """How many steps of the plan were begun."""
         return sum(event.kind is EventKind.RAMP for event in self.events)
@@ -480,22 +501,13 @@ class Rollout:
             "plan": self.plan.as_json(),
             "verdict": self.verdict,
             "created_at": self.created_at.isoformat(),
-            "events": [
-                {
-                    "number": event.number,
-                    "kind": event.kind.value,
-                    "shares": dict(event.shares),
-                    "cause": {
-                        "reason": event.cause.reason,
-                        "actor": event.cause.actor,
-                        "at": event.cause.at.isoformat(),
-                        "evidence": dict(event.cause.evidence),
-                        "forced": event.cause.forced,
-                    },
-                }
-                for event in self.events
-            ],
+            "events": [event.as_json() for event in self.events],
         }
+
+    def told(self) -> dict[str, Any]:
+        """For whoever asks. Without the salt: who has it can find out of a session which it is."""
+        known = {name: value for name, value in self.as_json().items() if name != "salt"}
+        return known | {"state": self.state.value, "open": self.is_open, "shares": dict(self.shares), "step": self.step}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> "Rollout":
@@ -541,6 +553,9 @@ class SlotMove(NamedTuple):
     reason: str
     actor: str
     at: datetime
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "slot": str(self.slot), "at": self.at.isoformat()}
 
     @property
     def arm(self) -> Arm:

@@ -23,6 +23,7 @@ from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError
 from journeyman.core.evaluation import Pair, Result, pair
 from journeyman.core.release import Release, Stage
+from journeyman.core.rollout import Rollout, Slot, SlotKind
 from journeyman.core.task import Split
 from journeyman.io.processes import is_gone
 from journeyman.stores import open_store
@@ -292,6 +293,35 @@ def gate_word(evaluations: Sequence[EvaluationRecord]) -> GateWord:
     if said not in tuple(GateVerdict):
         said = GateVerdict.PASSED if last.passed else GateVerdict.REFUSED
     return GateWord(GateVerdict(said), last.reason, last.id)
+
+
+def names_rollout(rollouts: Sequence[Rollout], text: str) -> bool:
+    """Whether a text names a rollout, by its id or its slot, and not a candidate."""
+    return _is_slot(text) or any(text and each.id.startswith(text) for each in rollouts)
+
+
+def find_rollout(rollouts: Sequence[Rollout], text: str) -> Rollout:
+    """The one that is named by as much of its id as tells it apart, or by the slot that it is open in.
+
+    Raises:
+        InputError: There is none, or several; the sentence names the nearest.
+    """
+    if _is_slot(text):
+        slot = Slot.parse(text)
+        found = [each for each in rollouts if each.slot == slot and each.is_open]
+        if not found:
+            raise InputError(f"no rollout is open in {slot}; journeyman releases rollouts shows those that were")
+        return found[0]
+    known = {each.id: each for each in rollouts}
+
+    def starting(prefix: str, limit: int) -> Sequence[str]:
+        return [id for id in sorted(known) if id.startswith(prefix)][:limit]
+
+    return known[whole_id(text, starting, one="rollout", many="releases rollouts")]
+
+
+def _is_slot(text: str) -> bool:
+    return text.partition(":")[0] in tuple(SlotKind)
 
 
 def _ends(evaluation: EvaluationRecord) -> tuple[float, float] | None:

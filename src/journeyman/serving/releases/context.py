@@ -18,13 +18,13 @@ from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from journeyman.agents.answer import BETWEEN, CHARACTERS_PER_TOKEN, strategies
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.task import Task
-from journeyman.experiments.settings import ContextSettings, Place
+from journeyman.experiments.settings import ContextSettings, Place, Settings
 from journeyman.tracing.wire.dialects import Dialect
 
 _log = logging.getLogger(__name__)
@@ -191,6 +191,12 @@ class FixedPlaybook:
         self._frozen: OrderedDict[tuple[str, bytes], ServedContext | None] = OrderedDict()
         self._choosing = asyncio.Lock()
 
+    @classmethod
+    def configured(cls, playbook: Playbook, settings: Settings, name: str = "") -> Self:
+        """As a project's settings say."""
+        budget, embedder = settings.playbook.token_budget, settings.models.embedder
+        return cls(playbook, settings.context, token_budget=budget, embedder=embedder, name=name)
+
     async def served(self, labels: Mapping[str, str], body: "RequestBody") -> ServedRelease:
         return ServedRelease(await self.context(labels, body))
 
@@ -227,10 +233,15 @@ class FixedPlaybook:
             "max_tokens": self._settings.max_tokens,
         }
 
-    def too_long(self) -> Mapping[str, int]:
-        """Domains whose text is longer than the settings allow, and about how many tokens it takes."""
-        texts = {domain: each.tokens for domain, each in self._whole.items() if each is not None}
-        return {domain: tokens for domain, tokens in texts.items() if tokens > self._settings.max_tokens}
+    def too_long(self) -> Sequence[str]:
+        """A sentence for each domain whose text is longer than the settings allow."""
+        most = self._settings.max_tokens
+        return [
+            f"the bullets of {domain} take some {each.tokens} tokens, and context.max_tokens is {most}, so its chats pass as "
+            "they come; raise it, or set context.select to retrieved"
+            for domain, each in self._whole.items()
+            if each is not None and each.tokens > most
+        ]
 
     def _bullets(self, domain: str, question: str) -> tuple[Bullet, ...]:
         return tuple(self._choose(Task(id="", question=question, domain=domain)))
