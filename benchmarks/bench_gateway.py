@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -110,7 +110,7 @@ class Load(asyncio.Protocol):
         self._transport.write(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer sk-none\r\n"
             b"user-agent: OpenAI/Python\r\nx-stainless-lang: python\r\naccept: application/json\r\n"
-            b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+            b"content-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b" % (self._run.session(number), len(body), body)
         )
 
     def data_received(self, data: bytes) -> None:
@@ -125,12 +125,19 @@ class Load(asyncio.Protocol):
 
 
 class Run:
-    def __init__(self, requests: int, *, stream: bool) -> None:
-        self.requests, self.stream = requests, stream
+    def __init__(self, requests: int, *, stream: bool, sessions: int = 0) -> None:
+        """
+        Args:
+            sessions: Among which the requests are spread; 0 is a new one for each, without a name.
+        """
+        self.requests, self.stream, self.sessions = requests, stream, sessions
         self.numbers = itertools.count()
         self.seconds: list[float] = []
         self.mark = f"{os.getpid()} {time.time_ns()}"
         self.done: asyncio.Future[None]
+
+    def session(self, number: int) -> bytes:
+        return b"x-journeyman-session: s%d\r\n" % (number % self.sessions) if self.sessions else b""
 
     async def over(self, port: int, connections: int) -> dict[str, float]:
         loop = asyncio.get_running_loop()
@@ -225,9 +232,10 @@ def recorded(port: int) -> None:
     raise SystemExit("the store did not keep up")
 
 
-def load(port: int, requests: int, connections: int, *, stream: bool) -> dict[str, float]:
+def load(port: int, requests: int, connections: int, *, stream: bool, sessions: int = 0) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.bench_gateway", "--load", str(port)]
     command += ["--requests", str(requests), "--connections", str(connections), *(["--stream"] if stream else [])]
+    command += ["--sessions", str(sessions)]
     return dict(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout))
 
 
@@ -252,9 +260,15 @@ def measured(server: str, pid: int, port: int, alone: int, options: argparse.Nam
 
 
 @contextmanager
-def journeyman(upstream: int, *options: str) -> Iterator[tuple[int, int]]:
+def journeyman(upstream: int, *options: str, prepared: Callable[[Path], None] | None = None) -> Iterator[tuple[int, int]]:
+    """
+    Args:
+        prepared: Called with the folder that it will run in.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
+        if prepared is not None:
+            prepared(Path(folder))
         command = [sys.executable, "-m", "journeyman", "serve", "--port", str(port), "--no-pages", *options]
         with started(*command, "--upstream", f"up=http://127.0.0.1:{upstream}/v1", cwd=folder) as process:
             wait_for(f"http://127.0.0.1:{port}/health")
@@ -315,11 +329,12 @@ def main() -> int:
     parser.add_argument("--answer", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--load", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--stream", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--sessions", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer:
         uvloop.run(answering(options.answer))
     if options.load:
-        run = Run(options.requests, stream=options.stream)
+        run = Run(options.requests, stream=options.stream, sessions=options.sessions)
         print(json.dumps(uvloop.run(run.over(options.load, options.connections[0]))))
         return 0
     figures = compared(options)

@@ -4,6 +4,7 @@ A number counts as acknowledged when `write` has returned. Whatever is done to t
 it must be there afterwards, whole, in a store that opens without complaint.
 """
 
+import asyncio
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from benchmarks.soak_readers import store_file
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import StoreError
+from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.playbook import Add, Batch, Bullet, Playbook
 from journeyman.core.policy import Choice
 from journeyman.core.score import Reward, Score
@@ -27,8 +29,10 @@ from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.optimizers.playbook import files as playbook_files
 from journeyman.optimizers.playbook import journal
 from journeyman.optimizers.router import decisions
+from journeyman.serving.gateway.feedback import FeedbackConfig, FeedbackKeeper
 from journeyman.stores import AttemptRecord, EvaluationRecord, RunRecord, RunState, open_store
 from journeyman.stores.artifacts import Artifacts
+from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import Query, TraceStore
 
@@ -156,6 +160,40 @@ def _no_spans(place: Place, numbers: Sequence[int]) -> list[str]:
     with open_traces(place.store) as store:
         made = {each.id: len(each.calls) for each in store.traces()}
     return [f"spans of {id}" for id in ids if made.get(id) != 2]
+
+
+# Feedback, by the way that the gateway uses.
+
+
+def _keeper(place: Place) -> FeedbackKeeper:
+    url = place.url or f"sqlite:///{place.store}"
+    return FeedbackKeeper(FeedbackConfig(store_url=url, spill=place.folder / "spill" / "feedback"))
+
+
+@contextmanager
+def _feedback(place: Place) -> Iterator[Write]:
+    with closing(_keeper(place)) as keeper, asyncio.Runner() as runner:
+
+        def write(number: int) -> None:
+            target = f"s{number:06}"
+            word = Feedback(id=target, target_kind=TargetKind.SESSION, target=target, value=1.0, at=datetime.now(UTC))
+            runner.run(keeper.keep([word]))
+
+        yield write
+
+
+def _no_feedback(place: Place, numbers: Sequence[int]) -> list[str]:
+    """What waited on the disk is stored by whoever opens it next."""
+    wanted, deadline = [f"s{number:06}" for number in numbers], time.monotonic() + 30
+    with closing(_keeper(place)), open_rollouts(place.store) as store:
+        while True:
+            found = [word.target for word in store.feedback_of((TargetKind.SESSION, each) for each in wanted)]
+            missing = sorted(set(wanted) - set(found))
+            if not missing or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+    _check_file(place)
+    return [f"feedback on {each}" for each in missing] + [f"{each} twice" for each in found if found.count(each) > 1]
 
 
 # The registry: runs, candidates, evaluations with their attempts, looks.
@@ -320,6 +358,7 @@ WRITERS = {
     for writer in (
         Writer(name="traces", opened=_traces, missing=_no_traces, on_server=True),
         Writer(name="spans", opened=_spans, missing=_no_spans),
+        Writer(name="feedback", opened=_feedback, missing=_no_feedback, on_server=True),
         Writer(name="registry", opened=_registry, missing=_no_registry, on_server=True),
         Writer(name="journal", opened=_journal, missing=_no_journal),
         Writer(name="playbook", opened=_playbook, missing=_no_playbook),

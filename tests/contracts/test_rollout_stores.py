@@ -15,7 +15,8 @@ from journeyman.core.errors import JourneymanError, ReleaseError
 from journeyman.core.release import Stage
 from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot, nothing
 from journeyman.stores import open_store
-from journeyman.stores.rollouts import Assignment, EvidenceRecord, RolloutStore, open_rollouts
+from journeyman.stores.base import Assignment, EvidenceRecord
+from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)

@@ -26,10 +26,13 @@ COMMANDS = {
     "plan": "Make a plan for an instruction, and carry it out.",
     "route": "Say which model should answer a request, and why.",
     "traces": "Find, read, label, export and forget what agents did.",
+    "feedback": "Say how work that was served went, also weeks later.",
     "runs": "List, show, compare and forget runs.",
     "candidates": "List, show and compare what was learned.",
     "evaluations": "List and show comparisons on held-out tasks.",
     "releases": "Bring what was learned to live traffic in steps and back, and look at what is released.",
+    "monitor": "Decide what becomes of rollouts: promote, roll back, or hold.",
+    "audit": "Show who or what changed what is served, when and why, and prove that nothing of it was changed since.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",
     "dataset": "Build, look at and check sets of rows to train on.",
@@ -47,6 +50,7 @@ COMMANDS = {
 _TOGETHER = {
     **{name: f"registry:{name}" for name in ("runs", "candidates", "evaluations", "releases")},
     "pipeline": "train_weights:pipeline",
+    "audit": "feedback:audit",
 }
 """Commands that share a file, each under its own name there."""
 

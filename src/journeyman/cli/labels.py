@@ -11,11 +11,12 @@ from typing import Any
 import click
 
 from journeyman.cli.console import say, short
+from journeyman.cli.shared import person
 from journeyman.cli.trace_filters import filters, id_of, opened, query, reading, show_agreement
 from journeyman.cli.trace_view import conversation
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.stores.traces.base import AUTO, Query, TraceStore, TraceSummary
+from journeyman.stores.traces.base import Query, TraceStore, TraceSummary
 
 
 @click.command()
@@ -156,22 +157,6 @@ def _most_telling(store: TraceStore, wanted: Query, limit: int) -> list[TraceSum
     wanted_ids = [trace.id for trace in labeler.ask(store, labeler.teach(store), limit, wanted)]
     lines = {line.id: line for line in store.unlabelled(labeler.POOL, wanted)}
     return [lines[id] for id in wanted_ids]
-
-
-def person(named: str | None) -> str:
-    """Whose word it is.
-
-    Raises:
-        InputError: Nobody can be named, or it is the name that stands for no person.
-    """
-    from journeyman.experiments import settings
-
-    who = (named or "").strip() or settings.person()
-    if not who:
-        raise InputError(f"who says so is not known; write --who NAME, or set {settings.USER_VARIABLE}")
-    if who == AUTO:
-        raise InputError(f"--who {AUTO}: that name stands for what no person said; write another")
-    return who
 
 
 def _label_one(store: TraceStore, prefix: str, word: str | None, who: str) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from journeyman.core.rollout import PRODUCTION, Rollout, Slot, SlotKind, drawn, 
 from journeyman.stores.registry import find_rollout
 
 if TYPE_CHECKING:
-    from journeyman.stores.rollouts import Assignment, RolloutStore
+    from journeyman.stores.base import Assignment
+    from journeyman.stores.rollouts import RolloutStore
 
 
 def _opened(store: str | None) -> "RolloutStore":

@@ -1,7 +1,11 @@
 """`journeyman serve`: record agents by their base URL, take their telemetry, and show what they did."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +15,7 @@ import click
 
 from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
-from journeyman.cli.shared import emit, json_option, options_named, store_option, store_url, tokens_in
+from journeyman.cli.shared import cleaner, emit, json_option, options_named, store_option, store_url, tokens_in
 from journeyman.core.errors import InputError, MissingExtra, PlaybookError
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from journeyman.serving.gateway.upstreams import GatewayConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
+    from journeyman.serving.releases.live import LiveContext
 
 _OF_PAGES = ("jinja2", "starlette")
 """Loaded when somebody looks."""
@@ -146,16 +151,8 @@ def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, 
         spill=project.folder / "spill" / "feedback",
         tokens=tokens_in(serving.feedback_token_env, "serve.feedback_token_env") if serving.feedback_token_env else (),
         per_minute=serving.feedback_per_minute,
-        clean=_cleaner(record),
+        clean=cleaner(record),
     )
-
-
-def _cleaner(record: RecordSettings) -> Callable[[str], str]:
-    """Takes out of what is said what is not recorded either."""
-    from journeyman.tracing.redaction import Redactor
-
-    redactor = Redactor(record.redact)
-    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 @contextmanager
@@ -173,9 +170,40 @@ def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator
             store, project.folder / "releases", lambda playbook: FixedPlaybook.configured(playbook, project.settings)
         )
         try:
-            yield live
+            with _monitor(store, live, serving.monitor_seconds) if serving.monitor else nullcontext():
+                yield live
         finally:
             live.close()
+
+
+@contextmanager
+def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
+    """A process that decides, once there is something to decide; it ends with this one, however that ends."""
+    over = threading.Event()
+    # Not on the command line, which everybody can read: the URL may hold a password.
+    environment = {**os.environ, "JOURNEYMAN_STORE": store}
+
+    def watch() -> None:
+        process: subprocess.Popen[bytes] | None = None
+        while not over.wait(1.0):
+            if live.has_rollouts and (process is None or process.poll() is not None):
+                command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", f"{every:g}"]
+                process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_CLOSING)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    thread = threading.Thread(target=watch, name="monitor")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _fixed(name: str, project: Settings) -> "FixedPlaybook":

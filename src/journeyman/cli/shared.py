@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from journeyman.core.evaluation import Totals
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.playbook.config import TrainingConfig
+    from journeyman.experiments.settings import RecordSettings
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 _Training = TypeVar("_Training", bound="TrainingConfig")
@@ -160,6 +161,37 @@ def tokens_in(variable: str, of: str = "--token-env") -> tuple[str, ...]:
     if not all(token.isascii() and len(token) >= 16 for token in tokens):
         raise InputError(f"a token in {variable} is too short: use 16 ASCII characters or more, as of `openssl rand -hex 16`")
     return tokens
+
+
+# Whose word it is.
+
+
+def person(named: str | None) -> str:
+    """Whose word it is.
+
+    Raises:
+        InputError: Nobody can be named, or it is the name that stands for no person.
+    """
+    from journeyman.experiments import settings
+    from journeyman.stores.traces.base import AUTO
+
+    who = (named or "").strip() or settings.person()
+    if not who:
+        raise InputError(f"who says so is not known; name them (--who, --rater), or set {settings.USER_VARIABLE}")
+    if who == AUTO:
+        raise InputError(f"{AUTO}: that name stands for what no person said; write another")
+    return who
+
+
+# What must not be kept.
+
+
+def cleaner(record: "RecordSettings") -> Callable[[str], str]:
+    """Takes out of what is said what is not recorded either."""
+    from journeyman.tracing.redaction import Redactor
+
+    redactor = Redactor(record.redact)
+    return redactor.text if record.content else lambda text: f"[{len(text)} characters]"
 
 
 # Where things are kept.

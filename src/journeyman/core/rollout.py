@@ -150,7 +150,7 @@ _DAY = 86_400.0
 _GUARDRAILS = (
     Metric(name="failed_requests", tolerance=0.01),
     Metric(name="latency", tolerance=0.03),
-    Metric(name="cost", tolerance=0.03),
+    Metric(name="cost", tolerance=0.01),
     Metric(name="labelled", tolerance=0.005, window_seconds=_DAY, action="hold"),
 )
 
@@ -182,8 +182,8 @@ class RolloutPlan:
     primary: Metric = Metric(name="success", window_seconds=_DAY)
     guardrails: tuple[Metric, ...] = _GUARDRAILS
     brake: BrakePlan = BrakePlan()
-    max_tokens: int = 4000
-    """The most that is put into a request's context."""
+    settle_seconds: float = 30
+    """At the least so long after its assignment a session is closed: its first answer may take that long."""
 
     def __post_init__(self) -> None:
         rising = all(before < after for before, after in pairwise((0.0, *self.steps)))
@@ -195,7 +195,8 @@ class RolloutPlan:
         for name in ("alpha", "alpha_promote"):
             _require(0 < getattr(self, name) < 1, name, "is above 0 and below 1")
         _require(0 <= self.holdback < 1, "holdback", "is a share from 0 to below 1")
-        _require(self.min_sessions >= 1 and self.max_tokens >= 1, "min_sessions and max_tokens", "are at least 1")
+        _require(self.min_sessions >= 1, "min_sessions", "is at least 1")
+        _require(0 <= self.settle_seconds < math.inf, "settle_seconds", "is a number of seconds")
         _require(0 < self.max_days < math.inf and 0 <= self.holdback_days < math.inf, "max_days and holdback_days", "are days")
         names = [self.primary.name, *(each.name for each in self.guardrails)]
         _require(len(set(names)) == len(names), "guardrails", "judge each metric once, and not the primary one again")

@@ -163,6 +163,10 @@ class ServeSettings(Config):
     """A playbook that is put into every chat that passes; empty, or none, for what is released in the store."""
     releases: bool = True
     """Whether what is released in the store is put into chats that pass."""
+    monitor: bool = True
+    """Whether a process beside it decides what becomes of rollouts."""
+    monitor_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
+    """How often that looks."""
     order: tuple[str, ...] = ()
     """Upstreams in the order in which they are asked; those not named come after. Empty for the order of the file."""
     max_request_mb: Annotated[int, Field(ge=1, le=4096)] = 64

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from journeyman.core.candidate import Candidate, Kind
 from journeyman.core.errors import InputError, StoreError
@@ -99,6 +99,57 @@ class AttemptTotals:
     """In and out; `None` as soon as those of one attempt are unknown."""
     cost: float | None
     """US dollars; `None` as soon as that of one attempt is unknown."""
+
+
+# What is served live.
+
+
+class Assignment(NamedTuple):
+    """Which arm a session is on."""
+
+    rollout_id: str
+    unit: str
+    arm: str
+    event: int
+    """The number of the event by whose shares it was drawn."""
+    why: str
+    """drawn, or forced."""
+    at: datetime
+    seq: int = 0
+    """Its place in the order of assignments; 0 where it is not kept yet."""
+
+
+class EvidenceRecord(NamedTuple):
+    """What a rollout's test had come to."""
+
+    number: int
+    upto: int
+    """The `seq` of the last assignment that is in it."""
+    state: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    at: datetime
+
+
+class SessionScore(NamedTuple):
+    """What a session counts in the test of a metric."""
+
+    unit: str
+    metric: str
+    value: float | None
+    """From 0 to 1; `None` where nobody knows."""
+
+
+class AuditRecord(NamedTuple):
+    seq: int
+    actor: str
+    action: str
+    target: str
+    before: Any
+    after: Any
+    reason: str
+    at: datetime
+    previous: str
+    hash: str
 
 
 Listed = Literal["runs", "candidates", "evaluations", "releases"]

@@ -6,12 +6,12 @@ the audit. Whoever comes second with an event of the same number is told so, and
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -32,8 +32,9 @@ from journeyman.core.rollout import (
     SlotMove,
     nothing,
 )
-from journeyman.stores.base import utc
+from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE, OnDatabase
+from journeyman.stores.sessions import ServedSession, of_units
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
     ASSIGNMENTS,
@@ -45,6 +46,7 @@ from journeyman.stores.tables import (
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
+    SESSION_SCORES,
     SLOT_MOVES,
 )
 from journeyman.stores.traces import labels
@@ -55,45 +57,6 @@ from journeyman.stores.urls import as_url
 Row = sa.Row[Any]
 
 
-class Assignment(NamedTuple):
-    """Which arm a session is on."""
-
-    rollout_id: str
-    unit: str
-    arm: str
-    event: int
-    """The number of the event by whose shares it was drawn."""
-    why: str
-    """drawn, or forced."""
-    at: datetime
-    seq: int = 0
-    """Its place in the order of assignments; 0 where it is not kept yet."""
-
-
-class EvidenceRecord(NamedTuple):
-    """What a rollout's test had come to."""
-
-    number: int
-    upto: int
-    """The `seq` of the last assignment that is in it."""
-    state: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    at: datetime
-
-
-class AuditRecord(NamedTuple):
-    seq: int
-    actor: str
-    action: str
-    target: str
-    before: Any
-    after: Any
-    reason: str
-    at: datetime
-    previous: str
-    hash: str
-
-
 class RolloutStore(OnDatabase):
     """Keeps rollouts in one database. May be used by several threads and processes at once."""
 
@@ -102,6 +65,13 @@ class RolloutStore(OnDatabase):
     def live(self) -> LiveReleases:
         with self._database.read() as connection:
             return LiveReleases(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
+
+    def version(self) -> tuple[int, int]:
+        """Another one whenever something has happened to a rollout or a slot: cheap to ask for again and again."""
+        with self._database.read() as connection:
+            latest = (sa.select(sa.func.max(table.c.seq)) for table in (ROLLOUT_EVENTS, SLOT_MOVES))
+            events, moves = map(connection.scalar, latest)
+        return int(events or 0), int(moves or 0)
 
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
@@ -240,6 +210,12 @@ class RolloutStore(OnDatabase):
                     told(len(known))
         return known
 
+    def known(self, targets: Sequence[tuple[TargetKind, str]]) -> Sequence[bool]:
+        """Whether each is in the store."""
+        with self._database.read() as connection:
+            found = _meant(connection, targets)
+        return [each in found for each in targets]
+
     def feedback_of(self, targets: Iterable[tuple[TargetKind, str]]) -> Sequence[Feedback]:
         """What counts of what was said of them: of one rater on one thing the last word. Oldest first; `decide` tells what the
         rewards of them come to."""
@@ -254,11 +230,29 @@ class RolloutStore(OnDatabase):
 
     # What the test comes to.
 
-    def add_evidence(self, rollout_id: str, evidence: EvidenceRecord) -> bool:
-        """Whether it was kept: somebody else may have come to the same number before."""
-        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": utc(evidence.at)}
+    def served_sessions(self, rollout_id: str, units: Collection[str]) -> Mapping[str, ServedSession]:
+        """What came of sessions, by unit; those that no call was served to are not in it."""
+        with self._database.read() as connection:
+            return of_units(connection, rollout_id, units)
+
+    def add_evidence(self, rollout_id: str, evidence: EvidenceRecord, scores: Iterable[SessionScore] = ()) -> bool:
+        """Keep what the test came to, and the scores that entered it; whether it was kept: somebody else may have come to the
+        same number before, and then nothing is."""
+        at = utc(evidence.at)
+        row = {"rollout_id": rollout_id, **evidence._asdict(), "at": at}
+        rows = [{"rollout_id": rollout_id, **each._asdict(), "version": 1, "sources": [], "at": at} for each in scores]
         with self._database.write() as connection:
-            return bool(insert(connection, EVIDENCE, [row]))
+            if not insert(connection, EVIDENCE, [row]):
+                return False
+            insert(connection, SESSION_SCORES, rows)
+            return True
+
+    def scores(self, rollout_id: str, metric: str) -> Mapping[str, float | None]:
+        """What entered the test, by unit; `None` where nobody knew."""
+        table = SESSION_SCORES
+        found = sa.select(table.c.unit, table.c.value).where(table.c.rollout_id == rollout_id, table.c.metric == metric)
+        with self._database.read() as connection:
+            return dict(map(tuple, connection.execute(found.order_by(table.c.seq))))
 
     def evidence(self, rollout_id: str) -> EvidenceRecord | None:
         """The latest."""
@@ -433,7 +427,7 @@ def _say(connection: sa.Connection, words: Sequence[Feedback], now: datetime) ->
     names = [column.name for column in table.c if column.name != "seq"]
     rows = [{name: row.get(name) for name in names} | at for row in told]
     insert(connection, table, [row | {"at": utc(word.at)} for row, word in zip(rows, new, strict=True)])
-    found = _meant(connection, words)
+    found = _meant(connection, [(word.target_kind, word.target) for word in words])
     labels.add_feedback(connection, [(seq, word) for word in new if (seq := found.get((word.target_kind, word.target)))])
     return [(word.target_kind, word.target) in found for word in words]
 
@@ -442,8 +436,8 @@ def _ids(words: Iterable[Feedback]) -> list[str]:
     return [word.id for word in words]
 
 
-def _meant(connection: sa.Connection, words: Sequence[Feedback]) -> Mapping[tuple[TargetKind, str], int | None]:
-    """What of all that words are about is in the store; for a trace, or a request, the trace."""
+def _meant(connection: sa.Connection, targets: Sequence[tuple[TargetKind, str]]) -> Mapping[tuple[TargetKind, str], int | None]:
+    """What of it is in the store; for a trace, or a request, the trace."""
     found: dict[tuple[TargetKind, str], int | None] = {}
     passed, any_ = TRACES.c.source == "gateway", sa.true()
     for kind, names, seq, where in (
@@ -453,7 +447,7 @@ def _meant(connection: sa.Connection, words: Sequence[Feedback]) -> Mapping[tupl
         (TargetKind.TASK, TRACES.c.task_id, sa.null(), any_),
         (TargetKind.SESSION, TRACES.c.session, sa.null(), any_),
     ):
-        if ids := {word.target for word in words if word.target_kind is kind}:
+        if ids := {id for each, id in targets if each is kind}:
             rows = connection.execute(sa.select(names, seq).where(names.in_(ids), where).distinct())
             found |= {(kind, id): trace for id, trace in rows}
     return found

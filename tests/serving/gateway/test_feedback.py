@@ -203,7 +203,7 @@ def test_while_the_store_is_away_words_wait_on_the_disk_and_are_stored_after_onc
 def test_where_neither_the_store_nor_the_disk_takes_a_word_it_is_told_to_come_back(up: Upstream, tmp_path: Path) -> None:
     (tmp_path / "no-folder").write_text("")
     url = f"sqlite:///{tmp_path / 'no-folder' / 'journeyman.db'}"
-    with desk(up, tmp_path, store_url=url, spill_bytes=600) as running:
+    with desk(up, tmp_path, store_url=url, spill_bytes=600, per_minute=0) as running:
         large = [{"session": os.urandom(99).hex(), "value": 1} for _ in range(15)]
         assert say(running, large)[0] == 503
         answers = [say(running, {"session": f"s{number}", "value": 1}) for number in range(8)]

@@ -17,8 +17,8 @@ from journeyman.serving.releases.context import (
     Degraded,
     Injected,
     RequestBody,
-    Served,
     ServedContext,
+    ServedRelease,
     SessionArm,
     UnreadableBody,
     inject,
@@ -123,8 +123,8 @@ class Always:
         about: dict[str, Any] = {"candidate_id": "c", "digest": "d", "domain": "general", "shown": ("b-1",), "tokens": 9}
         self.one = ServedContext(**{"text": TEXT, "place": place, "max_tokens": 10, **about, **more})
 
-    async def served(self, labels: Mapping[str, str], body: RequestBody) -> Served:
-        return Served(self.one)
+    async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
+        return ServedRelease(self.one)
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         raise AssertionError("nobody is on an arm")
@@ -142,7 +142,7 @@ def put(body: bytes, dialect: Dialect = Dialect.CHAT, place: Place = "system_end
 def left_alone(releases: Always, dialect: Dialect, encoding: str, body: bytes) -> Degraded | None:
     """Why a body goes on as it came."""
     found = asyncio.run(inject(releases, {}, dialect, encoding, body))
-    assert found == Injected(body, Served(), found.degraded)
+    assert found == Injected(body, ServedRelease(), found.degraded)
     return found.degraded
 
 
@@ -261,7 +261,7 @@ def test_what_is_put_in_is_the_same_for_every_request_of_a_conversation() -> Non
 
 def test_why_a_request_goes_on_as_it_came() -> None:
     class Gone(Always):
-        async def served(self, labels: Mapping[str, str], body: RequestBody) -> Served:
+        async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
             raise StoreError("the store is away")
 
     body = Writer(1).body(Dialect.CHAT)

@@ -11,10 +11,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -43,6 +44,7 @@ _PATIENCE = 2.0
 """Seconds for the store; what it has not taken then is spilled."""
 _REST = 1.0
 """Seconds for which a store that failed is not asked."""
+_WRITERS = 2
 _REPLAYED = 20
 """Requests whose words go from the spill file into the store together."""
 _SPILL_MB = 256
@@ -78,9 +80,12 @@ class FeedbackKeeper:
         self._ended = threading.Event()
         self._waits = threading.Event()
         self._rests_until = 0.0
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="journeyman-feedback")
-        self._replay = threading.Thread(target=self._bring, name="journeyman-feedback-replay", daemon=True)
-        self._replay.start()
+        self._asked = SimpleQueue[tuple[Sequence[Feedback], Future[Sequence[bool]]] | None]()
+        # A store that does not answer must not keep the process from ending, as the threads of a pool would.
+        works = (*[self._answer] * _WRITERS, self._bring)
+        self._threads = [threading.Thread(target=work, name="journeyman-feedback", daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def spilled(self) -> int:
@@ -94,17 +99,17 @@ class FeedbackKeeper:
             Unkeepable: One has the id of a word that says something else.
             StoreError: Neither the store nor the spill file takes them.
         """
-        if time.monotonic() >= self._rests_until:
-            asked = asyncio.get_running_loop().run_in_executor(self._threads, self._store, words)
+        if time.monotonic() >= self._rests_until and self._asked.qsize() < _AT_ONCE:
+            stored: Future[Sequence[bool]] = Future()
+            self._asked.put((words, stored))
             try:
-                return await asyncio.wait_for(asyncio.shield(asked), _PATIENCE)
+                return await asyncio.wait_for(asyncio.wrap_future(stored), _PATIENCE)
             except Unkeepable:
                 raise
             except (StoreError, TimeoutError) as error:
                 # It may still come to an end; a word is kept once, however often it comes.
-                asked.add_done_callback(_heard)
                 self._rests_until = time.monotonic() + _REST
-                log.warning("feedback waits on the disk, for the store does not take it: %s", error or "it is too slow")
+                log.warning("feedback waits on the disk, for the store does not take it: %s", str(error) or "it is too slow")
         await asyncio.to_thread(self._put_aside, words)
         return [None] * len(words)
 
@@ -112,12 +117,24 @@ class FeedbackKeeper:
         """What waits on the disk stays there for the next process."""
         self._ended.set()
         self._waits.set()
-        self._replay.join(_PATIENCE)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _ in range(_WRITERS):
+            self._asked.put(None)
+        until = time.monotonic() + _PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
         with self._spilling:
             self._spill.close()
-        if self._opened is not None and not self._replay.is_alive():
+        if self._opened is not None and not any(thread.is_alive() for thread in self._threads):
             self._opened.close()
+
+    def _answer(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            words, stored = asked
+            if stored.set_running_or_notify_cancel():
+                try:
+                    stored.set_result(self._store(words))
+                except Exception as error:  # noqa: BLE001 - whoever asked is told
+                    stored.set_exception(error)
 
     def _store(self, words: Sequence[Feedback]) -> Sequence[bool]:
         return self._rollouts().add_feedback(words, now=datetime.now(UTC))
@@ -173,11 +190,6 @@ class FeedbackKeeper:
         except Unkeepable as error:
             # Its id is there, with what was acknowledged first.
             log.warning("%s", error)
-
-
-def _heard(asked: "asyncio.Future[Sequence[bool]]") -> None:
-    if not asked.cancelled():
-        asked.exception()
 
 
 def _told(words: Sequence[Feedback]) -> str:

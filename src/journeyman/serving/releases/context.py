@@ -76,7 +76,7 @@ class SessionArm:
     """Whether it is in the test."""
 
 
-class Served(NamedTuple):
+class ServedRelease(NamedTuple):
     """What is served for a request."""
 
     context: ServedContext | None = None
@@ -89,14 +89,14 @@ class Injected(NamedTuple):
     """A request with what was put into it, or why nothing was."""
 
     body: bytes
-    served: Served
+    served: ServedRelease
     degraded: Degraded | None = None
 
 
 class Releases(Protocol):
     """Says what is served. For one event loop."""
 
-    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> Served:
+    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> ServedRelease:
         """What is served for a request.
 
         Args:
@@ -119,7 +119,7 @@ SPOKEN = frozenset({Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES})
 
 async def inject(releases: Releases, labels: Mapping[str, str], dialect: Dialect, encoding: str, body: bytes) -> Injected:
     """A body with what is served for it; else the body, and why it goes on as it came where something was to be put in."""
-    served = Served()
+    served = ServedRelease()
     if encoding not in ("", "identity"):
         return Injected(body, served, Degraded.ENCODED)
     try:
@@ -197,8 +197,8 @@ class FixedPlaybook:
         budget, embedder = settings.playbook.token_budget, settings.models.embedder
         return cls(playbook, settings.context, token_budget=budget, embedder=embedder, name=name)
 
-    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> Served:
-        return Served(await self.context(labels, body))
+    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> ServedRelease:
+        return ServedRelease(await self.context(labels, body))
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """Nobody is on an arm here."""

@@ -1,16 +1,20 @@
-"""What the store's slots and rollouts mean for requests: read every other second, and served from memory.
+"""What the store's slots and rollouts mean for requests: read twice a second, and served from memory.
 
 While the store is away, what was read last holds, also after a start: it stands in a file. What cannot be loaded is not
 served; then a session gets what is in production, and where that is not known the request passes as it came.
 """
 
+import asyncio
 import hashlib
 import json
 import logging
+import queue
 import sqlite3
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,20 +24,205 @@ from typing import TYPE_CHECKING, Any
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
 from journeyman.core.playbook import Playbook
-from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, LiveReleases, Rollout, Slot, SlotKind, most_specific
+from journeyman.core.rollout import (
+    PRODUCTION,
+    Arm,
+    Cause,
+    EventKind,
+    LiveReleases,
+    Rollout,
+    Slot,
+    SlotKind,
+    drawn,
+    most_specific,
+    unit_of,
+)
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
-from journeyman.serving.releases.context import FixedPlaybook, RequestBody, Served, SessionArm
+from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, SessionArm
+from journeyman.stores.base import Assignment
 from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:
-    from journeyman.serving.releases.assignment import Assigner
     from journeyman.stores.rollouts import RolloutStore
 
 _log = logging.getLogger(__name__)
-POLL_SECONDS = 2.0
+POLL_SECONDS = 0.5
 PATIENCE = 0.25
 """Seconds that the store may make a session's first request wait."""
+
+
+# Which arm a session is on: drawn once, on disk before a model is asked, and the same in every gateway.
+#
+# The first row about a session holds, whoever wrote it. While the store does not answer, a session that nobody has drawn yet
+# is served what is in production, and left out of the test for good.
+
+CACHED = 100_000
+"""Sessions whose arm is remembered; of others the store is asked."""
+AT_ONCE = 500
+"""Assignments in one transaction."""
+DRAWN, DEGRADED = "drawn", "degraded"
+"""Why a session is on its arm."""
+_LONGEST_SECONDS = 2.0
+"""For which what is being written is waited for."""
+_FAILURES, _REST_SECONDS = 5, 5.0
+"""After so many failures in a row the store is left alone for so long."""
+
+
+class AssignmentWriter:
+    """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
+
+    def __init__(self, open_store: "Callable[[], RolloutStore]") -> None:
+        self._open = open_store
+        self._waiting: queue.SimpleQueue[tuple[Assignment, Future[Assignment]] | None] = queue.SimpleQueue()
+        self._over = False
+        self._store: RolloutStore | None = None
+        self._tried = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
+        self._thread.start()
+
+    def put(self, wanted: Assignment) -> "Future[Assignment]":
+        """What holds of the session, once it is on disk."""
+        future: Future[Assignment] = Future()
+        self._waiting.put((wanted, future))
+        return future
+
+    def warm(self, seconds: float) -> None:
+        """Wait until the store was opened, or could not be: whoever comes first need not wait for it."""
+        self._tried.wait(seconds)
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        with suppress(StoreError):
+            self._store = self._open()
+        self._tried.set()
+        while batch := self._batch():
+            # From here on nobody can take it back: it is written, or it is said that it was not.
+            going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
+            try:
+                self._store = self._store or self._open()
+                kept = self._store.assign([wanted for wanted, _ in going]) if going else ()
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
+                for _, future in going:
+                    future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
+            else:
+                for (_, future), each in zip(going, kept, strict=True):
+                    future.set_result(each)
+        if self._store is not None:
+            self._store.close()
+
+    def _batch(self) -> list[tuple[Assignment, "Future[Assignment]"]]:
+        """What waits, at least one; nothing at the end."""
+        if self._over or (first := self._waiting.get()) is None:
+            return []
+        batch = [first]
+        with suppress(queue.Empty):
+            while len(batch) < AT_ONCE and (more := self._waiting.get_nowait()) is not None:
+                batch.append(more)
+            self._over = len(batch) < AT_ONCE
+        return batch
+
+
+class Assigner:
+    """Puts sessions on arms. For one event loop."""
+
+    def __init__(
+        self,
+        open_store: "Callable[[], RolloutStore]",
+        *,
+        timeout_seconds: float = 0.1,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """
+        Args:
+            open_store: Opens one that does not wait for long itself.
+            timeout_seconds: For which a session's first request waits for its turn.
+        """
+        self._writer = AssignmentWriter(open_store)
+        self._timeout = timeout_seconds
+        self._clock = clock
+        self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
+        self._unsaid: list[Assignment] = []
+        self._failures, self._rests_until = 0, 0.0
+        self.degraded = 0
+        """Sessions that were served production as the store did not answer."""
+
+    def warm(self, seconds: float = 10.0) -> None:
+        """Wait until the store was opened, or could not be."""
+        self._writer.warm(seconds)
+
+    async def arm(self, rollout: Rollout, session: str) -> SessionArm:
+        """Where a session is in a rollout; it is drawn where nobody knows it yet."""
+        unit = unit_of(rollout.salt, session)
+        key = (rollout.id, unit.id)
+        if (known := self._arms.get(key)) is not None:
+            self._arms.move_to_end(key)
+            return known
+        event = rollout.events[-1].number
+        wanted = Assignment(rollout.id, unit.id, drawn(unit.bucket, rollout.shares), event, DRAWN, self._clock())
+        kept = await self._kept(wanted)
+        # Another request of the same session may have been faster, and what it was told holds.
+        return self._remember(key, kept)
+
+    def known(self, rollout: Rollout, session: str) -> SessionArm | None:
+        """Where a session is, as far as this process remembers."""
+        return self._arms.get((rollout.id, unit_of(rollout.salt, session).id))
+
+    async def _kept(self, wanted: Assignment) -> SessionArm:
+        if monotonic() >= self._rests_until:
+            try:
+                kept = await self._written(wanted)
+            except (StoreError, TimeoutError):
+                self._failures += 1
+                if self._failures >= _FAILURES:
+                    self._failures, self._rests_until = 0, monotonic() + _REST_SECONDS
+            else:
+                self._failures = 0
+                self._say()
+                return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, kept.why == DRAWN)
+        self.degraded += 1
+        if len(self._unsaid) < CACHED:
+            self._unsaid.append(wanted._replace(arm=PRODUCTION, why=DEGRADED))
+        return SessionArm(wanted.rollout_id, wanted.unit, PRODUCTION, wanted.event, counts=False)
+
+    async def _written(self, wanted: Assignment) -> Assignment:
+        """
+        Raises:
+            StoreError: It is not written.
+            TimeoutError: It was taken back before it was; or nobody knows, after long.
+        """
+        written = self._writer.put(wanted)
+        kept = asyncio.wrap_future(written)
+        try:
+            return await asyncio.wait_for(asyncio.shield(kept), self._timeout)
+        except TimeoutError:
+            if written.cancel():
+                raise
+            # It is being written: whoever does not wait for what comes of it may serve the session two arms.
+            return await asyncio.wait_for(kept, _LONGEST_SECONDS)
+
+    def _say(self) -> None:
+        """Tell the store, which answers again, who was served production meanwhile: they stay there, whoever asks."""
+        said, self._unsaid = self._unsaid, []
+        for each in said:
+            self._writer.put(each)
+
+    def _remember(self, key: tuple[str, str], arm: SessionArm) -> SessionArm:
+        arm = self._arms.setdefault(key, arm)
+        if len(self._arms) > CACHED:
+            self._arms.popitem(last=False)
+        return arm
+
+    def close(self) -> None:
+        if self._unsaid:
+            self._say()
+        self._writer.close()
+
+
+# What is served.
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +244,8 @@ class Snapshot:
     slots: Mapping[Slot, SlotState] = field(default_factory=dict)
     unservable: Mapping[str, str] = field(default_factory=dict)
     """Candidates that cannot be served, and why."""
-    version: str = ""
+    version: tuple[int, int] = (0, 0)
+    """Of the store, when it was read."""
 
     def of(self, agent: str | None, domain: str | None) -> SlotState | None:
         """The most specific slot that anything was ever brought into."""
@@ -91,7 +281,7 @@ class LiveContext:
         self._assigner: Assigner | None = None
         self._brakes: dict[tuple[str, str], Brake] = {}
         self._on: dict[tuple[str, str], str] = self._kept_brakes()
-        self._began: set[tuple[str, str]] = set()
+        self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
         self._over = threading.Event()
@@ -101,26 +291,33 @@ class LiveContext:
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
 
-    async def served(self, labels: Mapping[str, str], body: RequestBody) -> Served:
+    async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
         state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
         if state is None:
-            return Served()
+            return ServedRelease()
         playbook, where = state.production, None
         if state.rollout is not None:
             where = await self._assigned().arm(state.rollout, session_of(labels, body))
             playbook = state.arms.get(self._arm_served(where), state.arms.get(PRODUCTION))
-        return Served(await playbook.context(labels, body) if playbook is not None else None, where)
+        return ServedRelease(await playbook.context(labels, body) if playbook is not None else None, where)
 
     def _arm_served(self, where: SessionArm) -> str:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
 
+    @property
+    def has_rollouts(self) -> bool:
+        """Whether sessions are on different arms somewhere."""
+        return any(state.rollout is not None for state in self._snapshot.slots.values())
+
     def ended(self, where: SessionArm, *, failed: bool) -> None:
-        """A request of a session is over. Each session is counted once, by its first request."""
-        session = (where.rollout_id, where.unit)
+        """A request of a session is over. Of each session the first one counts, and the first that fails."""
         rollout = self._rollout(where.rollout_id)
-        if rollout is None or session in self._began:
+        told = (where.rollout_id, where.unit, failed)
+        if rollout is None or told in self._ended or (where.rollout_id, where.unit, True) in self._ended:
             return
-        self._began.add(session)
+        if len(self._ended) >= CACHED:
+            self._ended.clear()
+        self._ended.add(told)
         key = (where.rollout_id, where.arm)
         brake = self._brakes.setdefault(key, Brake(rollout.plan.brake))
         ill = self._brakes.get((where.rollout_id, PRODUCTION))
@@ -178,11 +375,11 @@ class LiveContext:
                 self._read_at, self._fault = monotonic(), ""
                 return
             store = self._opened()
-            live = store.live()
-            version = _version(live)
+            version = store.version()
             if version != self._snapshot.version:
-                self._take(live, version, store)
-            self._tell_brakes(store, live)
+                self._take(store.live(), version, store)
+            if self._on:
+                self._tell_brakes(store, store.live())
             self._read_at, self._fault = monotonic(), ""
         except (JourneymanError, OSError) as error:
             # What was read before goes on.
@@ -213,15 +410,14 @@ class LiveContext:
             self._store = open_rollouts(self._url)
         return self._store
 
-    def _assigned(self) -> "Assigner":
+    def _assigned(self) -> Assigner:
         if self._assigner is None:
-            from journeyman.serving.releases.assignment import Assigner
             from journeyman.stores.rollouts import open_rollouts
 
             self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
         return self._assigner
 
-    def _take(self, live: LiveReleases, version: str, store: "RolloutStore") -> None:
+    def _take(self, live: LiveReleases, version: tuple[int, int], store: "RolloutStore") -> None:
         bodies: dict[str, str] = {}
 
         def body(candidate_id: str) -> str:
@@ -237,12 +433,11 @@ class LiveContext:
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
         self._snapshot = made
-        self._began = {(id, unit) for id, unit in self._began if self._rollout(id) is not None}
+        self._ended = {each for each in self._ended if self._rollout(each[0]) is not None}
         told = {
             "production": {str(slot): [arm.candidate_id, arm.digest] for slot, arm in moves.items()},
             "rollouts": [each.as_json() for each in live.rollouts],
             "bodies": bodies,
-            "version": version,
         }
         with atomic_write(self._file) as part:
             part.write_text(json.dumps(told))
@@ -254,7 +449,8 @@ class LiveContext:
             kept = told["production"].items()
             moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id, digest=digest) for slot, (id, digest) in kept}
             rollouts = [Rollout.from_json(each) for each in told["rollouts"]]
-            self._snapshot = self._made_of(moves, rollouts, told["version"], told["bodies"].__getitem__)
+            # Of no version: whatever the store says when it is back is newer.
+            self._snapshot = self._made_of(moves, rollouts, (0, 0), told["bodies"].__getitem__)
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
@@ -266,7 +462,7 @@ class LiveContext:
         return self._folder / f"snapshot-{hashlib.sha256(self._url.encode()).hexdigest()[:12]}.json"
 
     def _made_of(
-        self, moves: Mapping[Slot, Arm], rollouts: Sequence[Rollout], version: str, body: Callable[[str], str]
+        self, moves: Mapping[Slot, Arm], rollouts: Sequence[Rollout], version: tuple[int, int], body: Callable[[str], str]
     ) -> Snapshot:
         unservable: dict[str, str] = {}
 
@@ -353,8 +549,3 @@ def _older(path: Path) -> bool:
             return not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall()
     except sqlite3.Error as error:
         raise StoreError(f"{path}: {error}") from error
-
-
-def _version(live: LiveReleases) -> str:
-    moves = [(str(slot), move.number) for slot, move in live.production.items()]
-    return json.dumps([moves, [(each.id, len(each.events)) for each in live.rollouts]])

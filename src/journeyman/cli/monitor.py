@@ -1,0 +1,96 @@
+"""`journeyman monitor`: decides what becomes of rollouts."""
+
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from journeyman.cli.console import say
+from journeyman.cli.shared import emit, json_option, read_store_url, store_option
+from journeyman.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from journeyman.serving.monitor import Decided, Monitor
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Look once, say what was found, and end.")
+@click.option(
+    "--every", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS", help="How often to look."
+)
+@click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input does.")
+@store_option
+@json_option
+def command(as_json: bool, store: str | None, once: bool, every: float, with_parent: bool) -> int:
+    """Decide what becomes of rollouts: promote what is shown to be good, roll back what harms, hold what cannot be known.
+
+    journeyman serve starts one by itself. Several may run, and one at a time decides. With --once the exit code is 1 when a
+    rollout is held.
+
+    \b
+    Examples:
+      journeyman monitor --once
+      journeyman monitor --every 30 --store postgresql://journeyman@db/journeyman
+    """
+    from journeyman.serving.monitor import Monitor
+    from journeyman.stores.rollouts import open_rollouts
+
+    with open_rollouts(read_store_url(store), make=False) as opened:
+        monitor = Monitor(opened, lease_seconds=max(60.0, 3 * every))
+        if once:
+            found = monitor.once()
+            _show(found, as_json=as_json)
+            return int(any(each.rollout.state == "held" for each in found or ()))
+        _go_on(monitor, every, with_parent=with_parent, as_json=as_json)
+    return 0
+
+
+def _go_on(monitor: "Monitor", every: float, *, with_parent: bool, as_json: bool) -> None:
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+
+    def wait_for_parent() -> None:
+        sys.stdin.buffer.read()
+        over.set()
+
+    if with_parent:
+        threading.Thread(target=wait_for_parent, daemon=True).start()
+    fault = ""
+    while not over.is_set():
+        try:
+            found, fault = monitor.once(), ""
+        except StoreError as error:
+            # Shares stay as they are; what was missed is read when the store is back.
+            if str(error) != fault:
+                fault = str(error)
+                say(f"journeyman: the monitor waits: {fault}")
+        else:
+            acted = [each for each in found or () if each.acted]
+            if acted:
+                _show(acted, as_json=as_json)
+        over.wait(every)
+
+
+def _show(found: "list[Decided] | None", *, as_json: bool) -> None:
+    if not as_json:
+        if found is None:
+            say("another monitor decides at the moment")
+        elif not found:
+            say("no rollout is open")
+        for each in found or ():
+            say(f"{each.rollout.id} ({each.rollout.slot}): {each.rollout.state.replace('_', ' ')}: {each.verdict.reason}")
+    emit({"decides": found is not None, "rollouts": [_row(each) for each in found or ()]}, as_json=as_json)
+
+
+def _row(found: "Decided") -> dict[str, Any]:
+    return {
+        "id": found.rollout.id,
+        "slot": str(found.rollout.slot),
+        "state": found.rollout.state.value,
+        "shares": dict(found.rollout.shares),
+        "event": found.verdict.event.value if found.acted and found.verdict.event else None,
+        "reason": found.verdict.reason,
+    }

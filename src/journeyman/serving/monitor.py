@@ -1,0 +1,286 @@
+"""Decides what becomes of rollouts: closes sessions whose time is over, moves the evidence, and writes what follows.
+
+Sessions enter the test in the order of their assignment, each when its window is over, whenever its labels come. What a test
+has come to is kept with the scores that entered it, in one transaction, so that whoever goes on has missed nothing. Two
+monitors are one: a lease says who decides, and of two events with one number the second is refused.
+"""
+
+import logging
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from journeyman.core.errors import InputError, ReleaseError
+from journeyman.core.feedback import SUCCESS
+from journeyman.core.reward import decide as judged
+from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Metric, Rollout, RolloutState
+from journeyman.core.rollout_decision import Observed, RolloutVerdict, decide, decide_holdback
+from journeyman.stats.live import BettingEvidence, SampleRatio, Scale, compared, evidence_for
+from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
+from journeyman.stores.rollouts import RolloutStore
+from journeyman.stores.sessions import Said, ServedSession
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 10.0
+AT_ONCE = 2000
+"""Sessions closed in one transaction."""
+_SCALED: Mapping[str, str] = {"latency": "seconds", "cost": "cost", "tokens": "tokens"}
+_DRAWN = "drawn"
+"""The cursor of those that were counted for the sample ratio, which waits for nothing."""
+_OF_SCALE = 100
+"""Calls of production that a scale is made of."""
+_RECENT = 50
+"""Sessions of production by which it is told whether production itself is ill."""
+_LEAST = 10
+
+
+class Decided(NamedTuple):
+    """What the monitor found of a rollout."""
+
+    rollout: Rollout
+    """As it is now."""
+    verdict: RolloutVerdict
+    acted: bool
+    """Whether an event followed."""
+
+
+class Monitor:
+    """One who decides. Several may run; one at a time does."""
+
+    def __init__(
+        self,
+        store: RolloutStore,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        holder: str = "",
+        lease_seconds: float = 60.0,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._holder = holder or f"{socket.gethostname()}/{os.getpid()}"
+        self._lease_seconds = lease_seconds
+
+    def once(self) -> list[Decided] | None:
+        """Look at every open rollout once; `None` while another monitor does."""
+        now = self._clock()
+        if self._store.lease("monitor", self._holder, now, self._lease_seconds) is None:
+            return None
+        return [self._decided(each, now) for each in self._store.live().rollouts if each.is_drawing]
+
+    def _decided(self, rollout: Rollout, now: datetime) -> Decided:
+        evidence = RolloutEvidence(rollout, self._store.evidence(rollout.id))
+        while evidence.close(self._store, now):
+            if not evidence.keep(self._store, now):
+                # Somebody else was faster: what they kept holds.
+                evidence = RolloutEvidence(rollout, self._store.evidence(rollout.id))
+        verdict = evidence.verdict(now)
+        after = follow(rollout, verdict, Cause(reason=verdict.reason, actor="monitor", at=now, evidence=evidence.summary()))
+        if after is None:
+            return Decided(rollout, verdict, acted=False)
+        try:
+            self._store.advance(after)
+        except ReleaseError as error:
+            log.info("%s: %s", rollout.id, error)
+            return Decided(self._store.rollout(rollout.id) or rollout, verdict, acted=False)
+        log.warning("%s: %s: %s", rollout.id, verdict.event, verdict.reason)
+        return Decided(after, verdict, acted=True)
+
+
+def follow(rollout: Rollout, verdict: RolloutVerdict, cause: Cause) -> Rollout | None:
+    """The rollout after what was decided; `None` where nothing is to happen."""
+    event = verdict.event
+    if event is None or (event is EventKind.HOLD and rollout.state is RolloutState.HELD):
+        return None
+    if event is EventKind.RAMP:
+        return rollout.then(event, cause, rollout.next_shares(verdict.share))
+    if event is not EventKind.PROMOTE:
+        return rollout.then(event, cause)
+    holdback = rollout.plan.holdback
+    promoted = rollout.then(event, cause, {rollout.arms[0].name: 1 - holdback})
+    return promoted if holdback else promoted.then(EventKind.CONCLUDE, cause)
+
+
+class RolloutEvidence:
+    """What the sessions of a rollout have told so far. Of rollouts with one candidate."""
+
+    def __init__(self, rollout: Rollout, record: EvidenceRecord | None) -> None:
+        """Goes on from what was kept, or begins anew: after a hold that somebody resumed, the sessions of before tell nothing,
+        as what was wrong with them would hold it again."""
+        self.rollout = rollout
+        self.metrics = (rollout.plan.primary, *rollout.plan.guardrails)
+        self.number = record.number if record is not None else 0
+        resumed = [event.number for event in rollout.events if event.kind is EventKind.RESUME]
+        self.begun = resumed[-1] if resumed else 0
+        state = record.state if record is not None and record.state.get("begun") == self.begun else {}
+        self._cursors: dict[str, int] = dict(state.get("cursors", {}))
+        kept = state.get("evidence", {})
+        self._evidence = {
+            each.name: BettingEvidence.from_state(kept[each.name]) if each.name in kept else evidence_for(rollout.plan, each)
+            for each in self.metrics
+        }
+        self._ratio = SampleRatio.from_state(state["ratio"]) if "ratio" in state else SampleRatio()
+        self._scales = {name: Scale(**scale) for name, scale in state.get("scales", {}).items()}
+        self._before: dict[str, list[float]] = {name: list(each) for name, each in state.get("before", {}).items()}
+        self._closed = {int(event): int(count) for event, count in state.get("closed", {}).items()}
+        self._recent: list[float] = list(state.get("recent", ()))
+        self._scores: list[SessionScore] = []
+
+    def close(self, store: RolloutStore, now: datetime) -> bool:
+        """Take in sessions whose time is over; whether there were any. Each in the order of its assignment."""
+        found = False
+        for metric in self.metrics:
+            wait = timedelta(seconds=self._window(metric))
+            waiting = store.assignments(self.rollout.id, after=self._cursors.get(metric.name, 0), limit=AT_ONCE)
+            # Whoever comes behind one that is still waited for waits too.
+            over = list(takewhile(lambda each: each.at + wait <= now, waiting))  # noqa: B023 - used at once
+            if not over:
+                continue
+            found = True
+            sessions = store.served_sessions(self.rollout.id, [each.unit for each in over])
+            for each in over:
+                self._take(metric, each, sessions.get(each.unit))
+            self._cursors[metric.name] = over[-1].seq
+        for each in store.assignments(self.rollout.id, after=self._cursors.get(_DRAWN, 0), limit=AT_ONCE):
+            found = True
+            self._cursors[_DRAWN] = each.seq
+            if self._counts(each):
+                share = self._share(each)
+                self._ratio.add(int(each.arm != PRODUCTION), (1 - share, share))
+        return found
+
+    def keep(self, store: RolloutStore, now: datetime) -> bool:
+        """Whether it was: somebody else may have been faster."""
+        self.number += 1
+        record = EvidenceRecord(self.number, min(self._cursors.values(), default=0), self.state(), self.summary(), now)
+        scores, self._scores = self._scores, []
+        return store.add_evidence(self.rollout.id, record, scores)
+
+    def _counts(self, each: Assignment) -> bool:
+        return each.why == "drawn" and each.event >= self.begun and self._share(each) > 0
+
+    def _share(self, each: Assignment) -> float:
+        return sum(self.rollout.events[each.event - 1].shares.values())
+
+    def _take(self, metric: Metric, each: Assignment, session: ServedSession | None) -> None:
+        if not self._counts(each):
+            return
+        score = self._score(metric, session, each)
+        on_arm = each.arm != PRODUCTION
+        self._evidence[metric.name].add(math.nan if score is None else score, canary=on_arm, share=self._share(each))
+        self._scores.append(SessionScore(each.unit, metric.name, score))
+        if metric is self.rollout.plan.primary:
+            self._closed[each.event] = self._closed.get(each.event, 0) + 1
+        if metric.name == "failed_requests" and not on_arm and score is not None:
+            self._recent = [*self._recent[1 - _RECENT :], score]
+
+    def _score(self, metric: Metric, session: ServedSession | None, each: Assignment) -> float | None:
+        if metric.name == "exposed":
+            return float(session is not None)
+        if metric.name == "labelled":
+            return float(_success(self.rollout.plan.primary, session, each, self._window(metric)) is not None)
+        if session is None:
+            return None
+        if metric.name == "failed_requests":
+            return float(not any(call.failed for call in session.calls))
+        if metric.name in _SCALED:
+            return self._scaled(metric.name, session, on_arm=each.arm != PRODUCTION)
+        return _success(metric, session, each, self._window(metric))
+
+    def _window(self, metric: Metric) -> float:
+        return max(metric.window_seconds, self.rollout.plan.settle_seconds)
+
+    def _scaled(self, name: str, session: ServedSession, *, on_arm: bool) -> float | None:
+        """What a session took beside what production took before; unknown until that is known."""
+        values = [
+            float(value) for call in session.calls if (value := getattr(call, _SCALED[name])) is not None and not call.failed
+        ]
+        scale = self._scales.get(name)
+        if scale is None:
+            if not on_arm:
+                self._begin_scale(name, values)
+            return None
+        return sum(map(scale.log_scaled, values)) / len(values) if values else None
+
+    def _begin_scale(self, name: str, values: Sequence[float]) -> None:
+        before = self._before.setdefault(name, [])
+        before += values
+        if len(before) >= _OF_SCALE:
+            with suppress(InputError):
+                self._scales[name] = Scale.of(before, least=_OF_SCALE)
+            # What costs nothing at all gives no scale, however often one looks.
+            del self._before[name]
+
+    def verdict(self, now: datetime) -> RolloutVerdict:
+        """What is to happen now."""
+        rollout = self.rollout
+        begun = next(event for event in reversed(rollout.events) if event.kind in (EventKind.RAMP, EventKind.PROMOTE))
+        over = now - begun.cause.at
+        held = rollout.events[-1].cause.reason if rollout.state is RolloutState.HELD else ""
+        seen = Observed(
+            step=max(0, rollout.step - 1),
+            sessions=sum(count for event, count in self._closed.items() if event >= begun.number),
+            hours=over.total_seconds() / 3600,
+            days=(over if rollout.state is RolloutState.HOLDBACK else now - rollout.created_at).total_seconds() / 86_400,
+            metrics={each.name: compared(self._evidence[each.name], rollout.plan, each)[0] for each in self.metrics},
+            ratio=self._ratio.found()[0],
+            ill=self._ill(),
+            held=held,
+            checked=rollout.verdict == "checked",
+        )
+        return (decide_holdback if rollout.state is RolloutState.HOLDBACK else decide)(rollout.plan, seen)
+
+    def _ill(self) -> str:
+        failed = self._recent.count(0.0)
+        if len(self._recent) < _LEAST or failed <= self.rollout.plan.brake.failures * len(self._recent):
+            return ""
+        return f"{failed} of its last {len(self._recent)} sessions failed"
+
+    def state(self) -> dict[str, Any]:
+        """What the next one goes on from, for JSON."""
+        return {
+            "begun": self.begun,
+            "cursors": self._cursors,
+            "evidence": {name: each.state() for name, each in self._evidence.items()},
+            "ratio": self._ratio.state(),
+            "scales": {name: asdict(scale) for name, scale in self._scales.items()},
+            "before": self._before,
+            "closed": {str(event): count for event, count in self._closed.items()},
+            "recent": self._recent,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """What there is to be seen of it, for JSON."""
+        plan = self.rollout.plan
+        metrics = {each.name: asdict(compared(self._evidence[each.name], plan, each)[0]) for each in self.metrics}
+        means = {name: [None if math.isnan(mean) else mean for mean in each.means[0]] for name, each in self._evidence.items()}
+        rows = {
+            name: {**row, "mean_canary": means[name][0], "mean_production": means[name][1]} for name, row in metrics.items()
+        }
+        return {"metrics": rows, "ratio": asdict(self._ratio.found()[0]), "sessions": sum(self._closed.values())}
+
+
+def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float) -> float | None:
+    """The mean over what was judged in time of a session, by the sources that the plan names; unknown where nothing was."""
+    until = each.at + timedelta(seconds=window)
+    found = [
+        value
+        for words in (session.said if session is not None else {}).values()
+        if (value := _worth(metric, [word for word in words if word.at <= until])) is not None
+    ]
+    return sum(found) / len(found) if found else None
+
+
+def _worth(metric: Metric, words: Sequence[Said]) -> float | None:
+    """What one trace was worth."""
+    told = [word.reward for word in words if word.reward.told_by in metric.sources]
+    if metric.name == SUCCESS:
+        return judged(told).worth
+    named = [each.value for each in told if each.name.partition(" (")[0] == metric.name and each.value is not None]
+    return min(1.0, max(0.0, sum(named) / len(named))) if named else None

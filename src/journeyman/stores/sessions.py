@@ -1,0 +1,111 @@
+"""What came of the sessions that a rollout put on its arms: the calls that were served to them, and what was said of these."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+import sqlalchemy as sa
+
+from journeyman.core.feedback import TargetKind
+from journeyman.core.reward import RECORDER, Reward, label
+from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
+from journeyman.stores.traces.labels import reward_of, word_of
+from journeyman.stores.traces.tables import TRACE_LABELS, TRACE_REWARDS, TRACES
+
+_T = TypeVar("_T")
+_AT_ONCE = 500
+"""Ids that one statement may speak of."""
+
+
+class ServedCall(NamedTuple):
+    trace_id: str
+    failed: bool
+    seconds: float | None
+    cost: float | None
+    tokens: int | None
+    at: datetime
+
+
+class Said(NamedTuple):
+    """A word on a trace."""
+
+    reward: Reward
+    at: datetime
+    """When it came here, where that is known; else when it was said."""
+
+
+class ServedSession(NamedTuple):
+    calls: tuple[ServedCall, ...]
+    """In the order of their time."""
+    said: Mapping[str, Sequence[Said]]
+    """Of each of its traces, by its id, oldest first."""
+
+
+def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str]) -> dict[str, ServedSession]:
+    """By unit; those that no call was served to are not in it."""
+    calls: dict[str, list[ServedCall]] = defaultdict(list)
+    table = SERVED_CALLS
+    for some in _batches(units):
+        found = (
+            sa.select(table).where(table.c.rollout_id == rollout_id, table.c.unit.in_(some)).order_by(table.c.at, table.c.seq)
+        )
+        for row in connection.execute(found):
+            calls[row.unit].append(ServedCall(row.trace_id, row.failed, row.seconds, row.cost, row.tokens, row.at))
+    said = _said(connection, {call.trace_id for of_unit in calls.values() for call in of_unit})
+    return {
+        unit: ServedSession(tuple(of_unit), {id: said.get(id, ()) for id in dict.fromkeys(call.trace_id for call in of_unit)})
+        for unit, of_unit in calls.items()
+    }
+
+
+def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str, Sequence[Said]]:
+    ids: dict[int, str] = {}
+    found: dict[str, list[Said]] = defaultdict(list)
+    meant: dict[tuple[str, str], list[str]] = defaultdict(list)
+    names = (TRACES.c.seq, TRACES.c.id, TRACES.c.task_id, TRACES.c.session, TRACES.c.own_label, TRACES.c.started_at)
+    for some in _batches(trace_ids):
+        for seq, id, task, session, own, began in connection.execute(sa.select(*names).where(TRACES.c.id.in_(some))):
+            ids[seq] = id
+            meant[TargetKind.TASK, task].append(id)
+            if session:
+                meant[TargetKind.SESSION, session].append(id)
+            if own is not None:
+                found[id].append(Said(label(own, RECORDER), began))
+    for seqs in _batches(ids):
+        _add_labels(connection, seqs, ids, found)
+        rewards = sa.select(TRACE_REWARDS).where(TRACE_REWARDS.c.trace.in_(seqs)).order_by(TRACE_REWARDS.c.seq)
+        for row in connection.execute(rewards):
+            found[ids[row.trace]].append(Said(reward_of(row), row.at))
+    _add_words(connection, meant, found)
+    return {id: sorted(words, key=lambda word: word.at) for id, words in found.items()}
+
+
+def _add_labels(
+    connection: sa.Connection, some: Sequence[int], ids: Mapping[int, str], found: Mapping[str, list[Said]]
+) -> None:
+    rows = sa.select(TRACE_LABELS).where(TRACE_LABELS.c.trace.in_(some)).order_by(TRACE_LABELS.c.at, TRACE_LABELS.c.seq)
+    latest: dict[tuple[int, str], tuple[bool | None, datetime]] = {}
+    for row in connection.execute(rows):
+        latest[row.trace, row.who] = (row.good, row.at)
+    for (seq, who), (good, at) in latest.items():
+        if good is not None:
+            found[ids[seq]].append(Said(label(good, who), at))
+
+
+def _add_words(
+    connection: sa.Connection, meant: Mapping[tuple[str, str], Sequence[str]], found: Mapping[str, list[Said]]
+) -> None:
+    """What was said of a whole task or session counts for each of its traces. What was said of a trace stands with it."""
+    for kind in (TargetKind.TASK, TargetKind.SESSION):
+        for some in _batches([target for each, target in meant if each == kind]):
+            rows = sa.select(FEEDBACK).where(FEEDBACK.c.target_kind == kind.value, FEEDBACK.c.target.in_(some))
+            for row in connection.execute(rows.order_by(FEEDBACK.c.seq)):
+                word = word_of(row)
+                for id in meant[kind, word.target]:
+                    found[id].append(Said(word.reward, row.received_at))
+
+
+def _batches(ids: Iterable[_T]) -> Iterable[list[_T]]:
+    known = list(ids)
+    return (known[begin : begin + _AT_ONCE] for begin in range(0, len(known), _AT_ONCE))

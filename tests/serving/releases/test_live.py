@@ -1,0 +1,208 @@
+"""What the store says is served, in a gateway: while the store is there, while it is not, and when an arm only fails."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from journeyman import Playbook
+from journeyman.core.candidate import Candidate
+from journeyman.core.playbook import Bullet
+from journeyman.core.rollout import Arm, EventKind, Rollout, RolloutPlan, RolloutState, Slot, SlotKind
+from journeyman.experiments.agents import candidate_of
+from journeyman.serving.releases.context import FixedPlaybook
+from journeyman.serving.releases.live import LiveContext
+from journeyman.stores import open_store
+from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from tests.contracts.test_rollout_stores import NOON, begun, promoted, why
+from tests.serving.gateway.test_passing import ask
+from tests.support.gateways import Running, gateway
+from tests.support.upstream import Asked, Reply, Upstream, failed, ok, upstream
+
+pytestmark = pytest.mark.service
+TEXT = "Write amounts in cents."
+PLAYBOOK = Playbook(bullets=(Bullet(id="b-1", content=TEXT, domain="general"),))
+SLOT = Slot(SlotKind.CONTEXT)
+BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "How much?"}]}).encode()
+
+
+def known(path: Path) -> Candidate:
+    candidate = candidate_of(PLAYBOOK)
+    assert candidate is not None
+    with open_store(path) as store:
+        store.add_candidate(candidate)
+    return candidate
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journeyman.db"
+
+
+@pytest.fixture
+def up() -> Iterator[Upstream]:
+    with upstream() as made:
+        yield made
+
+
+@contextmanager
+def live(path: Path, up: Upstream) -> Iterator[tuple[Running, LiveContext]]:
+    releases = LiveContext(str(path), path.parent / "releases", lambda playbook: FixedPlaybook(playbook), poll_seconds=0.1)
+    try:
+        with gateway(up.url, releases=releases) as running:
+            yield running, releases
+    finally:
+        releases.close()
+
+
+def until(true: Callable[[], object], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(true())
+
+
+def chat(running: Running, session: str) -> tuple[int, Mapping[str, str]]:
+    status, headers, _ = ask(running.url, body=BODY, headers={"X-Journeyman-Session": session})
+    return status, headers
+
+
+def started(store: RolloutStore, candidate: Candidate, share: float, **plan: Any) -> Rollout:
+    rollout = replace(begun(candidate=candidate, slot=SLOT, plan=RolloutPlan.read(plan)), created_at=NOON)
+    rollout = replace(rollout, arms=(Arm(name="canary", candidate_id=candidate.id),))
+    store.start(rollout)
+    rollout = rollout.then(EventKind.RAMP, why(), rollout.next_shares(share))
+    store.advance(rollout)
+    return rollout
+
+
+def test_a_session_gets_what_its_arm_is_served_and_its_record_says_which(path: Path, up: Upstream) -> None:
+    candidate = known(path)
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        chat(running, "before")
+        rollout = started(store, candidate, 0.5)
+        assert until(lambda: releases.has_rollouts)
+        for number in (*range(20), *range(20)):
+            chat(running, f"s{number}")
+        arms = {each.unit: each.arm for each in store.assignments("r1")}
+        assert set(arms.values()) == {"canary", "production"}
+        assert len(arms) == 20
+        first, *rest = running.memory.exchanges
+        assert "rollout" not in first.labels
+        assert up.asked[0].body == BODY
+        for exchange, asked in zip(rest, up.asked[1:], strict=True):
+            labels = exchange.labels
+            assert labels["arm"] == arms[labels["unit"]]
+            assert (TEXT.encode() in asked.body, exchange.request) == (labels["arm"] == "canary", asked.body)
+            assert (labels.get("candidate") == candidate.id) == (labels["arm"] == "canary")
+        # Rolled back, every session gets the bytes of before.
+        store.advance(rollout.then(EventKind.ROLLBACK, why("it harms")))
+        assert until(lambda: not releases.has_rollouts)
+        for number in range(20):
+            chat(running, f"s{number}")
+            assert up.asked[-1].body == BODY
+            assert "arm" not in running.memory.exchanges[-1].labels
+
+
+def test_what_was_read_last_is_served_while_the_store_cannot_be_read_also_after_a_start(path: Path, up: Upstream) -> None:
+    candidate = known(path)
+    with open_rollouts(path) as store:
+        rollout = begun(candidate=candidate, slot=SLOT)
+        rollout = replace(rollout, arms=(Arm(name="canary", candidate_id=candidate.id),))
+        store.advance(promoted(store, rollout).then(EventKind.CONCLUDE, why()))
+    with live(path, up) as (running, _):
+        chat(running, "a")
+        assert TEXT.encode() in up.asked[-1].body
+    # Nobody can read it any more.
+    path.write_bytes(b"no database at all" * 100)
+    for beside in path.parent.glob("journeyman.db-*"):
+        beside.unlink()
+    with live(path, up) as (running, releases):
+        chat(running, "b")
+        assert TEXT.encode() in up.asked[-1].body
+        assert releases.state()["fault"]
+        assert releases.state()["slots"]["context:*/*"]["production"] == candidate.id
+
+
+def test_a_candidate_that_is_not_what_was_examined_is_not_served(path: Path, up: Upstream) -> None:
+    candidate = known(path)
+    with open_rollouts(path) as store:
+        started(store, candidate, 1.0)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("update candidates set body = replace(body, 'cents', 'dollars')")
+        database.commit()
+    with live(path, up) as (running, releases):
+        status, headers = chat(running, "a")
+        assert (status, up.asked[-1].body) == (200, BODY)
+        assert "x-journeyman-release" not in headers
+        assert list(releases.state()["unservable"]) == [candidate.id]
+        # It is on its arm all the same: what cannot be served is the candidate's own failure.
+        assert running.memory.exchanges[-1].labels["arm"] == "canary"
+
+
+def _failing(asked: Asked) -> Reply:
+    return failed(500) if TEXT.encode() in asked.body else ok({})
+
+
+def test_an_arm_that_only_fails_is_stopped_by_the_gateway_itself_also_while_nothing_can_be_written(
+    path: Path, up: Upstream
+) -> None:
+    candidate = known(path)
+    up.answer = lambda asked: ok({})
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        started(store, candidate, 0.5)
+        assert until(lambda: releases.has_rollouts)
+        for number in range(40):
+            chat(running, f"s{number}")
+        canary = [number for number in range(40) if running.memory.exchanges[number].labels["arm"] == "canary"]
+        assert len(canary) > 10
+        up.answer = _failing
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            statuses = [chat(running, f"s{number}")[0] for number in canary]
+            # The ones that were well before count as well.
+            assert 500 in statuses
+            assert statuses[-1] == 200
+            assert list(releases.state()["brakes"]) == ["r1/canary"]
+            kept = store.rollout("r1")
+            assert kept is not None
+            assert kept.state is RolloutState.CANARY
+            other.execute("rollback")
+        assert until(lambda: (now := store.rollout("r1")) is not None and now.state is RolloutState.ROLLED_BACK)
+        last = store.rollout("r1")
+        assert last is not None
+        assert last.events[-1].cause.actor == "brake"
+        assert until(lambda: releases.state()["brakes"] == {})
+
+
+def test_of_new_sessions_five_failures_stop_an_arm(path: Path, up: Upstream) -> None:
+    candidate = known(path)
+    up.answer = _failing
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        started(store, candidate, 0.1)
+        assert until(lambda: releases.has_rollouts)
+        statuses: list[int] = []
+        while not releases.state()["brakes"] and releases.has_rollouts:
+            statuses.append(chat(running, f"s{len(statuses)}")[0])
+            assert len(statuses) < 500
+        assert statuses.count(500) == 5
+
+
+def test_an_upstream_that_fails_for_everybody_is_not_the_canarys_fault(path: Path, up: Upstream) -> None:
+    candidate = known(path)
+    up.answer = lambda asked: failed(500)
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        started(store, candidate, 0.1)
+        assert until(lambda: releases.has_rollouts)
+        for number in range(150):
+            chat(running, f"s{number}")
+        assert releases.state()["brakes"] == {}
+        kept = store.rollout("r1")
+        assert kept is not None
+        assert kept.state is RolloutState.CANARY

@@ -1,0 +1,340 @@
+"""The monitor decides by what the store holds: real assignments, traces and feedback, and a handed clock."""
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from journeyman.core.candidate import BASE
+from journeyman.core.feedback import Feedback, TargetKind
+from journeyman.core.reward import Source
+from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
+from journeyman.core.rollout_decision import Observed, decide
+from journeyman.core.trace import ModelCall, Trace
+from journeyman.serving.monitor import Decided, Monitor
+from journeyman.stats.live import SampleRatio, compared, evidence_for
+from journeyman.stores import TraceStore, open_traces
+from journeyman.stores.base import Assignment
+from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from tests.contracts.test_rollout_stores import NEW, SLOT, begun
+from tests.support import postgres
+
+NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
+PLAN: Mapping[str, Any] = {
+    "steps": [0.5],
+    "step_sessions": [20],
+    "step_hours": [0],
+    "step_worst": [1.0],
+    "min_sessions": 30,
+    "holdback": 0.0,
+    "primary": {"name": "success", "window_seconds": 60, "margin": 0.2},
+    "guardrails": [
+        {"name": "failed_requests", "tolerance": 0.01},
+        {"name": "labelled", "window_seconds": 60, "action": "hold"},
+    ],
+}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "postgres":
+        with postgres.database() as made:
+            yield made
+    else:
+        yield f"sqlite:///{tmp_path / 'journeyman.db'}"
+
+
+@dataclass(kw_only=True)
+class Desk:
+    """Sessions that come one a second, what is said of them, and a monitor."""
+
+    store: RolloutStore
+    traces: TraceStore
+    rollout: Rollout
+    success: Mapping[str, float]
+    """Of each arm."""
+    labelled: Mapping[str, float] = field(default_factory=dict)
+    """How many of each arm's sessions are judged."""
+    failed: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)
+
+    @property
+    def now(self) -> datetime:
+        return NOON + timedelta(seconds=self.number)
+
+    def come(self, sessions: int) -> None:
+        """So many sessions come, are served, and are judged a few seconds later."""
+        wanted, traces, words = [], [], []
+        for _ in range(sessions):
+            self.number += 1
+            session, at = f"s{self.number}", self.now
+            unit = unit_of(self.rollout.salt, f"session:{session}")
+            arm = drawn(unit.bucket, self.rollout.shares)
+            wanted.append(Assignment(self.rollout.id, unit.id, arm, self.rollout.events[-1].number, "drawn", at))
+            traces.append(self.trace(session, unit.id, arm, at))
+            if self.chance.random() < self.labelled.get(arm, 1.0):
+                words.append(self.word(session, arm, at))
+        self.store.assign(wanted)
+        self.traces.add(traces)
+        self.store.add_feedback(words, now=self.now)
+
+    def trace(self, session: str, unit: str, arm: str, at: datetime) -> Trace:
+        error = "ModelError: 500" if self.chance.random() < self.failed.get(arm, 0.0) else None
+        raw = {"release": {"rollout": self.rollout.id, "unit": unit, "arm": arm}}
+        call = ModelCall(model="m", prompt="p", reply="r", id=f"{session}-1", raw=raw, seconds=1.0, started_at=at, error=error)
+        return Trace(
+            id=f"{session}-1", task_id="t", candidate_id="c", started_at=at, steps=(call,), session=session, source="gateway"
+        )
+
+    def word(self, session: str, arm: str, at: datetime) -> Feedback:
+        good = self.chance.random() < self.success[arm]
+        return Feedback(
+            id=f"f-{session}",
+            target_kind=TargetKind.TRACE,
+            target=f"{session}-1",
+            value=float(good),
+            source=Source.CHECK,
+            at=at + timedelta(seconds=5),
+        )
+
+    def look(self, seconds: float = 100) -> Decided:
+        """What the monitor finds when so much time has gone by since the last session."""
+        (found,) = self.looked(seconds)
+        return found
+
+    def looked(self, seconds: float = 100, holder: str = "a") -> list[Decided]:
+        found = Monitor(self.store, clock=lambda: self.now + timedelta(seconds=seconds), holder=holder).once()
+        assert found is not None
+        self.rollout = self.store.rollout(self.rollout.id) or self.rollout
+        return found
+
+
+class Opened(Protocol):
+    def __call__(self, *, plan: Mapping[str, Any] = PLAN, share: float = 0.5, **more: Any) -> Desk: ...
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Opened]:
+    with open_rollouts(url) as store, open_traces(url) as traces:
+
+        def made(*, plan: Mapping[str, Any] = PLAN, share: float = 0.5, **more: Any) -> Desk:
+            rollout = replace(begun(plan=RolloutPlan.read(plan)), created_at=NOON)
+            store.start(rollout)
+            cause = Cause(reason="begun", actor="person:ann", at=NOON)
+            rollout = rollout.then(EventKind.RAMP, cause, rollout.next_shares(share))
+            store.advance(rollout)
+            return Desk(store=store, traces=traces, rollout=rollout, **more)
+
+        yield made
+
+
+def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.3, PRODUCTION: 0.9})
+    for _ in range(10):
+        desk.come(20)
+        found = desk.look()
+        if found.acted:
+            break
+    assert found.verdict.event is EventKind.ROLLBACK
+    assert found.verdict.reason.startswith("success is worse on the canary: ")
+    assert desk.rollout.state is RolloutState.ROLLED_BACK
+    last = desk.rollout.events[-1].cause
+    assert (last.actor, last.reason) == ("monitor", found.verdict.reason)
+    assert last.evidence["metrics"]["success"]["high"] <= 0
+    assert desk.store.live().rollouts == ()
+    assert desk.store.verify() is None
+    scores = desk.store.scores("r1", "success")
+    assert len(scores) == last.evidence["sessions"]
+    assert set(scores.values()) == {0.0, 1.0}
+
+
+def test_a_candidate_that_is_as_good_is_promoted(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9})
+    for _ in range(20):
+        desk.come(20)
+        found = desk.look()
+        if found.acted:
+            break
+    assert found.verdict.event is EventKind.PROMOTE
+    assert desk.rollout.state is RolloutState.CONCLUDED
+    assert desk.store.live().production[SLOT].candidate_id == NEW.id
+
+
+def test_a_promotion_keeps_a_holdback_and_harm_then_brings_back_what_was_there(opened: Opened) -> None:
+    desk = opened(plan={**PLAN, "holdback": 0.2, "holdback_days": 1}, success={"canary": 0.9, PRODUCTION: 0.9})
+    while desk.rollout.state is RolloutState.CANARY:
+        desk.come(40)
+        desk.look()
+        assert desk.number < 2000
+    assert (desk.rollout.state, desk.rollout.shares) == (RolloutState.HOLDBACK, {"canary": 0.8})
+    desk.success = {"canary": 0.2, PRODUCTION: 0.9}
+    while desk.rollout.state is RolloutState.HOLDBACK:
+        desk.come(40)
+        desk.look()
+        assert desk.number < 4000
+    assert desk.rollout.state is RolloutState.ROLLED_BACK
+    assert desk.store.live().production[SLOT].candidate_id == BASE
+
+
+def test_labels_that_are_missing_on_one_side_hold_instead_of_rolling_back(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9}, labelled={"canary": 0.2})
+    for _ in range(10):
+        desk.come(40)
+        found = desk.look()
+        if found.acted:
+            break
+    assert (found.verdict.event, found.verdict.metric) == (EventKind.HOLD, "labelled")
+    assert desk.rollout.state is RolloutState.HELD
+    # While it is held nothing more is written.
+    desk.come(40)
+    assert not desk.look().acted
+    # Mended and resumed, it begins anew: what was wrong then does not hold it again.
+    resumed = desk.rollout.then(EventKind.RESUME, Cause(reason="mended", actor="person:ann", at=desk.now))
+    desk.store.advance(resumed)
+    desk.rollout, desk.labelled = resumed, {}
+    desk.come(40)
+    found = desk.look()
+    assert desk.rollout.state is not RolloutState.HELD, found.verdict.reason
+    assert desk.store.scores("r1", "labelled")
+
+
+def test_production_that_is_ill_itself_holds_and_does_not_blame_the_canary(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9}, failed={"canary": 1.0, PRODUCTION: 1.0})
+    desk.come(60)
+    found = desk.look()
+    assert found.verdict.event is EventKind.HOLD
+    assert found.verdict.reason.startswith("production itself is ill: ")
+
+
+def test_a_canary_whose_calls_fail_is_rolled_back_without_a_label(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9}, failed={"canary": 1.0}, labelled={"canary": 0, PRODUCTION: 0})
+    desk.come(60)
+    found = desk.look(40)
+    assert (found.verdict.event, found.verdict.metric) == (EventKind.ROLLBACK, "failed_requests")
+
+
+def test_a_session_enters_when_its_window_is_over_and_what_is_said_later_changes_nothing(opened: Opened) -> None:
+    desk = opened(success={"canary": 1.0, PRODUCTION: 1.0})
+    desk.come(10)
+    desk.look(20)
+    assert desk.store.scores("r1", "success") == {}
+    desk.look(100)
+    assert len(desk.store.scores("r1", "success")) == 10
+    about: dict[str, Any] = {"target_kind": TargetKind.TRACE, "value": 0.0, "source": Source.TRUTH, "at": desk.now}
+    late = [Feedback(id=f"late-{n}", target=f"s{n}-1", **about) for n in range(1, 11)]
+    desk.store.add_feedback(late, now=desk.now + timedelta(seconds=200))
+    desk.look(300)
+    assert set(desk.store.scores("r1", "success").values()) == {1.0}
+
+
+def test_what_was_said_of_a_session_or_a_task_counts_for_its_traces_and_truth_goes_before_a_check(opened: Opened) -> None:
+    desk = opened(success={"canary": 1.0, PRODUCTION: 1.0})
+    desk.come(3)
+    at = desk.now
+    words = [
+        Feedback(id="a", target_kind=TargetKind.SESSION, target="s1", value=0.0, source=Source.TRUTH, at=at),
+        Feedback(id="b", target_kind=TargetKind.SESSION, target="s2", value=0.0, source=Source.USER, at=at),
+    ]
+    desk.store.add_feedback(words, now=at)
+    desk.look()
+    scores = desk.store.scores("r1", "success")
+    assert [scores[unit_of(desk.rollout.salt, f"session:s{n}").id] for n in (1, 2, 3)] == [0.0, 1.0, 1.0]
+
+
+def test_whoever_goes_on_after_another_has_missed_nothing(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.5, PRODUCTION: 0.9}, seed=3)
+    for _ in range(6):
+        desk.come(7)
+        # A new one each time: all that it knows is what was kept.
+        desk.look()
+    kept = desk.store.evidence("r1")
+    assert kept is not None
+    with desk.store._database.write() as connection:
+        connection.exec_driver_sql("delete from evidence")
+        connection.exec_driver_sql("delete from session_scores")
+    desk.look()
+    anew = desk.store.evidence("r1")
+    assert anew is not None
+    assert anew.state == kept.state
+    assert anew.summary == kept.summary
+
+
+def test_of_two_monitors_one_decides(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9})
+    desk.come(5)
+    desk.looked(holder="a")
+    assert Monitor(desk.store, clock=lambda: desk.now + timedelta(seconds=101), holder="b").once() is None
+    later = desk.now + timedelta(seconds=200)
+    assert Monitor(desk.store, clock=lambda: later, holder="b").once() is not None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("worse", [0.0, 0.3])
+def test_the_store_and_the_pure_rule_come_to_the_same_at_the_same_session(opened: Opened, seed: int, worse: float) -> None:
+    desk = opened(success={"canary": 0.9 - worse, PRODUCTION: 0.9}, seed=seed)
+    plan = desk.rollout.plan
+    pure = {each.name: evidence_for(plan, each) for each in (plan.primary, *plan.guardrails)}
+    ratio, known = SampleRatio(), 0
+    while True:
+        desk.come(10)
+        found = desk.look()
+        scores = {name: desk.store.scores("r1", name) for name in pure}
+        assigned = desk.store.assignments("r1")
+        for each in assigned[known:]:
+            canary = each.arm != PRODUCTION
+            ratio.add(int(canary), (0.5, 0.5))
+            for name, evidence in pure.items():
+                score = scores[name][each.unit]
+                evidence.add(math.nan if score is None else score, canary=canary, share=0.5)
+        known = len(assigned)
+        metrics = {each.name: compared(pure[each.name], plan, each)[0] for each in (plan.primary, *plan.guardrails)}
+        over = (desk.now + timedelta(seconds=100) - NOON).total_seconds()
+        seen = Observed(step=0, sessions=known, hours=over / 3600, days=over / 86_400, metrics=metrics, ratio=ratio.found()[0])
+        assert decide(plan, seen) == found.verdict
+        if found.acted:
+            break
+    assert found.verdict.event is (EventKind.ROLLBACK if worse else EventKind.PROMOTE)
+
+
+def test_a_plan_that_ends_without_a_verdict_holds_and_asks(opened: Opened) -> None:
+    desk = opened(plan={**PLAN, "max_days": 1, "min_sessions": 1000}, success={"canary": 0.9, PRODUCTION: 0.9})
+    desk.come(30)
+    found = desk.look(86_500)
+    assert found.verdict.event is EventKind.HOLD
+    assert "without a verdict" in found.verdict.reason
+
+
+def test_the_steps_of_a_plan_are_gone_up_one_by_one(opened: Opened) -> None:
+    steps = {"steps": [0.2, 0.4], "step_sessions": [20, 20], "step_hours": [0, 0], "step_worst": [1.0, 1.0]}
+    desk = opened(plan={**PLAN, **steps, "min_sessions": 500}, share=0.2, success={"canary": 0.9, PRODUCTION: 0.9})
+    desk.come(25)
+    found = desk.look()
+    assert (found.verdict.event, desk.rollout.shares) == (EventKind.RAMP, {"canary": 0.4})
+    assert not desk.look().acted
+
+
+def test_latency_is_compared_once_production_has_told_what_is_usual(opened: Opened) -> None:
+    plan = {**PLAN, "guardrails": [{"name": "latency", "tolerance": 0.03}], "min_sessions": 500}
+    desk = opened(plan=plan, success={"canary": 0.9, PRODUCTION: 0.9})
+
+    def slow(session: str, unit: str, arm: str, at: datetime) -> Trace:
+        made = Desk.trace(desk, session, unit, arm, at)
+        seconds = desk.chance.uniform(0.5, 1.5) * (10 if arm == "canary" else 1)
+        return replace(made, steps=tuple(replace(call, seconds=seconds) for call in made.calls))
+
+    desk.trace = slow  # type: ignore[method-assign]
+    for _ in range(20):
+        desk.come(40)
+        found = desk.look()
+        if found.acted:
+            break
+    assert (found.verdict.event, found.verdict.metric) == (EventKind.ROLLBACK, "latency")
