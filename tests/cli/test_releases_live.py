@@ -414,19 +414,22 @@ def test_a_running_gateway_follows_within_three_seconds_and_bytes_come_back(desk
         up.answer = lambda asked: ok(COMPLETION)
         with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0, default_headers=HEADERS) as client:
 
-            def asked() -> tuple[bytes, str | None]:
-                """What came to the upstream, and which release the answer names."""
-                answer = client.chat.completions.with_raw_response.create(model="m", messages=USER)
-                return up.asked[-1].body, answer.headers.get("x-journeyman-release")
+            def asked() -> tuple[bytes, str | None, str | None, str | None]:
+                """What came to the upstream, and which release, rollout and arm the answer names."""
+                headers = client.chat.completions.with_raw_response.create(model="m", messages=USER).headers
+                release, rollout, arm = (headers.get(f"x-journeyman-{name}") for name in ("release", "rollout", "arm"))
+                return up.asked[-1].body, release, rollout, arm
 
             before = asked()
             assert json.loads(before[0])["messages"] == USER
-            assert before[1] is None
+            assert before[1:] == (None, None, None)
             desk.start("--share", "1")
             # The first time it also loads what it reads the store by, which takes long on a busy machine.
             assert until(lambda: asked()[1] == NEW.id, 10)
             assert json.loads(asked()[0])["messages"] == [*SYSTEM, *USER]
-            assert desk("assign", "s-17", *WHERE)["kept"] is True
+            told = desk("assign", "s-17", *WHERE)
+            assert (told["kept"], told["arm"]) == (True, "canary")
+            assert asked()[2:] == (told["rollout"], "canary")
             desk("rollback", SLOT, *WHY)
             assert until(lambda: asked() == before, 3)
             # The same after a promotion, which is served to all.

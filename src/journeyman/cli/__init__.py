@@ -31,7 +31,7 @@ COMMANDS = {
     "candidates": "List, show and compare what was learned.",
     "evaluations": "List and show comparisons on held-out tasks.",
     "releases": "Bring what was learned to live traffic in steps and back, and look at what is released.",
-    "monitor": "Decide what becomes of rollouts: promote, roll back, or hold.",
+    "monitor": "Decide what becomes of rollouts: promote what is good, roll back what harms, hold the rest.",
     "audit": "Show who or what changed what is served, when and why, and prove that nothing of it was changed since.",
     "score": "Score what agents did, from files of traces, a store, or one answer.",
     "rewards": "Learn a reward from labels, fit the weights of rewards, and test a judge.",

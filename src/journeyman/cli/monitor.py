@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @store_option
 @json_option
 def command(as_json: bool, store: str | None, once: bool, every: float, with_parent: bool) -> int:
-    """Decide what becomes of rollouts: promote what is shown to be good, roll back what harms, hold what cannot be known.
+    """Decide what becomes of rollouts: promote what is good, roll back what harms, hold the rest.
+
+    Good and harmful are what live sessions have shown, at the levels of the plan; whatever cannot be known is held.
 
     journeyman serve starts one by itself. Several may run, and one at a time decides. With --once the exit code is 1 when a
     rollout is held.

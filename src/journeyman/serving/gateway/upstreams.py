@@ -736,4 +736,7 @@ class _ProxiedCall:
         headers.append((b"x-journeyman-upstream", upstream.name.encode()))
         if self.call.context is not None:
             headers.append((b"x-journeyman-release", self.call.context.candidate_id.encode()))
+        if (where := self.call.arm) is not None:
+            headers.append((b"x-journeyman-rollout", where.rollout_id.encode()))
+            headers.append((b"x-journeyman-arm", where.arm.encode()))
         return headers
