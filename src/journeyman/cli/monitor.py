@@ -28,8 +28,8 @@ def command(as_json: bool, store: str | None, once: bool, every: float, with_par
 
     Good and harmful are what live sessions have shown, at the levels of the plan; whatever cannot be known is held.
 
-    journeyman serve starts one by itself. Several may run, and one at a time decides. With --once the exit code is 1 when a
-    rollout is held.
+    The gateway starts one by itself. Several may run, and one at a time decides. With --once the exit code is 1 when a rollout
+    is held.
 
     \b
     Examples:
