@@ -20,7 +20,7 @@ from journeyman.serving.releases.context import FixedPlaybook
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
-from tests.contracts.test_rollout_stores import NOON, begun, promoted, why
+from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
 from tests.support.upstream import Asked, Reply, Upstream, failed, ok, upstream
@@ -112,11 +112,12 @@ def test_a_session_gets_what_its_arm_is_served_and_its_record_says_which(path: P
 
 def test_what_was_read_last_is_served_while_the_store_cannot_be_read_also_after_a_start(path: Path, up: Upstream) -> None:
     candidate = known(path)
-    with open_rollouts(path) as store:
-        rollout = begun(candidate=candidate, slot=SLOT)
-        rollout = replace(rollout, arms=(Arm(name="canary", candidate_id=candidate.id),))
-        store.advance(promoted(store, rollout).then(EventKind.CONCLUDE, why()))
-    with live(path, up) as (running, _):
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        rollout = started(store, candidate, 1.0)
+        assert until(lambda: releases.has_rollouts)
+        rollout = rollout.then(EventKind.PROMOTE, why(), {"canary": 1.0}).then(EventKind.CONCLUDE, why())
+        store.advance(rollout)
+        assert until(lambda: not releases.has_rollouts)
         chat(running, "a")
         assert TEXT.encode() in up.asked[-1].body
     # Nobody can read it any more.

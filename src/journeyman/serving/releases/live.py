@@ -434,6 +434,11 @@ class LiveContext:
             self._assigned().warm()
         self._snapshot = made
         self._ended = {each for each in self._ended if self._rollout(each[0]) is not None}
+        # Also of those that were loaded before: whoever starts without a store has nothing else.
+        arms = [*moves.values(), *(arm for each in live.rollouts for arm in (*each.arms, each.baseline))]
+        for arm in arms:
+            if arm.candidate_id not in (BASE, *made.unservable):
+                body(arm.candidate_id)
         told = {
             "production": {str(slot): [arm.candidate_id, arm.digest] for slot, arm in moves.items()},
             "rollouts": [each.as_json() for each in live.rollouts],
