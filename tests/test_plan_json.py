@@ -17,7 +17,7 @@ text = st.text(st.characters(codec="utf-8"), max_size=8)
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     subtasks: list[Subtask] = []
-    for id in draw(st.lists(text, max_size=6, unique=True)):
+    for id in draw(st.lists(text.filter(bool), max_size=6, unique=True)):
         after = draw(st.sets(st.sampled_from([each.id for each in subtasks]))) if subtasks else set()
         subtasks.append(
             Subtask(

@@ -15,7 +15,7 @@ from journeyman.core.reward import Source
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.stores.rollouts import open_rollouts
 from journeyman.stores.traces import open_traces
-from tests.contracts.test_rollout_stores import SLOT, begun, promoted
+from tests.contracts.test_rollout_stores import begun, promoted
 
 NOW = datetime.now(UTC)
 
@@ -149,7 +149,7 @@ def test_the_audit_shows_who_moved_which_share_and_why_and_finds_what_was_change
         head = opened.audit()[-1].hash
     assert main(["audit"]) == 0
     shown = capsys.readouterr()
-    for words in ("person:ann", "r1#2", "canary 1%", "the next step", "promote", "not worse", str(SLOT)):
+    for words in ("person:ann", "r1#2", "canary 1%", "the next step", "promote", "not worse", "context:desk"):
         assert words in shown.out
     assert head in shown.err
     told = result(capsys, "audit", "--limit", "2")
