@@ -43,7 +43,7 @@ def slots(*, store: str | None, quiet: bool) -> dict[str, Any]:
         names = ("slot", "production", "since", "rollout", "state", "candidate", "share")
         rows_table(names, rows)
         if not found:
-            say("Nothing was ever brought to live traffic here. To begin: journeyman releases start CANDIDATE")
+            say("Nothing is in production, and no rollout is open. To begin: journeyman releases start CANDIDATE")
     return {"slots": found}
 
 
