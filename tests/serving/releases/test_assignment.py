@@ -92,6 +92,23 @@ async def test_while_the_store_is_locked_new_sessions_are_served_production_and_
         assert sorted(why.values()) == [DEGRADED] * 51 + [DRAWN] * 2
 
 
+async def test_requests_of_one_session_that_come_at_once_are_told_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "journeyman.db"
+    open_rollouts(path).close()
+    with assigner(partial(open_rollouts, path, patience=0.05)) as gateway:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("begin immediate")
+        first = asyncio.ensure_future(gateway.arm(at(1.0), "s"))
+        await asyncio.sleep(0.02)
+        others = [asyncio.ensure_future(gateway.arm(at(1.0), "s")) for _ in range(20)]
+        await asyncio.sleep(0)
+        # Whoever waits for nothing any more takes nobody's answer away.
+        first.cancel()
+        other.execute("rollback")
+        other.close()
+        assert len({(each.arm, each.counts) for each in await asyncio.gather(*others)}) == 1
+
+
 async def test_a_store_that_is_away_is_not_asked_for_each_session() -> None:
     asked = 0
 

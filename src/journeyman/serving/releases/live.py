@@ -145,6 +145,7 @@ class Assigner:
         self._timeout = timeout_seconds
         self._clock = clock
         self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
+        self._going: dict[tuple[str, str], asyncio.Future[SessionArm]] = {}
         self._unsaid: list[Assignment] = []
         self._failures, self._rests_until = 0, 0.0
         self.degraded = 0
@@ -161,15 +162,25 @@ class Assigner:
         if (known := self._arms.get(key)) is not None:
             self._arms.move_to_end(key)
             return known
-        event = rollout.events[-1].number
-        wanted = Assignment(rollout.id, unit.id, drawn(unit.bucket, rollout.shares), event, DRAWN, self._clock())
-        kept = await self._kept(wanted)
-        # Another request of the same session may have been faster, and what it was told holds.
-        return self._remember(key, kept)
+        if (going := self._going.get(key)) is None:
+            event = rollout.events[-1].number
+            wanted = Assignment(rollout.id, unit.id, drawn(unit.bucket, rollout.shares), event, DRAWN, self._clock())
+            going = self._going[key] = asyncio.ensure_future(self._found(key, wanted))
+        # Requests of one session that come at once are told the same, also when the first of them hangs up.
+        return await asyncio.shield(going)
 
     def known(self, rollout: Rollout, session: str) -> SessionArm | None:
         """Where a session is, as far as this process remembers."""
         return self._arms.get((rollout.id, unit_of(rollout.salt, session).id))
+
+    async def _found(self, key: tuple[str, str], wanted: Assignment) -> SessionArm:
+        try:
+            arm = self._arms[key] = await self._kept(wanted)
+        finally:
+            del self._going[key]
+        if len(self._arms) > CACHED:
+            self._arms.popitem(last=False)
+        return arm
 
     async def _kept(self, wanted: Assignment) -> SessionArm:
         if monotonic() >= self._rests_until:
@@ -209,12 +220,6 @@ class Assigner:
         said, self._unsaid = self._unsaid, []
         for each in said:
             self._writer.put(each)
-
-    def _remember(self, key: tuple[str, str], arm: SessionArm) -> SessionArm:
-        arm = self._arms.setdefault(key, arm)
-        if len(self._arms) > CACHED:
-            self._arms.popitem(last=False)
-        return arm
 
     def close(self) -> None:
         if self._unsaid:
