@@ -111,6 +111,14 @@ class Desk:
         (found,) = self.looked(seconds)
         return found
 
+    def until_acted(self, sessions: int, *, most: int) -> Decided:
+        """Sessions come, so many at a time, until the monitor does something."""
+        for _ in range(most):
+            self.come(sessions)
+            if (found := self.look()).acted:
+                return found
+        raise AssertionError(found.verdict.reason)
+
     def looked(self, seconds: float = 100, holder: str = "a") -> list[Decided]:
         found = Monitor(self.store, clock=lambda: self.now + timedelta(seconds=seconds), holder=holder).once()
         assert found is not None
@@ -139,11 +147,7 @@ def opened(url: str) -> Iterator[Opened]:
 
 def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(opened: Opened) -> None:
     desk = opened(success={"canary": 0.3, PRODUCTION: 0.9})
-    for _ in range(10):
-        desk.come(20)
-        found = desk.look()
-        if found.acted:
-            break
+    found = desk.until_acted(20, most=10)
     assert found.verdict.event is EventKind.ROLLBACK
     assert found.verdict.reason.startswith("success is worse on the canary: ")
     assert desk.rollout.state is RolloutState.ROLLED_BACK
@@ -159,11 +163,7 @@ def test_a_candidate_that_is_worse_is_rolled_back_with_a_reason_and_its_numbers(
 
 def test_a_candidate_that_is_as_good_is_promoted(opened: Opened) -> None:
     desk = opened(success={"canary": 0.9, PRODUCTION: 0.9})
-    for _ in range(20):
-        desk.come(20)
-        found = desk.look()
-        if found.acted:
-            break
+    found = desk.until_acted(20, most=20)
     assert found.verdict.event is EventKind.PROMOTE
     assert desk.rollout.state is RolloutState.CONCLUDED
     assert desk.store.live().production[SLOT].candidate_id == NEW.id
@@ -187,11 +187,7 @@ def test_a_promotion_keeps_a_holdback_and_harm_then_brings_back_what_was_there(o
 
 def test_labels_that_are_missing_on_one_side_hold_instead_of_rolling_back(opened: Opened) -> None:
     desk = opened(success={"canary": 0.9, PRODUCTION: 0.9}, labelled={"canary": 0.2})
-    for _ in range(10):
-        desk.come(40)
-        found = desk.look()
-        if found.acted:
-            break
+    found = desk.until_acted(40, most=10)
     assert (found.verdict.event, found.verdict.metric) == (EventKind.HOLD, "labelled")
     assert desk.rollout.state is RolloutState.HELD
     # While it is held nothing more is written.
@@ -332,9 +328,5 @@ def test_latency_is_compared_once_production_has_told_what_is_usual(opened: Open
         return replace(made, steps=tuple(replace(call, seconds=seconds) for call in made.calls))
 
     desk.trace = slow  # type: ignore[method-assign]
-    for _ in range(20):
-        desk.come(40)
-        found = desk.look()
-        if found.acted:
-            break
+    found = desk.until_acted(40, most=20)
     assert (found.verdict.event, found.verdict.metric) == (EventKind.ROLLBACK, "latency")
