@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -125,6 +125,18 @@ def _judged(counts: Counts, writer: Writer, place: Place, child: Child) -> None:
         counts.notes.append(f"nobody can go on afterwards: {after.said.read_text(errors='replace')[-800:]}")
         return
     counts.survived += 1
+
+
+def _conclude(counts: Counts, wrong: str, missing: Sequence[str], lost: str) -> None:
+    """What came of a turn: something ended wrong, or something is missing (`lost` says of what), or it survived."""
+    if wrong:
+        counts.tracebacks += 1
+        counts.notes.append(wrong)
+    elif missing:
+        counts.lost += len(missing)
+        counts.notes.append(f"{lost}: {', '.join(missing[:5])}")
+    else:
+        counts.survived += 1
 
 
 def kill(writer: Writer, turn: Turn) -> Counts:
@@ -272,14 +284,8 @@ def kill_gateway(campaign: Campaign, turn: Turn) -> Counts:
         or clients.traceback
         or (f"the gateway that was started again ended with {code}" if code else "")
     )
-    if wrong or not numbers:
-        counts.tracebacks += 1
-        counts.notes.append(wrong or "no chat was answered")
-    elif missing:
-        counts.lost += len(missing)
-        counts.notes.append(f"of {len(numbers)} chats whose answer was read these are lost: {', '.join(missing[:5])}")
-    else:
-        counts.survived += 1
+    wrong = wrong or ("" if numbers else "no chat was answered")
+    _conclude(counts, wrong, missing, f"of {len(numbers)} chats whose answer was read these are lost")
     return counts
 
 
@@ -346,14 +352,7 @@ def stop_server(campaign: Campaign, writer: Writer, turn: Turn) -> Counts:
         missing, wrong = asked(turn.folder, lambda: list(writer.missing(place, numbers)))
     counts.refused += bool(refused)
     wrong = wrong or child.traceback or ("" if numbers else "nothing was acknowledged")
-    if wrong:
-        counts.tracebacks += 1
-        counts.notes.append(wrong)
-    elif missing:
-        counts.lost += len(missing)
-        counts.notes.append(f"acknowledged and lost, of {len(numbers)}: {', '.join(missing[:5])}")
-    else:
-        counts.survived += 1
+    _conclude(counts, wrong, missing, f"acknowledged and lost, of {len(numbers)}")
     return counts
 
 
@@ -553,14 +552,7 @@ def move_clock(writer: Writer, turn: Turn) -> Counts:
     wrong = wrong or child.traceback or (f"it ended with {code}: {child.said.read_text()[-500:]}" if code else "")
     if not wrong and times == sorted(times):
         wrong = "the clock did not jump: the library that moves it was not taken"
-    if wrong:
-        counts.tracebacks += 1
-        counts.notes.append(wrong)
-    elif missing:
-        counts.lost += len(missing)
-        counts.notes.append(f"acknowledged and lost, of {len(numbers)}: {', '.join(missing[:5])}")
-    else:
-        counts.survived += 1
+    _conclude(counts, wrong, missing, f"acknowledged and lost, of {len(numbers)}")
     seen.unlink(missing_ok=True)
     return counts
 
