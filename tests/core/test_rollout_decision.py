@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.rollout import EventKind, Metric, RolloutPlan
-from journeyman.core.rollout_decision import ArmEvidence, Observed, RatioFound, asked, decide, decide_holdback
+from journeyman.core.rollout_decision import ArmEvidence, Observed, RatioFound, decide, decide_holdback, decisive_differences
 
 PLAN = RolloutPlan()
 FAIR = RatioFound(e_value=1.2, canary=100, expected=101.0, sessions=1000)
@@ -198,5 +198,5 @@ def test_no_verdict_contradicts_the_bounds_that_it_stands_on(
 
 
 def test_what_a_plan_asks_about_is_bet_against_exactly() -> None:
-    assert set(asked(PLAN, PLAN.primary)) == {-0.3, -0.15, -0.1, -0.07, -0.05, 0.0}
-    assert asked(PLAN, PLAN.guardrails[-1]) == (-0.005, 0.005)
+    assert set(decisive_differences(PLAN, PLAN.primary)) == {-0.3, -0.15, -0.1, -0.07, -0.05, 0.0}
+    assert decisive_differences(PLAN, PLAN.guardrails[-1]) == (-0.005, 0.005)

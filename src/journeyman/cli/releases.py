@@ -192,9 +192,8 @@ def _move(
         # A hold stands against a promotion.
         forced = kind is EventKind.PROMOTE and found.state is RolloutState.HELD
         cause = _cause(reason, forced=forced, evidence=seen.number if seen else None)
-        after = found.then(kind, cause, shares(found) if shares else None)
-        if kind is EventKind.PROMOTE and found.plan.holdback == 0:
-            after = after.then(EventKind.CONCLUDE, replace(cause, reason="the plan holds nobody back"))
+        promotes = kind is EventKind.PROMOTE
+        after = found.promoted(cause) if promotes else found.then(kind, cause, shares(found) if shares else None)
         kept.advance(after)
         now = kept.live().baseline(found.slot).candidate_id
     if not quiet:
@@ -258,10 +257,7 @@ def promote(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dic
     Example:
       journeyman releases promote context:desk/oslo --reason "a week without harm"
     """
-    return _move(
-        store, rollout, reason, EventKind.PROMOTE, quiet=quiet,
-        shares=lambda found: {found.arms[0].name: 1 - found.plan.holdback},
-    )  # fmt: skip
+    return _move(store, rollout, reason, EventKind.PROMOTE, quiet=quiet)
 
 
 @click.command("rollback")

@@ -490,6 +490,19 @@ class Rollout:
         event = RolloutEvent(number=len(self.events) + 1, kind=kind, shares=shares, cause=cause)
         return replace(self, events=(*self.events, event))
 
+    def promoted(self, cause: Cause) -> "Rollout":
+        """The same with its candidate in production: some sessions are held back, or it is concluded at once where the plan
+        holds nobody back.
+
+        Raises:
+            ReleaseError: As `then` does.
+        """
+        holdback = self.plan.holdback
+        after = self.then(EventKind.PROMOTE, cause, {self.arms[0].name: 1 - holdback})
+        if holdback:
+            return after
+        return after.then(EventKind.CONCLUDE, replace(cause, reason="the plan holds nobody back"))
+
     def as_json(self) -> dict[str, Any]:
         """What `from_json` takes."""
         return {

@@ -44,7 +44,7 @@ def level(plan: RolloutPlan, metric: Metric, arms: int = 1) -> float:
     return plan.alpha / arms * (1 - _PRIMARY) / max(1, len(harmful))
 
 
-def asked(plan: RolloutPlan, metric: Metric) -> tuple[float, ...]:
+def decisive_differences(plan: RolloutPlan, metric: Metric) -> tuple[float, ...]:
     """The differences to production at which the plan asks something of a metric: where its bounds must be exact."""
     found = {-metric.tolerance + 0.0}
     if is_watch(metric):

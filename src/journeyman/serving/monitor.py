@@ -24,7 +24,7 @@ from journeyman.core.rollout_decision import Observed, RolloutVerdict, decide, d
 from journeyman.stats.live import BettingEvidence, SampleRatio, Scale, compared, evidence_for
 from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
 from journeyman.stores.rollouts import RolloutStore
-from journeyman.stores.sessions import Said, ServedSession
+from journeyman.stores.sessions import ServedSession, TraceOpinion
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +100,7 @@ def follow(rollout: Rollout, verdict: RolloutVerdict, cause: Cause) -> Rollout |
         return None
     if event is EventKind.RAMP:
         return rollout.then(event, cause, rollout.next_shares(verdict.share))
-    if event is not EventKind.PROMOTE:
-        return rollout.then(event, cause)
-    holdback = rollout.plan.holdback
-    promoted = rollout.then(event, cause, {rollout.arms[0].name: 1 - holdback})
-    return promoted if holdback else promoted.then(EventKind.CONCLUDE, cause)
+    return rollout.promoted(cause) if event is EventKind.PROMOTE else rollout.then(event, cause)
 
 
 class RolloutEvidence:
@@ -277,7 +273,7 @@ def _success(metric: Metric, session: ServedSession | None, each: Assignment, wi
     return sum(found) / len(found) if found else None
 
 
-def _worth(metric: Metric, words: Sequence[Said]) -> float | None:
+def _worth(metric: Metric, words: Sequence[TraceOpinion]) -> float | None:
     """What one trace was worth."""
     told = [word.reward for word in words if word.reward.told_by in metric.sources]
     if metric.name == SUCCESS:

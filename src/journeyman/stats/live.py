@@ -25,7 +25,7 @@ from journeyman.core.rollout_decision import (
     WATCH_ALPHA,
     ArmEvidence,
     RatioFound,
-    asked,
+    decisive_differences,
     is_watch,
     level,
 )
@@ -236,7 +236,7 @@ def evidence_for(
     Args:
         whole: With intervals on the whole grid, to be shown; else only what decides.
     """
-    return BettingEvidence((*asked(plan, metric), *(GRID if whole else ())), prior=prior, runs=runs)
+    return BettingEvidence((*decisive_differences(plan, metric), *(GRID if whole else ())), prior=prior, runs=runs)
 
 
 def compared(evidence: BettingEvidence, plan: RolloutPlan, metric: Metric, *, arms: int = 1) -> list[ArmEvidence]:

@@ -284,12 +284,6 @@ class RolloutStore(OnDatabase):
         with self._database.read() as connection:
             return sorted((AuditRecord(*row) for row in connection.execute(found)), key=lambda row: row.seq)
 
-    def record(self, action: str, target: str, cause: Cause, *, before: Any = None, after: Any = None) -> None:
-        """Keep that somebody did something."""
-        with self._database.write() as connection:
-            take_turn(connection)
-            _audit(connection, action, target, cause, before, after)
-
     def verify(self) -> str | None:
         """What does not hold of the audit, in one sentence; `None` where all of it does: each row carries its own hash and that
         of the row before, and every event and every move of a slot is as it was told there."""

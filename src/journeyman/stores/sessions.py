@@ -27,7 +27,7 @@ class ServedCall(NamedTuple):
     at: datetime
 
 
-class Said(NamedTuple):
+class TraceOpinion(NamedTuple):
     """A word on a trace."""
 
     reward: Reward
@@ -38,7 +38,7 @@ class Said(NamedTuple):
 class ServedSession(NamedTuple):
     calls: tuple[ServedCall, ...]
     """In the order of their time."""
-    said: Mapping[str, Sequence[Said]]
+    said: Mapping[str, Sequence[TraceOpinion]]
     """Of each of its traces, by its id, oldest first."""
 
 
@@ -59,9 +59,9 @@ def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str])
     }
 
 
-def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str, Sequence[Said]]:
+def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str, Sequence[TraceOpinion]]:
     ids: dict[int, str] = {}
-    found: dict[str, list[Said]] = defaultdict(list)
+    found: dict[str, list[TraceOpinion]] = defaultdict(list)
     meant: dict[tuple[str, str], list[str]] = defaultdict(list)
     names = (TRACES.c.seq, TRACES.c.id, TRACES.c.task_id, TRACES.c.session, TRACES.c.own_label, TRACES.c.started_at)
     for some in _batches(trace_ids):
@@ -71,18 +71,18 @@ def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str,
             if session:
                 meant[TargetKind.SESSION, session].append(id)
             if own is not None:
-                found[id].append(Said(label(own, RECORDER), began))
+                found[id].append(TraceOpinion(label(own, RECORDER), began))
     for seqs in _batches(ids):
         _add_labels(connection, seqs, ids, found)
         rewards = sa.select(TRACE_REWARDS).where(TRACE_REWARDS.c.trace.in_(seqs)).order_by(TRACE_REWARDS.c.seq)
         for row in connection.execute(rewards):
-            found[ids[row.trace]].append(Said(reward_of(row), row.at))
+            found[ids[row.trace]].append(TraceOpinion(reward_of(row), row.at))
     _add_words(connection, meant, found)
     return {id: sorted(words, key=lambda word: word.at) for id, words in found.items()}
 
 
 def _add_labels(
-    connection: sa.Connection, some: Sequence[int], ids: Mapping[int, str], found: Mapping[str, list[Said]]
+    connection: sa.Connection, some: Sequence[int], ids: Mapping[int, str], found: Mapping[str, list[TraceOpinion]]
 ) -> None:
     rows = sa.select(TRACE_LABELS).where(TRACE_LABELS.c.trace.in_(some)).order_by(TRACE_LABELS.c.at, TRACE_LABELS.c.seq)
     latest: dict[tuple[int, str], tuple[bool | None, datetime]] = {}
@@ -90,11 +90,11 @@ def _add_labels(
         latest[row.trace, row.who] = (row.good, row.at)
     for (seq, who), (good, at) in latest.items():
         if good is not None:
-            found[ids[seq]].append(Said(label(good, who), at))
+            found[ids[seq]].append(TraceOpinion(label(good, who), at))
 
 
 def _add_words(
-    connection: sa.Connection, meant: Mapping[tuple[str, str], Sequence[str]], found: Mapping[str, list[Said]]
+    connection: sa.Connection, meant: Mapping[tuple[str, str], Sequence[str]], found: Mapping[str, list[TraceOpinion]]
 ) -> None:
     """What was said of a whole task or session counts for each of its traces. What was said of a trace stands with it."""
     for kind in (TargetKind.TASK, TargetKind.SESSION):
@@ -103,7 +103,7 @@ def _add_words(
             for row in connection.execute(rows.order_by(FEEDBACK.c.seq)):
                 word = word_of(row)
                 for id in meant[kind, word.target]:
-                    found[id].append(Said(word.reward, row.received_at))
+                    found[id].append(TraceOpinion(word.reward, row.received_at))
 
 
 def _batches(ids: Iterable[_T]) -> Iterable[list[_T]]:

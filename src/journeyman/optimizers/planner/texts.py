@@ -71,7 +71,7 @@ class _Tokens:
         return None
 
 
-def told(plan: Plan) -> bool:
+def has_texts(plan: Plan) -> bool:
     """Whether a plan says of its steps what each is told: where it does not, each is told the whole."""
     return len(plan.subtasks) == 1 or any(step.text.strip() not in ("", plan.instruction.strip()) for step in plan.subtasks)
 
@@ -85,7 +85,7 @@ def own_texts(made: Plan, right: Plan) -> float | None:
     """Share of the right plan's steps that are told their own words: nearer to what is right for them than to what is right for
     any other step of the plan, by the F1 of their words. A step that is not there is not told anything. `None` where the plan
     says nothing of texts."""
-    if not told(right) or not right.subtasks:
+    if not has_texts(right) or not right.subtasks:
         return None
     texts: dict[tuple[str, str], list[str]] = {}
     for step in made.subtasks:
@@ -111,7 +111,7 @@ def _alike(one: str, other: str) -> float:
 
 def located(plan: Plan) -> dict[str, Span]:
     """Of each step whose text stands in the instruction, where. The longest is found first: a short one may stand in it."""
-    if not told(plan):
+    if not has_texts(plan):
         return {}
     tokens = _Tokens.of(plan.instruction)
     found: dict[str, Span] = {}
@@ -345,7 +345,7 @@ def _cut(odds: Floats, number: int) -> list[Span]:
 
 def learn(examples: Sequence[Example]) -> StepTexts | None:
     """What the texts of the plans that succeeded say; `None` where they say nothing. The same plans give the same bytes."""
-    plans = [example.plan for example in examples if example.succeeded and told(example.plan)]
+    plans = [example.plan for example in examples if example.succeeded and has_texts(example.plan)]
     if not plans:
         return None
     spans = [located(plan) for plan in plans]

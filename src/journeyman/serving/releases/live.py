@@ -169,10 +169,6 @@ class Assigner:
         # Requests of one session that come at once are told the same, also when the first of them hangs up.
         return await asyncio.shield(going)
 
-    def known(self, rollout: Rollout, session: str) -> SessionArm | None:
-        """Where a session is, as far as this process remembers."""
-        return self._arms.get((rollout.id, unit_of(rollout.salt, session).id))
-
     async def _found(self, key: tuple[str, str], wanted: Assignment) -> SessionArm:
         try:
             arm = self._arms[key] = await self._kept(wanted)
