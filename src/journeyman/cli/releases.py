@@ -12,7 +12,7 @@ import click
 
 from journeyman.cli.console import named_columns, say, table
 from journeyman.cli.shared import answering, emit, json_option, read_store_url, store_url, together
-from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.candidate import Candidate, ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, Rollout, RolloutPlan, RolloutState, Slot
@@ -72,8 +72,9 @@ def start(
 ) -> dict[str, Any]:
     """Begin to bring a candidate to live traffic.
 
-    CANDIDATE is as much of an ID as tells it apart, or a playbook's file, which is then kept as a candidate. It goes to the
-    context of the requests that name the agent and the domain, first to the plan's first share of new sessions. What is in
+    CANDIDATE is as much of an ID as tells it apart, or a playbook's file, which is then kept as a candidate. A playbook goes to
+    the context of the requests that name the agent and the domain, a router's policy chooses who answers those for the model
+    auto, and weights that were deployed with --release answer them; first the plan's first share of new sessions. What is in
     production there now stays for all others. The latest evaluation of the candidate must have passed the gate; --force starts
     it all the same.
 
@@ -131,7 +132,7 @@ def _begun(
         InputError: The candidate cannot be served.
         ReleaseError: No gate let it pass, and nobody forces it.
     """
-    _servable(candidate)
+    _servable(candidate, kept.live().models)
     forced = not word.verdict.may_start
     if forced and not given["force"]:
         said = {"unexamined": "was never examined"}.get(word.verdict, f"may not go live ({word.verdict.replace('_', ' ')})")
@@ -146,21 +147,22 @@ def _begun(
     return begun.then(EventKind.RAMP, replace(cause, reason=f"the first step: {reason}"), begun.next_shares())
 
 
-def _servable(candidate: Candidate) -> None:
+def _servable(candidate: Candidate, models: Mapping[str, ServedModel]) -> None:
     """
     Raises:
         InputError: No gateway would serve it.
+        ReleaseError: What would be served is not what was kept.
+        ModelError: The server that should answer with it does not.
     """
-    if candidate.kind is not Kind.PLAYBOOK:
-        raise InputError(
-            f"{candidate.id} is of kind {candidate.kind}, and only playbooks are brought to live traffic by this version; "
-            "name a playbook"
-        )
-    from journeyman.optimizers.playbook import files
+    from journeyman.serving.releases.artifacts import CandidateLoader, check_answers
     from journeyman.serving.releases.context import FixedPlaybook
 
-    served = FixedPlaybook.configured(files.loads(candidate.body, candidate.id), settings.load().settings, candidate.id)
-    say(*(f"journeyman: {each}" for each in served.too_long()))
+    project = settings.load()
+    served = CandidateLoader(project).load(candidate, models)
+    if isinstance(served, FixedPlaybook):
+        say(*(f"journeyman: {each}" for each in served.too_long()))
+    elif isinstance(served, ServedModel):
+        check_answers(served, project.settings.upstreams)
 
 
 def _started(begun: Rollout, word: GateWord, *, dry_run: bool) -> Iterator[str]:
