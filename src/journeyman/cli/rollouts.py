@@ -30,18 +30,16 @@ def slots(*, store: str | None, quiet: bool) -> dict[str, Any]:
     Example:
       journeyman releases slots
     """
+    from journeyman.serving.releases.control import slot_rows
+
     with _opened(store) as kept:
         live = kept.live()
-    rollouts = {rollout.slot: rollout for rollout in live.rollouts}
-    found, rows = [], []
-    for slot in sorted(live.production.keys() | rollouts.keys()):
-        move, rollout, serves = live.production.get(slot), rollouts.get(slot), live.baseline(slot).candidate_id
-        told = {"since": move.at.isoformat() if move else None, "by": move.actor if move else None}
-        found.append({"slot": str(slot), "production": serves, **told, "rollout": rollout.told() if rollout else None})
-        rows.append((str(slot), serves, minute(move.at) if move else "", *_rollout_cells(rollout)))
+    found, rollouts = slot_rows(live), {str(rollout.slot): rollout for rollout in live.rollouts}
     if not quiet:
         names = ("slot", "production", "since", "rollout", "state", "candidate", "share")
-        rows_table(names, rows)
+        since = {str(slot): minute(move.at) for slot, move in live.production.items()}
+        cells = [(each["slot"], each["production"], since.get(each["slot"], "")) for each in found]
+        rows_table(names, [(*each, *_rollout_cells(rollouts.get(each[0]))) for each in cells])
         if not found:
             say("Nothing is in production, and no rollout is open. To begin: journeyman releases start CANDIDATE")
     return {"slots": found}
@@ -81,7 +79,7 @@ def _rollout_rows(found: Sequence[Rollout]) -> None:
             str(each.slot),
             each.state.value,
             each.said_shares,
-            each.arms[0].candidate_id,
+            ", ".join(arm.candidate_id for arm in each.arms),
             each.events[-1].cause.reason,
         )
         for each in found

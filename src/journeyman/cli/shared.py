@@ -240,7 +240,8 @@ def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
     @wraps(act)
     def run(as_json: bool, **given: Any) -> int:
         try:
-            result = act(quiet=as_json, **given)
+            with options_named():
+                result = act(quiet=as_json, **given)
         except ReleaseError as error:
             say(f"journeyman: {error}")
             emit({"done": False, "reason": str(error)}, as_json=as_json)

@@ -479,6 +479,11 @@ def _follow(connection: sa.Connection, rollout: Rollout, event: RolloutEvent) ->
         for arm in rollout.arms:
             if arm != promoted:
                 _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
+    elif event.kind is EventKind.DROP:
+        before_it = rollout.events[-2].shares
+        for arm in rollout.arms:
+            if arm.name in before_it.keys() - event.shares.keys():
+                _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
     elif event.kind is EventKind.ROLLBACK:
         if before is RolloutState.HOLDBACK:
             # Its own from before: what a less specific slot serves comes back by itself.
