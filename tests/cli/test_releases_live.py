@@ -19,6 +19,7 @@ from journeyman.core.rollout import Rollout, RolloutPlan, drawn, unit_of
 from journeyman.core.task import Task
 from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files
+from journeyman.serving.monitor import Monitor
 from journeyman.serving.releases.live import session_key
 from journeyman.stores import EvaluationRecord, open_store
 from journeyman.stores.base import Assignment, EvidenceRecord
@@ -362,6 +363,25 @@ def test_evidence_is_shown_and_none_is_said_to_be_none(desk: Desk) -> None:
     assert all(word in shown for word in ("success", "-0.021", "31", "290", "not yet known", "1.5"))
     # Whoever decides knows what was seen.
     assert desk("hold", id, *WHY)["rollout"]["events"][-1]["cause"]["evidence"] == {"evidence": 1}
+
+
+def test_evidence_made_anew_stands_beside_what_the_test_had_and_says_whether_the_verdict_changes(desk: Desk) -> None:
+    id = desk.start("--share", "0.5")["rollout"]["id"]
+    assert desk("evidence", id, "--rebuild") == {"rollout": id, "evidence": None}
+    with open_rollouts(desk.path) as store:
+        (rollout,) = store.rollouts()
+        at = rollout.events[-1].cause.at
+        units = [unit_of(rollout.salt, f"session:s{n}") for n in range(40)]
+        arms = [drawn(unit.bucket, rollout.shares) for unit in units]
+        store.assign([Assignment(id, unit.id, arm, 2, "drawn", at) for unit, arm in zip(units, arms, strict=True)])
+        Monitor(store, clock=lambda: at + timedelta(days=2)).once()
+    before = desk.rows()
+    told = desk("evidence", id, "--rebuild")
+    assert told["rebuilt"]["summary"] == told["evidence"]["summary"]
+    assert (told["rebuilt"]["changed"], told["rebuilt"]["was"]) == (False, told["rebuilt"]["now"])
+    assert desk.rows() == before
+    shown = desk.shown("evidence", id, "--rebuild")
+    assert all(word in shown for word in ("by the rows as they are now", "the verdict is the same", "labelled"))
 
 
 def test_a_slot_begins_against_what_its_requests_are_served_and_falls_back_to_it(desk: Desk) -> None:

@@ -16,7 +16,7 @@ from journeyman.core.reward import Source
 from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
 from journeyman.core.rollout_decision import Observed, decide
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.serving.monitor import Decided, Monitor
+from journeyman.serving.monitor import Decided, Monitor, rebuilt
 from journeyman.stats.live import SampleRatio, compared, evidence_for
 from journeyman.stores import TraceStore, open_traces
 from journeyman.stores.base import Assignment
@@ -236,6 +236,40 @@ def test_a_session_enters_when_its_window_is_over_and_what_is_said_later_changes
     desk.store.add_feedback(late, now=desk.now + timedelta(seconds=200))
     desk.look(300)
     assert set(desk.store.scores("r1", "success").values()) == {1.0}
+
+
+def test_truth_that_came_late_is_seen_when_the_evidence_is_made_anew_and_rewrites_nothing(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9})
+    desk.until_acted(20, most=20)
+    assert desk.rollout.state is RolloutState.CONCLUDED
+    kept, audit = desk.store.evidence("r1"), desk.store.audit()
+    assert kept is not None
+    same = rebuilt(desk.store, desk.rollout, kept)
+    assert (same.was.event, same.now, same.changed) == (EventKind.PROMOTE, same.was, False)
+    assert same.summary == kept.summary
+    cause = Cause(reason="looked again", actor="person:ann", at=desk.now)
+    assert not same.audit(desk.store, "r1", cause)
+    # Weeks later it is told that most of what the canary did was wrong.
+    later = desk.now + timedelta(days=20)
+    wrong = [each for each in desk.store.assignments("r1") if each.arm == "canary"]
+    sessions = {unit_of(desk.rollout.salt, f"session:s{n}").id: f"s{n}" for n in range(1, desk.number + 1)}
+    about: dict[str, Any] = {"target_kind": TargetKind.SESSION, "value": 0.0, "source": Source.TRUTH, "at": later}
+    words = [Feedback(id=f"late-{each.unit}", target=sessions[each.unit], **about) for each in wrong[::2]]
+    desk.store.add_feedback(words, now=later)
+    anew = rebuilt(desk.store, desk.rollout, kept)
+    assert (anew.was.event, anew.now.event, anew.changed) == (EventKind.PROMOTE, EventKind.ROLLBACK, True)
+    assert anew.summary["sessions"] == kept.summary["sessions"]
+    assert anew.summary["metrics"]["success"]["mean_canary"] < 0.6
+    assert anew.summary["metrics"]["success"]["mean_production"] == kept.summary["metrics"]["success"]["mean_production"]
+    # Whether it was judged in time is as it was.
+    assert anew.summary["metrics"]["labelled"] == kept.summary["metrics"]["labelled"]
+    assert [anew.audit(desk.store, "r1", cause) for _ in range(2)] == [True, False]
+    *before, row = desk.store.audit()
+    assert before == list(audit)
+    assert (row.action, row.target, row.before["event"], row.after["event"]) == ("correct", "r1", "promote", "rollback")
+    assert desk.store.verify() is None
+    assert desk.store.rollout("r1") == desk.rollout
+    assert desk.store.evidence("r1") == kept
 
 
 def test_what_was_said_of_a_session_or_a_task_counts_for_its_traces_and_truth_goes_before_a_check(opened: Opened) -> None:

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import named_columns, say, table
-from journeyman.cli.shared import answering, emit, json_option, options_named, read_store_url, store_url, together
+from journeyman.cli.shared import acting, answering, emit, json_option, options_named, read_store_url, store_url, together
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
 from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import ANY, EventKind, RolloutPlan, Slot
-from journeyman.experiments import settings
 from journeyman.io.files import read_json, read_text
 from journeyman.stores.registry import Registry, find_rollout
 
 if TYPE_CHECKING:
     from journeyman.experiments.release_simulation import RolloutForecast
-    from journeyman.serving.releases.control import Begun, Person
+    from journeyman.serving.releases.control import Begun
     from journeyman.stores.rollouts import RolloutStore
 
 _NEVER = "-"
@@ -40,15 +39,6 @@ def _opened(store: str | None) -> "RolloutStore":
     from journeyman.stores.rollouts import open_rollouts
 
     return open_rollouts(read_store_url(store), make=False)
-
-
-def _by(reason: str) -> "Person":
-    """Who does it: a person, by name."""
-    from journeyman.serving.releases.control import Person
-
-    if (name := settings.person()) is None:
-        raise InputError("it is not known who you are, and what is released is done by somebody; set JOURNEYMAN_USER")
-    return Person(f"person:{name}", reason)
 
 
 # Begin.
@@ -87,7 +77,7 @@ def start(*, candidates: tuple[str, ...], store: str | None, dry_run: bool, quie
     wanted = control.RolloutRequest(
         candidates=lambda registry: [_candidate(registry, each) for each in candidates],
         plan=_plan(given.pop("plan_file"), given.pop("share")),
-        by=_by(given.pop("reason")),
+        by=acting(given.pop("reason")),
         **given,
     )
     begun = control.start(read_store_url(store) if store else store_url(None), wanted, dry_run=dry_run)
@@ -135,7 +125,7 @@ def _move(store: str | None, rollout: str, reason: str, kind: EventKind, *, quie
 
     with _opened(store) as kept:
         found = find_rollout(kept.rollouts(), rollout)
-        moved = control.move(kept, found, control.RolloutMove(kind=kind, by=_by(reason), **more))
+        moved = control.move(kept, found, control.RolloutMove(kind=kind, by=acting(reason), **more))
     after = moved.rollout
     if not quiet:
         told = f"; {after.said_shares} of new sessions" if after.is_drawing else ""
@@ -249,7 +239,7 @@ def undo(*, slot: str, reason: str, store: str | None, quiet: bool) -> dict[str,
       journeyman releases undo context:desk/oslo --reason "complaints since Monday"
     """
     with _opened(store) as kept:
-        move = kept.undo(Slot.parse(slot), _by(reason).cause())
+        move = kept.undo(Slot.parse(slot), acting(reason).cause())
     if not quiet:
         say(f"{move.slot}: {move.candidate_id} is in production again")
     return {"done": True, "move": move.as_json()}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.playbook.config import TrainingConfig
     from journeyman.experiments.settings import RecordSettings
+    from journeyman.serving.releases.control import Person
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 _Training = TypeVar("_Training", bound="TrainingConfig")
@@ -164,6 +165,20 @@ def tokens_in(variable: str, of: str = "--token-env") -> tuple[str, ...]:
 
 
 # Whose word it is.
+
+
+def acting(reason: str) -> "Person":
+    """Who does something to what is released: a person, by name, for a reason.
+
+    Raises:
+        InputError: It is not known who it is.
+    """
+    from journeyman.experiments import settings
+    from journeyman.serving.releases.control import Person
+
+    if (name := settings.person()) is None:
+        raise InputError("it is not known who you are, and what is released is done by somebody; set JOURNEYMAN_USER")
+    return Person(f"person:{name}", reason)
 
 
 def person(named: str | None) -> str:

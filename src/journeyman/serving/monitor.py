@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -145,6 +145,16 @@ class RolloutEvidence:
         self._closed = {int(event): int(count) for event, count in state.get("closed", {}).items()}
         self._recent: list[float] = list(state.get("recent", ()))
         self._scores: list[SessionScore] = []
+        self._until: Mapping[str, int] | None = None
+        """When it is made anew: up to where sessions had entered. Then what was said late counts, too."""
+
+    def anew(self, store: RolloutStore) -> "RolloutEvidence":
+        """The same sessions once more, by the rows as they are now."""
+        made = RolloutEvidence(self.rollout, None)
+        made._until = self._cursors
+        while made.close(store, self.rollout.created_at):
+            made._scores.clear()
+        return made
 
     def close(self, store: RolloutStore, now: datetime) -> bool:
         """Take in sessions whose time is over; whether there were any. Each in the order of its assignment."""
@@ -153,7 +163,7 @@ class RolloutEvidence:
             wait = timedelta(seconds=self._window(metric))
             waiting = store.assignments(self.rollout.id, after=self._cursors.get(metric.name, 0), limit=AT_ONCE)
             # Whoever comes behind one that is still waited for waits too.
-            over = list(takewhile(lambda each: each.at + wait <= now, waiting))  # noqa: B023 - used at once
+            over = list(takewhile(lambda each: self._is_over(metric.name, each, now - wait), waiting))  # noqa: B023 - used at once
             if not over:
                 continue
             found = True
@@ -162,12 +172,18 @@ class RolloutEvidence:
                 self._take(metric, each, sessions.get(each.unit))
             self._cursors[metric.name] = over[-1].seq
         for each in store.assignments(self.rollout.id, after=self._cursors.get(_DRAWN, 0), limit=AT_ONCE):
+            if not self._is_over(_DRAWN, each, each.at):
+                break
             found = True
             self._cursors[_DRAWN] = each.seq
             if self._counts(each):
                 shares = self._shares(each)
                 self._ratio.add(self._number(each.arm), (max(0.0, 1 - sum(shares)), *shares))
         return found
+
+    def _is_over(self, cursor: str, each: Assignment, begun: datetime) -> bool:
+        """Whether a session enters that was assigned at a moment or before."""
+        return each.at <= begun if self._until is None else each.seq <= self._until.get(cursor, 0)
 
     def keep(self, store: RolloutStore, now: datetime) -> bool:
         """Whether it was: somebody else may have been faster."""
@@ -222,7 +238,7 @@ class RolloutEvidence:
             return float(not any(call.failed for call in session.calls))
         if metric.name in _SCALED:
             return self._scaled(metric.name, session, on_arm=each.arm != PRODUCTION)
-        return _success(metric, session, each, self._window(metric))
+        return _success(metric, session, each, self._window(metric) if self._until is None else None)
 
     def _window(self, metric: Metric) -> float:
         return max(metric.window_seconds, self.rollout.plan.settle_seconds)
@@ -341,13 +357,50 @@ class RolloutEvidence:
         return {"mean_canary": canary, "mean_production": production}
 
 
-def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float) -> float | None:
-    """The mean over what was judged in time of a session, by the sources that the plan names; unknown where nothing was."""
-    until = each.at + timedelta(seconds=window)
+class Rebuilt(NamedTuple):
+    """What the test of a rollout comes to by the rows as they are now, what was said late included, on the same sessions."""
+
+    was: RolloutVerdict
+    """By what the running test had."""
+    now: RolloutVerdict
+    summary: Mapping[str, Any]
+
+    @property
+    def changed(self) -> bool:
+        return _decision(self.was) != _decision(self.now)
+
+    def as_json(self) -> dict[str, Any]:
+        verdicts = {"was": self.was, "now": self.now}
+        told = {name: {**_decision(each), "reason": each.reason} for name, each in verdicts.items()}
+        return {**told, "changed": self.changed, "summary": self.summary}
+
+    def audit(self, store: RolloutStore, rollout_id: str, cause: Cause) -> bool:
+        """Keep that the verdict is another one; whether that was new. Nothing that was decided is changed."""
+        return store.correct(rollout_id, _decision(self.was), _decision(self.now), cause)
+
+
+def rebuilt(store: RolloutStore, rollout: Rollout, record: EvidenceRecord) -> Rebuilt:
+    """The evidence that a rollout was last decided on, made anew; of one that is over, that which it ended on."""
+    then = rollout
+    while not then.is_drawing or (then.events[-1].kind is EventKind.PROMOTE and not rollout.plan.holdback):
+        then = replace(then, events=then.events[:-1])
+    running = RolloutEvidence(then, record)
+    anew = running.anew(store)
+    return Rebuilt(running.verdict(record.at), anew.verdict(record.at), anew.summary())
+
+
+def _decision(verdict: RolloutVerdict) -> dict[str, str | None]:
+    return {"event": verdict.event.value if verdict.event else None, "arm": verdict.arm or None}
+
+
+def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float | None) -> float | None:
+    """The mean over what was judged of a session in time, or ever, by the sources that the plan names; unknown where nothing
+    was."""
+    until = None if window is None else each.at + timedelta(seconds=window)
     found = [
         value
         for words in (session.said if session is not None else {}).values()
-        if (value := _worth(metric, [word for word in words if word.at <= until])) is not None
+        if (value := _worth(metric, [word for word in words if until is None or word.at <= until])) is not None
     ]
     return sum(found) / len(found) if found else None
 
