@@ -60,8 +60,9 @@ def _opened(store: str | None) -> "RolloutStore":
 def start(*, candidates: tuple[str, ...], store: str | None, dry_run: bool, quiet: bool, **given: Any) -> dict[str, Any]:
     """Begin to bring a candidate to live traffic, or several, of which the best stays.
 
-    CANDIDATE is as much of an ID as tells it apart, or a playbook's file, which is then kept as a candidate. It goes to the
-    context of the requests that name the agent and the domain, first to the plan's first share of new sessions. What is in
+    CANDIDATE is as much of an ID as tells it apart, or a playbook's file, which is then kept as a candidate. A playbook goes to
+    the context of the requests that name the agent and the domain, a router's policy chooses who answers those for the model
+    auto, and weights that were deployed with --release answer them; first the plan's first share of new sessions. What is in
     production there now stays for all others. The latest evaluation of the candidate must have passed the gate; --force starts
     it all the same. Several candidates divide the share, and each is compared with production.
 

@@ -92,8 +92,11 @@ def _rollout_rows(found: Sequence[Rollout]) -> None:
 @click.argument("session", metavar="SESSION")
 @click.option("--agent", metavar="NAME", help="That the session's requests name.")
 @click.option("--domain", metavar="NAME", help="That the session's requests name.")
+@click.option(
+    "--kind", type=click.Choice([each.value for each in SlotKind]), default="context", show_default=True, help="Of slot."
+)
 @answering
-def assign(*, session: str, agent: str | None, domain: str | None, store: str | None, quiet: bool) -> dict[str, Any]:
+def assign(*, session: str, agent: str | None, domain: str | None, kind: str, store: str | None, quiet: bool) -> dict[str, Any]:
     """Say which arm a session is on, and why; writes nothing.
 
     SESSION is what its requests name in X-Journeyman-Session.
@@ -106,7 +109,7 @@ def assign(*, session: str, agent: str | None, domain: str | None, store: str | 
 
     with _opened(store) as kept:
         live = kept.live()
-        slot = live.slot_of(SlotKind.CONTEXT, agent, domain)
+        slot = live.slot_of(SlotKind(kind), agent, domain)
         rollout = next((each for each in live.rollouts if each.slot == slot and each.is_drawing), None)
         unit = unit_of(rollout.salt, session_key(session)) if rollout else None
         known = kept.assigned(rollout.id, unit.id) if rollout and unit else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from journeyman.core.candidate import Candidate, Kind
+from journeyman.core.candidate import Candidate, ServedModel
 from journeyman.core.errors import InputError, ReleaseError, SettingError
 from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, LiveReleases, Rollout, RolloutPlan, RolloutState, Slot
 from journeyman.experiments import settings
@@ -85,7 +85,8 @@ def start(url: str, wanted: RolloutRequest, *, dry_run: bool = False) -> Begun:
 
     Raises:
         InputError: It cannot be meant, or a candidate cannot be served.
-        ReleaseError: No gate let it pass and nobody forces it, or it may not start now.
+        ReleaseError: No gate let it pass and nobody forces it, it may not start now, or it is not what was kept.
+        ModelError: The server that should answer with it does not.
     """
     from journeyman.stores.rollouts import open_rollouts
 
@@ -106,7 +107,7 @@ def start(url: str, wanted: RolloutRequest, *, dry_run: bool = False) -> Begun:
 
 
 def _begun(candidates: Sequence[Candidate], words: Sequence[GateWord], live: LiveReleases, wanted: RolloutRequest) -> Begun:
-    warnings = [said for each in candidates for said in _servable(each)]
+    warnings = [said for each in candidates for said in _servable(each, live.models)]
     for candidate, word in zip(candidates, words, strict=True):
         if not (word.verdict.may_start or wanted.force):
             said = {"unexamined": "was never examined"}.get(word.verdict, f"may not go live ({word.verdict.replace('_', ' ')})")
@@ -133,22 +134,22 @@ def strictest(words: Sequence[GateWord]) -> GateWord:
     return min(words, key=lambda word: order.index(word.verdict))
 
 
-def _servable(candidate: Candidate) -> Sequence[str]:
+def _servable(candidate: Candidate, models: Mapping[str, ServedModel]) -> Sequence[str]:
     """What is to be said of how it will be served.
 
     Raises:
         InputError: No gateway would serve it.
+        ReleaseError: What would be served is not what was kept.
+        ModelError: The server that should answer with it does not.
     """
-    if candidate.kind is not Kind.PLAYBOOK:
-        raise InputError(
-            f"{candidate.id} is of kind {candidate.kind}, and only playbooks are brought to live traffic by this version; "
-            "name a playbook"
-        )
-    from journeyman.optimizers.playbook import files
+    from journeyman.serving.releases.artifacts import CandidateLoader, check_answers
     from journeyman.serving.releases.context import FixedPlaybook
 
-    served = FixedPlaybook.configured(files.loads(candidate.body, candidate.id), settings.load().settings, candidate.id)
-    return served.too_long()
+    project = settings.load()
+    served = CandidateLoader(project).load(candidate, models)
+    if isinstance(served, ServedModel):
+        check_answers(served, project.settings.upstreams)
+    return served.too_long() if isinstance(served, FixedPlaybook) else ()
 
 
 def kept_candidate(registry: Registry, text: str) -> Candidate:
