@@ -26,6 +26,7 @@ from journeyman.experiments.settings import OFFICIAL, Address, Api, UpstreamSett
 from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
 from journeyman.io.retry import RetryPolicy, retry_after
 from journeyman.serving.gateway.feedback import FeedbackConfig
+from journeyman.serving.gateway.releases import ReleaseConfig
 from journeyman.serving.gateway.request import (
     HOP_BY_HOP,
     KEY_PARAMETERS,
@@ -563,6 +564,8 @@ class GatewayConfig:
     """Without one no feedback is taken."""
     releases: Releases | None = field(default=None, repr=False)
     """Says what is put into requests. `None`: they pass as they come."""
+    control: ReleaseConfig | None = None
+    """Without one nothing is shown or changed of releases."""
 
 
 # Passes a request on, and its answer back, byte for byte and piece by piece, and has the exchange recorded.

@@ -297,8 +297,8 @@ class LiveContext:
         self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
-        self._over = threading.Event()
-        self._poll()
+        self._over, self._reading = threading.Event(), threading.Lock()
+        self.refresh()
         if self._read_at is None:
             self._restore()
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
@@ -402,11 +402,16 @@ class LiveContext:
         if self._store is not None:
             self._store.close()
 
-    # In the thread that reads.
+    def refresh(self) -> None:
+        """Read what is released now, and serve it."""
+        with self._reading:
+            self._poll()
+
+    # In the thread that reads, or that wants it read.
 
     def _watch(self) -> None:
         while not self._over.wait(self._poll_seconds):
-            self._poll()
+            self.refresh()
 
     def _poll(self) -> None:
         try:
