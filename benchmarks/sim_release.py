@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.core.rollout import BrakePlan, EventKind, RolloutPlan
+from journeyman.core.rollout import EventKind
 from journeyman.core.rollout_decision import Brake, Observed, RatioFound, decide_arms, level
+from journeyman.core.rollout_plan import BrakePlan, RolloutPlan
 from journeyman.experiments.release_simulation import (
     Draw,
     Simulated,

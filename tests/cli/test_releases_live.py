@@ -15,7 +15,8 @@ from journeyman import Playbook
 from journeyman.cli import main
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.playbook import Bullet
-from journeyman.core.rollout import Rollout, RolloutPlan, drawn, unit_of
+from journeyman.core.rollout import Rollout, drawn, unit_of
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.task import Task
 from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files

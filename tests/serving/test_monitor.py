@@ -13,8 +13,9 @@ import pytest
 from journeyman.core.candidate import BASE
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import Source
-from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
+from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, RolloutState, drawn, unit_of
 from journeyman.core.rollout_decision import Observed, decide
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.serving.monitor import Decided, Monitor, rebuilt
 from journeyman.stats.live import SampleRatio, compared, evidence_for

@@ -22,8 +22,9 @@ import numpy as np
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
-from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Metric, Rollout, RolloutState
+from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Rollout, RolloutState
 from journeyman.core.rollout_decision import ArmEvidence, Observed, RolloutVerdict, decide_arms, decide_holdback
+from journeyman.core.rollout_plan import Metric
 from journeyman.stats.live import BettingEvidence, SampleRatio, Scale, compared, evidence_for, top_two_shares
 from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
 from journeyman.stores.rollouts import RolloutStore

@@ -26,12 +26,12 @@ from journeyman.core.rollout import (
     LiveReleases,
     Rollout,
     RolloutEvent,
-    RolloutPlan,
     RolloutState,
     Slot,
     SlotMove,
     nothing,
 )
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE, OnDatabase
 from journeyman.stores.sessions import ServedSession, of_units

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from journeyman.core.candidate import Candidate, ServedModel
 from journeyman.core.errors import InputError, ReleaseError, SettingError
-from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, LiveReleases, Rollout, RolloutPlan, RolloutState, Slot
+from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, LiveReleases, Rollout, RolloutState, Slot
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments import settings
 from journeyman.stores import open_store
 from journeyman.stores.base import EvidenceRecord
