@@ -346,8 +346,7 @@ class RolloutEvidence:
         counts, means = ([getattr(each, what)[0] for each in found] for what in ("counts", "means"))
         pairs = [(counts[0][1], means[0][1]), *((count[0], mean[0]) for count, mean in zip(counts, means, strict=True))]
         scores = [(float(n * mean), float(n * (1 - mean))) if n else (0.0, 0.0) for n, mean in pairs]
-        seed = hashlib.sha256(f"{rollout.id}/{sum(self._closed.values())}".encode()).digest()
-        chance = np.random.default_rng(int.from_bytes(seed[:8]))
+        chance = self.chance(sum(self._closed.values()))
         shares = top_two_shares(scores, chance=chance, floor=rollout.share / MOST_TOP_TWO, production=1 - rollout.share)
         return {arm: round(share, 4) for arm, share in zip(going, shares[1:], strict=True)}
 
@@ -356,6 +355,11 @@ class RolloutEvidence:
         if len(self._recent) < _LEAST or failed <= self.rollout.plan.brake.failures * len(self._recent):
             return ""
         return f"{failed} of its last {len(self._recent)} sessions failed"
+
+    def chance(self, sessions: int) -> np.random.Generator:
+        """What the shares are drawn by after so many sessions."""
+        seed = hashlib.sha256(f"{self.rollout.id}/{sessions}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(seed[:8]))
 
     def state(self) -> dict[str, Any]:
         """What the next one goes on from, for JSON."""
