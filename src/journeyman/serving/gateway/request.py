@@ -104,7 +104,7 @@ class ProxyRequest:
             candidates = dict.fromkeys([context.candidate_id, *(each.strip() for each in said if each.strip())])
             labels = {"domain": context.domain, **labels, "candidate": ",".join(candidates)}
         if arm is not None:
-            labels |= {"rollout": arm.rollout_id, "unit": arm.unit, "arm": arm.arm}
+            labels |= arm.labels
         return replace(self, body=injected.body, context=context, arm=arm, labels=labels)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
@@ -226,6 +226,14 @@ class Assigner:
 # What is served.
 
 
+class Begun(Protocol):
+    """A conversation of which it is known how it begins."""
+
+    @property
+    def beginning(self) -> bytes:
+        """What all its requests have in common."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotState:
     """What is served in a slot."""
@@ -287,20 +295,27 @@ class LiveContext:
         self._fault = ""
         self._over = threading.Event()
         self._poll()
-        if self._read_at is None:
-            self._restore()
+        self.is_known = self._read_at is not None or self._restored()
+        """Whether it was known at the start what is served: the store could be read, or had been read before."""
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
 
     async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
-        state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
-        if state is None:
-            return ServedRelease()
-        playbook, where = state.production, None
-        if state.rollout is not None:
-            where = await self._assigned().arm(state.rollout, session_of(labels, body))
-            playbook = state.arms.get(self._arm_served(where), state.arms.get(PRODUCTION))
+        playbook, where = await self.playbook(labels, body)
         return ServedRelease(await playbook.context(labels, body) if playbook is not None else None, where)
+
+    async def playbook(self, labels: Mapping[str, str], body: Begun) -> tuple[FixedPlaybook | None, SessionArm | None]:
+        """What is served to a session, and on which arm it is: the one rule, for a gateway and for an agent's own process."""
+        state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
+        if state is None or state.rollout is None:
+            return self.production(labels), None
+        where = await self._assigned().arm(state.rollout, session_of(labels, body))
+        return state.arms.get(self._arm_served(where), state.arms.get(PRODUCTION)), where
+
+    def production(self, labels: Mapping[str, str]) -> FixedPlaybook | None:
+        """What is in production for such requests; `None` is nothing."""
+        state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
+        return None if state is None else state.production
 
     def _arm_served(self, where: SessionArm) -> str:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
@@ -448,8 +463,8 @@ class LiveContext:
         with atomic_write(self._file) as part:
             part.write_text(json.dumps(told))
 
-    def _restore(self) -> None:
-        """The last snapshot, where the store cannot be read at the start."""
+    def _restored(self) -> bool:
+        """The last snapshot, where the store cannot be read at the start; whether there was one."""
         try:
             told = json.loads(self._file.read_text())
             kept = told["production"].items()
@@ -458,9 +473,11 @@ class LiveContext:
             # Of no version: whatever the store says when it is back is newer.
             self._snapshot = self._made_of(moves, rollouts, (0, 0), told["bodies"].__getitem__)
         except FileNotFoundError:
-            return
+            return False
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
             _log.warning("%s cannot be read, so requests pass as they come until the store answers: %s", self._file, error)
+            return False
+        return True
 
     @property
     def _file(self) -> Path:
@@ -536,7 +553,7 @@ class LiveContext:
                 continue
 
 
-def session_of(labels: Mapping[str, str], body: RequestBody) -> str:
+def session_of(labels: Mapping[str, str], body: Begun) -> str:
     """What a session is known by: its name, else how its conversation begins."""
     if session := labels.get("session"):
         return session_key(session)
