@@ -89,7 +89,7 @@ class Desk:
 
     def trace(self, session: str, unit: str, arm: str, at: datetime) -> Trace:
         error = "ModelError: 500" if self.chance.random() < self.failed.get(arm, 0.0) else None
-        raw = {"release": {"rollout": self.rollout.id, "unit": unit, "arm": arm}}
+        raw = {"release": [{"rollout": self.rollout.id, "unit": unit, "arm": arm}]}
         call = ModelCall(model="m", prompt="p", reply="r", id=f"{session}-1", raw=raw, seconds=1.0, started_at=at, error=error)
         return Trace(
             id=f"{session}-1", task_id="t", candidate_id="c", started_at=at, steps=(call,), session=session, source="gateway"

@@ -163,12 +163,11 @@ def _releases(project: Project, serving: ServeSettings, store: str) -> "Iterator
     elif not serving.releases or store == MEMORY:
         yield None
     else:
-        from journeyman.serving.releases.context import FixedPlaybook
+        from journeyman.serving.releases.artifacts import CandidateLoader
         from journeyman.serving.releases.live import LiveContext
 
-        live = LiveContext(
-            store, project.folder / "releases", lambda playbook: FixedPlaybook.configured(playbook, project.settings)
-        )
+        loader = CandidateLoader(project, serving.explore)
+        live = LiveContext(store, project.folder / "releases", loader.load, auto=serving.auto_model)
         try:
             with _monitor(store, live, serving.monitor_seconds) if serving.monitor else nullcontext():
                 yield live

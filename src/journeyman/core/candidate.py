@@ -2,8 +2,12 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
 
 
 class Kind(StrEnum):
@@ -56,3 +60,35 @@ class Adapter:
     """The layers that it changes, by the last part of their names."""
     parent: str | None = None
     """The digest of the adapter that its training started from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """Where learned weights answer."""
+
+    candidate_id: str
+    url: str
+    """The base URL of a server that speaks OpenAI's API, without credentials, or the name of an upstream of the gateway."""
+    model: str
+    """What it is asked for there."""
+    digest: str = ""
+    """SHA-256 of the GGUF file that is served; empty where it is not known."""
+    file: str = ""
+    """Where that file lies, on the machine that served it."""
+    replaces: tuple[str, ...] = ("*",)
+    """Patterns of the names of models that it answers instead of."""
+    at: datetime
+    """Since when."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What `from_json` takes."""
+        return asdict(self) | {"replaces": list(self.replaces), "at": self.at.isoformat()}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> "ServedModel":
+        """One that was written by Journeyman itself."""
+        return cls(**{**told, "replaces": tuple(told["replaces"]), "at": datetime.fromisoformat(told["at"])})
+
+    def answers_for(self, model: str) -> bool:
+        """Whether a request for a model is one of its."""
+        return any(fnmatchcase(model, pattern) for pattern in self.replaces)

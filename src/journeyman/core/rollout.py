@@ -17,7 +17,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
 
-from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.candidate import BASE, Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.reward import Source
 
@@ -587,6 +587,8 @@ class LiveReleases:
     production: Mapping[Slot, SlotMove]
     rollouts: tuple[Rollout, ...]
     """The open ones, one at most in a slot."""
+    models: Mapping[str, ServedModel] = field(default_factory=dict)
+    """Where learned weights answer, by candidate."""
 
     def slot_of(self, kind: SlotKind, agent: str | None, domain: str | None) -> Slot | None:
         """The slot that serves a request."""

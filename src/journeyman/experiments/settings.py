@@ -163,6 +163,11 @@ class ServeSettings(Config):
     """A playbook that is put into every chat that passes; empty, or none, for what is released in the store."""
     releases: bool = True
     """Whether what is released in the store is put into chats that pass."""
+    auto_model: str = "auto"
+    """The model that a client asks for who leaves it to what is released as the route."""
+    explore: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of such requests for which a model is drawn at random, to learn which is best: 0.1 lets a later policy be
+    judged by what was recorded."""
     monitor: bool = True
     """Whether a process beside it decides what becomes of rollouts."""
     monitor_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0

@@ -15,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.candidate import BASE, Candidate, Kind, ServedModel
 from journeyman.core.errors import ReleaseError, StoreError, Unkeepable
 from journeyman.core.feedback import Feedback, TargetKind, latest
 from journeyman.core.release import NEXT, Move, Release, Stage
@@ -46,6 +46,7 @@ from journeyman.stores.tables import (
     MOVES,
     ROLLOUT_EVENTS,
     ROLLOUTS,
+    SERVED_MODELS,
     SESSION_SCORES,
     SLOT_MOVES,
 )
@@ -64,14 +65,28 @@ class RolloutStore(OnDatabase):
 
     def live(self) -> LiveReleases:
         with self._database.read() as connection:
-            return LiveReleases(_production(connection), tuple(each for each in _rollouts(connection) if each.is_open))
+            open_ones = tuple(each for each in _rollouts(connection) if each.is_open)
+            return LiveReleases(_production(connection), open_ones, _models(connection))
 
-    def version(self) -> tuple[int, int]:
-        """Another one whenever something has happened to a rollout or a slot: cheap to ask for again and again."""
+    def version(self) -> tuple[int, ...]:
+        """Another one whenever something has happened to a rollout, a slot or a served model: cheap to ask for again and
+        again."""
         with self._database.read() as connection:
-            latest = (sa.select(sa.func.max(table.c.seq)) for table in (ROLLOUT_EVENTS, SLOT_MOVES))
-            events, moves = map(connection.scalar, latest)
-        return int(events or 0), int(moves or 0)
+            latest = (sa.select(sa.func.max(table.c.seq)) for table in (ROLLOUT_EVENTS, SLOT_MOVES, SERVED_MODELS))
+            return tuple(int(connection.scalar(each) or 0) for each in latest)
+
+    def serve_model(self, served: ServedModel, cause: Cause) -> None:
+        """Keep where learned weights answer from now on; a URL that is empty is nowhere.
+
+        Raises:
+            ReleaseError: They would answer nowhere, and are in production of a slot or in an open rollout.
+        """
+        with self._database.write() as connection:
+            take_turn(connection)
+            if not served.url and (slot := _serving(connection, served.candidate_id)):
+                raise ReleaseError(f"{served.candidate_id} answers the requests of {slot}; take it out of there first")
+            insert(connection, SERVED_MODELS, [served.as_json() | {"at": utc(served.at)}])
+            _audit(connection, "serve", served.candidate_id, cause, None, served.as_json())
 
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
@@ -531,6 +546,32 @@ def _production(connection: sa.Connection) -> Mapping[Slot, SlotMove]:
     # There are few moves: a promotion is a rare thing.
     moves = (_move(row) for row in connection.execute(sa.select(SLOT_MOVES).order_by(SLOT_MOVES.c.seq)))
     return {move.slot: move for move in moves}
+
+
+def _models(connection: sa.Connection) -> Mapping[str, ServedModel]:
+    rows = connection.execute(sa.select(SERVED_MODELS).order_by(SERVED_MODELS.c.seq))
+    latest = {row.candidate_id: row for row in rows}
+    return {
+        id: ServedModel(
+            candidate_id=id,
+            url=row.url,
+            model=row.model,
+            digest=row.digest,
+            file=row.file,
+            replaces=tuple(row.replaces),
+            at=row.at,
+        )
+        for id, row in latest.items()
+        if row.url
+    }
+
+
+def _serving(connection: sa.Connection, candidate_id: str) -> Slot | None:
+    """A slot that a candidate is needed in: it is in production there, or a rollout that is open has it."""
+    open_ones = [each for each in _rollouts(connection) if each.is_open]
+    drawn = [(each.slot, arm.candidate_id) for each in open_ones for arm in (*each.arms, each.baseline)]
+    produced = [(move.slot, move.candidate_id) for move in _production(connection).values()]
+    return next((slot for slot, id in (*produced, *drawn) if id == candidate_id), None)
 
 
 def _history(connection: sa.Connection, slot: Slot) -> Sequence[SlotMove]:

@@ -272,6 +272,20 @@ SERVED_CALLS = sa.Table(
 )
 """The answers that a session got while it was on an arm, kept with their traces."""
 
+SERVED_MODELS = sa.Table(
+    "served_models",
+    METADATA,
+    _seq(),
+    _text("candidate_id", index=True),
+    _any_text("url"),
+    _any_text("model"),
+    _text("digest"),
+    _any_text("file"),
+    sa.Column("replaces", JSON, nullable=False),
+    _at(),
+)
+"""Where learned weights answer: of each candidate the last row, which has no URL where they do no longer."""
+
 FEEDBACK = sa.Table(
     "feedback",
     METADATA,

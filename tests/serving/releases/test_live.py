@@ -16,10 +16,12 @@ from journeyman.core.candidate import Candidate
 from journeyman.core.playbook import Bullet
 from journeyman.core.rollout import Arm, EventKind, Rollout, RolloutPlan, RolloutState, Slot, SlotKind
 from journeyman.experiments.agents import candidate_of
-from journeyman.serving.releases.context import FixedPlaybook
+from journeyman.experiments.settings import Project
+from journeyman.serving.releases.artifacts import CandidateLoader
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores import open_store
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
+from journeyman.tracing.wire.dialects import Exchange
 from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
 from tests.support.gateways import Running, gateway
@@ -53,7 +55,8 @@ def up() -> Iterator[Upstream]:
 
 @contextmanager
 def live(path: Path, up: Upstream) -> Iterator[tuple[Running, LiveContext]]:
-    releases = LiveContext(str(path), path.parent / "releases", lambda playbook: FixedPlaybook(playbook), poll_seconds=0.1)
+    loader = CandidateLoader(Project(root=path.parent))
+    releases = LiveContext(str(path), path.parent / "releases", loader.load, poll_seconds=0.1)
     try:
         with gateway(up.url, releases=releases) as running:
             yield running, releases
@@ -71,6 +74,11 @@ def until(true: Callable[[], object], seconds: float = 10) -> bool:
 def chat(running: Running, session: str) -> tuple[int, Mapping[str, str]]:
     status, headers, _ = ask(running.url, body=BODY, headers={"X-Journeyman-Session": session})
     return status, headers
+
+
+def arm_of(exchange: Exchange) -> str:
+    (where,) = exchange.served["release"]
+    return str(where["arm"])
 
 
 def started(store: RolloutStore, candidate: Candidate, share: float, **plan: Any) -> Rollout:
@@ -94,20 +102,20 @@ def test_a_session_gets_what_its_arm_is_served_and_its_record_says_which(path: P
         assert set(arms.values()) == {"canary", "production"}
         assert len(arms) == 20
         first, *rest = running.memory.exchanges
-        assert "rollout" not in first.labels
+        assert not first.served
         assert up.asked[0].body == BODY
         for exchange, asked in zip(rest, up.asked[1:], strict=True):
-            labels = exchange.labels
-            assert labels["arm"] == arms[labels["unit"]]
-            assert (TEXT.encode() in asked.body, exchange.request) == (labels["arm"] == "canary", asked.body)
-            assert (labels.get("candidate") == candidate.id) == (labels["arm"] == "canary")
+            (where,) = exchange.served["release"]
+            assert where["arm"] == arms[where["unit"]]
+            assert (TEXT.encode() in asked.body, exchange.request) == (where["arm"] == "canary", asked.body)
+            assert (exchange.labels.get("candidate") == candidate.id) == (where["arm"] == "canary")
         # Rolled back, every session gets the bytes of before.
         store.advance(rollout.then(EventKind.ROLLBACK, why("it harms")))
         assert until(lambda: not releases.has_rollouts)
         for number in range(20):
             chat(running, f"s{number}")
             assert up.asked[-1].body == BODY
-            assert "arm" not in running.memory.exchanges[-1].labels
+            assert not running.memory.exchanges[-1].served
 
 
 def test_what_was_read_last_is_served_while_the_store_cannot_be_read_also_after_a_start(path: Path, up: Upstream) -> None:
@@ -144,7 +152,7 @@ def test_a_candidate_that_is_not_what_was_examined_is_not_served(path: Path, up:
         assert "x-journeyman-release" not in headers
         assert list(releases.state()["unservable"]) == [candidate.id]
         # It is on its arm all the same: what cannot be served is the candidate's own failure.
-        assert running.memory.exchanges[-1].labels["arm"] == "canary"
+        assert arm_of(running.memory.exchanges[-1]) == "canary"
 
 
 def _failing(asked: Asked) -> Reply:
@@ -161,7 +169,7 @@ def test_an_arm_that_only_fails_is_stopped_by_the_gateway_itself_also_while_noth
         assert until(lambda: releases.has_rollouts)
         for number in range(40):
             chat(running, f"s{number}")
-        canary = [number for number in range(40) if running.memory.exchanges[number].labels["arm"] == "canary"]
+        canary = [number for number in range(40) if arm_of(running.memory.exchanges[number]) == "canary"]
         assert len(canary) > 10
         up.answer = _failing
         with closing(sqlite3.connect(path, isolation_level=None)) as other:

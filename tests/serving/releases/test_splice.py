@@ -123,7 +123,7 @@ class Always:
         about: dict[str, Any] = {"candidate_id": "c", "digest": "d", "domain": "general", "shown": ("b-1",), "tokens": 9}
         self.one = ServedContext(**{"text": TEXT, "place": place, "max_tokens": 10, **about, **more})
 
-    async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
+    async def served(self, labels: Mapping[str, str], body: RequestBody, *, production: bool = False) -> ServedRelease:
         return ServedRelease(self.one)
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
@@ -261,7 +261,7 @@ def test_what_is_put_in_is_the_same_for_every_request_of_a_conversation() -> Non
 
 def test_why_a_request_goes_on_as_it_came() -> None:
     class Gone(Always):
-        async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
+        async def served(self, labels: Mapping[str, str], body: RequestBody, *, production: bool = False) -> ServedRelease:
             raise StoreError("the store is away")
 
     body = Writer(1).body(Dialect.CHAT)

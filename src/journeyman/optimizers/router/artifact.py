@@ -128,11 +128,24 @@ def restore(id: str, store: Store, artifacts: Artifacts) -> tuple[Policy, Approv
         InputError: There is no such policy, or several.
     """
     candidate = find_policy(id, store, FORMAT, what="router", kept_as="folder")
-    policy = _read(candidate.body, candidate.id, artifacts.path(json.loads(candidate.body)["predictor"]))
+    policy = of_candidate(candidate, artifacts)
     release = store.release(candidate.id)
     serves = release is not None and release.stage not in (Stage.RETIRED, Stage.ROLLED_BACK)
     said = release.moves[0].reason if release else "no gate let it pass"
     return policy, Approval(serves=serves, reason=said)
+
+
+def of_candidate(candidate: Candidate, artifacts: Artifacts) -> Policy:
+    """The policy that a candidate is.
+
+    Raises:
+        InputError: It is none, or its predictors are not what they were.
+    """
+    try:
+        predictor = artifacts.path(json.loads(candidate.body)["predictor"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{candidate.id} is no router's policy; train one with `journeyman train router`") from None
+    return _read(candidate.body, candidate.id, predictor)
 
 
 def _read(text: str, where: str, predictor: Path) -> Policy:

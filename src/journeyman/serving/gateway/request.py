@@ -4,7 +4,7 @@ import json
 import re
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -12,9 +12,10 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
+from journeyman.core.rollout import PRODUCTION
 from journeyman.experiments.settings import Api
 from journeyman.io.http_server import STALLED_SECONDS, BodyRejected, read_body
-from journeyman.serving.releases.context import Injected, ServedContext, SessionArm
+from journeyman.serving.releases.context import Injected, ServedRelease, SessionArm
 from journeyman.tracing.wire.dialects import Dialect, Exchange
 
 Header = tuple[bytes, bytes]
@@ -53,6 +54,9 @@ _PLACES = 8
 """Where the model's own name is looked for; past them a body is written anew, for each look reads all of it."""
 
 
+_NOTHING = ServedRelease()
+
+
 class HTTPRejection(Exception):
     """A request that goes no further."""
 
@@ -86,26 +90,45 @@ class ProxyRequest:
     """Of the body."""
     releases: bool = True
     """Whether anything may be put into it."""
-    context: ServedContext | None = None
-    """What was."""
-    arm: SessionArm | None = None
-    """Where its session is in a rollout."""
+    served: ServedRelease = _NOTHING
+    """What was, and on which arms its session is."""
+    fell_back: bool = False
+    """Whether it gets what is in production, as the arm that its session is on did not answer."""
 
     def asking(self, body: bytes) -> "ProxyRequest":
         """The same call with another body."""
         return replace(self, body=body)
 
     def with_served(self, injected: Injected) -> "ProxyRequest":
-        """The same call with what is served for it; the candidate is in force beside those that the client names."""
-        context, arm = injected.served
+        """The same call with what is served for it; its candidates are in force beside those that the client names."""
+        served = injected.served
         labels = dict(self.labels)
-        if context is not None:
+        if served.context is not None:
+            labels = {"domain": served.context.domain, **labels}
+        if served.candidates:
             said = labels.get("candidate", "").split(",")
-            candidates = dict.fromkeys([context.candidate_id, *(each.strip() for each in said if each.strip())])
-            labels = {"domain": context.domain, **labels, "candidate": ",".join(candidates)}
-        if arm is not None:
-            labels |= arm.labels
-        return replace(self, body=injected.body, context=context, arm=arm, labels=labels)
+            candidates = dict.fromkeys([*served.candidates, *(each.strip() for each in said if each.strip())])
+            labels["candidate"] = ",".join(candidates)
+        return replace(self, body=injected.body, served=served, labels=labels)
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether its session is on the arm of a candidate."""
+        return any(arm.arm != PRODUCTION for arm in self.served.arms)
+
+    def fails(self, arm: SessionArm) -> bool:
+        """Whether an arm did not answer it, and production did."""
+        return self.fell_back and arm.arm != PRODUCTION
+
+    def told(self) -> dict[str, Any]:
+        """What its record says of what was served for it."""
+        arms, target = self.served.arms, self.served.target
+        told: dict[str, Any] = {}
+        if arms:
+            told["release"] = [{**arm.labels, "fell_back": self.fails(arm)} for arm in arms]
+        if target is not None and target.choice is not None:
+            told["route"] = asdict(target.choice)
+        return told
 
 
 def parse_request(id: str, method: str, path: str, query: str, headers: Sequence[Header]) -> ProxyRequest:
@@ -252,7 +275,8 @@ class ExchangeRecording:
             base_url=self.base_url,
             error=self.error or cut or request_wrong or response_wrong,
             labels=call.labels,
-            shown=call.context.shown if call.context is not None else (),
+            served=call.told(),
+            shown=call.served.context.shown if call.served.context is not None else (),
         )
 
 

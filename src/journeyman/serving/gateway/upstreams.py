@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import count
 from time import perf_counter
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -224,6 +225,7 @@ class Routes:
     def __init__(self, upstreams: Iterable[Upstream]) -> None:
         self.all = tuple(upstreams)
         self._by_name = {each.name: each for each in self.all}
+        self._at: dict[str, Upstream] = {}
         self._speaking = {api: tuple(each for each in self.all if api in each.apis) for api in APIS}
         self._by_model = {api: any(each.settings.models for each in speaking) for api, speaking in self._speaking.items()}
         self._prefixes = [each.name.encode() + slash for each in self.all for slash in (b"/", b"\\/")]
@@ -239,6 +241,20 @@ class Routes:
         """The upstream that a model's name begins with, as in `NAME/MODEL`."""
         found = self._by_name.get(model.partition("/")[0]) if "/" in model else None
         return found if found is not None and api in found.apis else None
+
+    def at(self, api: Api, url: str) -> Upstream:
+        """The upstream of a name; else the server at an address, which is sent no client's key but where it is the same server
+        as the one that the key was given for.
+
+        Raises:
+            HTTPRejection: It speaks another API.
+        """
+        found = self._by_name.get(url) or self._at.get(url)
+        if found is None:
+            found = self._at[url] = _resolved(urlsplit(url).netloc, UpstreamSettings(base_url=url), {}, typed=False)
+        if api not in found.apis:
+            raise HTTPRejection(502, f"the upstream {found.name} does not speak {api}'s API", "no_upstream", api=api)
+        return found
 
     def serving(self, api: Api, model: str | None) -> tuple[Upstream, ...]:
         """Who may be asked for a model, best first: those that name it before those that serve any."""
@@ -362,19 +378,25 @@ class UpstreamClient:
     async def close(self) -> None:
         await self._session.close()
 
-    async def ask(self, call: ProxyRequest, route: Sequence[Upstream]) -> tuple[Upstream, ClientResponse]:
+    async def ask(
+        self, call: ProxyRequest, route: Sequence[Upstream], meant: Upstream | None = None
+    ) -> tuple[Upstream, ClientResponse]:
         """The first answer that is worth passing on; else the last that there was. Its body is still to be read.
+
+        Args:
+            meant: Whom the client's key was given for; the first of the route where it is not said.
 
         Raises:
             HTTPRejection: No upstream answered at all.
         """
+        meant = meant or route[0]
         held: tuple[Upstream, ClientResponse] | None = None
         failure: tuple[Upstream, UpstreamFailure] | None = None
         for number, upstream in enumerate(route):
             others = number + 1 < len(route)
             if not upstream.breaker.enter():
                 continue
-            said = await self._send_with_retries(call, upstream, route[0], others=others)
+            said = await self._send_with_retries(call, upstream, meant, others=others)
             if isinstance(said, UpstreamFailure):
                 failure = upstream, said
                 continue
@@ -550,6 +572,19 @@ _KEPT_HERE = HOP_BY_HOP | {b"set-cookie", b"alt-svc"}
 """What an upstream says about its connection, or to a browser that would take us for it."""
 
 
+_UNPROMPTED = frozenset({400, 413, 422})
+"""What a server says to a prompt that it does not take: without what was put into it, it may."""
+
+
+class _Asking(NamedTuple):
+    """Who is asked, and what."""
+
+    call: ProxyRequest
+    route: Sequence[Upstream]
+    meant: Upstream | None
+    """Whom the client's key was given for; the first of the route where it is not said."""
+
+
 class Forwarder:
     """The way there and back. One for each event loop."""
 
@@ -581,48 +616,89 @@ class Forwarder:
 
     async def _passed(self, passage: "_ProxiedCall") -> None:
         record = passage.record
-        asked_at = perf_counter()
         try:
-            call = passage.call = record.call = await self._served(passage.call)
-            sent, route = self._route(call)
-            asked_at = perf_counter()
-            upstream, response = await self._asking.ask(sent, route)
+            upstream, response = await self._answered(passage)
             record.upstream, record.base_url = upstream.name, upstream.base_url
         except HTTPRejection as refused:
             record.error = str(refused)
             self._metrics.refused(refused.code).inc()
             passage.status = refused.status
-            await answer_refusal(passage.send, refused, [(b"x-journeyman-request-id", call.id.encode())])
+            await answer_refusal(passage.send, refused, [(b"x-journeyman-request-id", passage.call.id.encode())])
             return
         finally:
-            passage.added += asked_at - passage.began
+            passage.added += (passage.asked_at or perf_counter()) - passage.began
         try:
-            await passage.back(response, upstream, self._kept if self._config.durable and call.dialect else None)
+            await passage.back(response, upstream, self._kept if self._config.durable and passage.call.dialect else None)
         finally:
             # Gives the connection back where the answer was read to its end, and closes it elsewhere.
             response.close()
 
-    async def _served(self, call: ProxyRequest) -> ProxyRequest:
+    async def _served(self, call: ProxyRequest, *, production: bool = False) -> ProxyRequest:
         """The call with what is served for it."""
         releases = self._config.releases
         if releases is None or call.dialect not in SPOKEN or not call.releases:
             return call
-        found = await inject(releases, call.labels, call.dialect, call.encoding, call.body)
+        found = await inject(releases, call.labels, call.dialect, call.encoding, call.body, production=production)
         if found.degraded is not None:
             self._metrics.degraded(found.degraded).inc()
-        if found.served.context is not None:
-            self._metrics.served(found.served.context.candidate_id).inc()
+        for candidate in found.served.candidates:
+            self._metrics.served(candidate).inc()
         return call.with_served(found)
 
-    def _route(self, call: ProxyRequest) -> tuple[ProxyRequest, Sequence[Upstream]]:
+    async def _answered(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse]:
+        """Who answers a call as it is served, and the answer. What a candidate does not answer, production does; the session
+        counts as the candidate's all the same.
+
+        Raises:
+            HTTPRejection: No upstream answered at all.
+        """
+        came, record = passage.call, passage.record
+        call = passage.call = record.call = await self._served(came)
+        if not call.is_on_trial:
+            return await self._ask(passage)
+        if (tried := await self._tried(passage)) is not None:
+            return tried
+        call = passage.call = record.call = await self._served(came, production=True)
+        upstream, response = await self._ask(passage)
+        # What production does not answer either is nobody's failure but the client's, or both arms'.
+        call.fell_back = response.status < 400
+        return upstream, response
+
+    async def _ask(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse]:
+        asking = self._route(passage.call)
+        passage.asked_at = passage.asked_at or perf_counter()
+        return await self._asking.ask(*asking)
+
+    async def _tried(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse] | None:
+        """The answer of a candidate; `None` where it has none, and production may have: a server that is down, a model that is
+        not there, a prompt that has become too long."""
+        target = passage.call.served.target
+        try:
+            upstream, response = await self._ask(passage)
+        except HTTPRejection:
+            if target is None:
+                raise
+            return None
+        if response.status in _UNPROMPTED if target is None else response.status >= 400:
+            response.close()
+            return None
+        return upstream, response
+
+    def _route(self, call: ProxyRequest) -> "_Asking":
         """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
-        api = call.api
+        api, target = call.api, call.served.target
+        meant = None
+        if target is not None:
+            # A key was given for whom the client named, not for whom a policy names.
+            meant = next(iter(self._routes.serving(api, target.asked) or self._routes.speaking(api)), None)
+            if target.url:
+                return _Asking(call, (self._routes.at(api, target.url),), meant)
         if not self._routes.needs_model(api, call.body):
-            return call, self._any(call, None)
+            return _Asking(call, self._any(call, None), meant)
         model = model_of(call.body)
         if model is not None and (named := self._routes.named(api, model)) is not None:
-            return call.asking(with_model(call.body, model, model.partition("/")[2])), (named,)
-        return call, self._any(call, model)
+            return _Asking(call.asking(with_model(call.body, model, model.partition("/")[2])), (named,), meant)
+        return _Asking(call, self._any(call, model), meant)
 
     def _any(self, call: ProxyRequest, model: str | None) -> Sequence[Upstream]:
         route = self._routes.serving(call.api, model)
@@ -636,8 +712,10 @@ class Forwarder:
         status = HUNG_UP if passage.gone else passage.status
         self._metrics.ended(call.dialect or "other", record.upstream, status, perf_counter() - passage.began)
         self._metrics.added().observe(passage.added)
-        if self._config.releases is not None and call.arm is not None and not passage.gone:
-            self._config.releases.ended(call.arm, failed=status == 0 or status >= 500 or record.error is not None)
+        if self._config.releases is not None and not passage.gone:
+            failed = status == 0 or status >= 500 or record.error is not None
+            for arm in call.served.arms:
+                self._config.releases.ended(arm, failed=failed or call.fails(arm))
         if self._intake is not None and call.dialect is not None and not passage.handed_over:
             self._intake.submit(record.exchange(call.dialect))
 
@@ -662,13 +740,14 @@ _LAST_EVENT = re.compile(rb"data: ?\[DONE\]|message_stop|\"response\.(?:complete
 class _ProxiedCall:
     """One call under way."""
 
-    __slots__ = ("_task", "added", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
+    __slots__ = ("_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
 
     def __init__(self, call: ProxyRequest, record: ExchangeRecording, send: Send) -> None:
         self.call = call
         self.record = record
         self.send = send
         self.began = perf_counter()
+        self.asked_at: float | None = None
         self.added = 0.0
         self.gone = False
         self.handed_over = False
@@ -734,9 +813,12 @@ class _ProxiedCall:
         named = [name for name in ("session", "trace", "task") if name in self.call.labels]
         headers += [(f"x-journeyman-{name}".encode(), self.call.labels[name].encode()) for name in named]
         headers.append((b"x-journeyman-upstream", upstream.name.encode()))
-        if self.call.context is not None:
-            headers.append((b"x-journeyman-release", self.call.context.candidate_id.encode()))
-        if (where := self.call.arm) is not None:
-            headers.append((b"x-journeyman-rollout", where.rollout_id.encode()))
-            headers.append((b"x-journeyman-arm", where.arm.encode()))
+        served = self.call.served
+        for name, told in (
+            ("release", served.candidates),
+            ("rollout", tuple(arm.rollout_id for arm in served.arms)),
+            ("arm", tuple(arm.arm for arm in served.arms)),
+        ):
+            if told:
+                headers.append((f"x-journeyman-{name}".encode(), ",".join(told).encode()))
         return headers

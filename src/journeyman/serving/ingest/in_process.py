@@ -21,12 +21,14 @@ from journeyman.core.errors import StoreError
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.playbook import Playbook
 from journeyman.core.reward import Source
+from journeyman.core.rollout import SlotKind
 from journeyman.core.task import Task
 from journeyman.core.trace import Trace
 from journeyman.experiments import settings
 from journeyman.serving.ingest.base import Intake
 from journeyman.serving.ingest.factory import open_intake
 from journeyman.serving.ingest.hooks import Kind, traced_by
+from journeyman.serving.releases.artifacts import CandidateLoader
 from journeyman.serving.releases.context import FixedPlaybook, SessionArm
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores.traces import open_traces
@@ -226,7 +228,8 @@ class StoreReleases:
         project = settings.load()
         self._url = _url(store) if str(store) else project.store_url
         self._labels = {"agent": agent, "domain": domain}
-        self._live = LiveContext(self._url, project.folder / "releases", FixedPlaybook)
+        loader = CandidateLoader(project)
+        self._live = LiveContext(self._url, project.folder / "releases", loader.load, kinds=(SlotKind.CONTEXT,))
         if not self._live.is_known:
             self._live.close()
             raise StoreError(f"what is released cannot be read: {self._live.state()['fault']}")
@@ -236,12 +239,14 @@ class StoreReleases:
     async def serves(self, task: Task, session: str | None) -> tuple[FixedPlaybook | None, SessionArm | None]:
         """What a task of a session is served, and on which arm the session is. A task without one is known by its words."""
         labels = {**self._labels, "domain": task.domain, **({"session": session} if session else {})}
-        return await self._live.playbook(labels, _Goal(task.question.encode(errors="surrogatepass")))
+        goal = _Goal(task.question.encode(errors="surrogatepass"))
+        found, where = await self._live.serves(SlotKind.CONTEXT, labels, goal)
+        return (found if isinstance(found, FixedPlaybook) else None), where
 
     def production(self) -> Playbook | None:
         """What is in production for the agent in its domain; `None` is nothing."""
-        found = self._live.production(self._labels)
-        return found.playbook if found else None
+        found = self._live.production(SlotKind.CONTEXT, self._labels)
+        return found.playbook if isinstance(found, FixedPlaybook) else None
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """A task of a session on an arm is over."""

@@ -1,9 +1,9 @@
-"""What a release puts into a live request: learned context.
+"""What a release makes of a live request: learned context is put into it, and another model may answer it.
 
-The gateway asks one thing, a `Releases`: what is served for this request? What it is told (`ServedContext`) is put into the
-body by one edit at one place, every other byte as it came. A body is read where it stands, and not written anew: numbers,
-escapes, blanks, the order of keys and keys that stand twice are the client's. What cannot be understood is left alone, and
-counted.
+The gateway asks one thing, a `Releases`: what is served for this request? What it is told (`ServedContext`, `ServedTarget`) is
+put into the body by an edit at its place, every other byte as it came. A body is read where it stands, and not written anew:
+numbers, escapes, blanks, the order of keys and keys that stand twice are the client's. What cannot be understood is left alone,
+and counted.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from journeyman.agents.answer import BETWEEN, CHARACTERS_PER_TOKEN, strategies
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.policy import Choice
 from journeyman.core.task import Task
 from journeyman.experiments.settings import ContextSettings, Place, Settings
 from journeyman.tracing.wire.dialects import Dialect
@@ -48,6 +49,22 @@ class ServedContext:
     place: Place
     max_tokens: int
     """A text of more is not put in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTarget:
+    """Who answers a request, where it is not whom the client names."""
+
+    asked: str
+    """The model that the client names."""
+    model: str
+    """The one that is asked instead."""
+    url: str = ""
+    """The server: an address, or the name of an upstream; empty for the upstream that serves such a model."""
+    candidates: tuple[str, ...]
+    """Who decided it: the policy, the weights."""
+    choice: Choice | None = None
+    """What a policy chose, with its probability."""
 
 
 class Degraded(StrEnum):
@@ -86,8 +103,16 @@ class ServedRelease(NamedTuple):
 
     context: ServedContext | None = None
     """What is put into it; `None` for nothing."""
-    arm: SessionArm | None = None
-    """On which arm its session is, where a rollout puts sessions on arms."""
+    arms: tuple[SessionArm, ...] = ()
+    """On which arms its session is, of those rollouts that it is in: one of each kind of slot at most."""
+    target: ServedTarget | None = None
+    """Who answers it; `None` for whom the client names."""
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """All that are in force for it."""
+        contexts = () if self.context is None else (self.context.candidate_id,)
+        return (*contexts, *(() if self.target is None else self.target.candidates))
 
 
 class Injected(NamedTuple):
@@ -101,11 +126,12 @@ class Injected(NamedTuple):
 class Releases(Protocol):
     """Says what is served. For one event loop."""
 
-    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> ServedRelease:
+    async def served(self, labels: Mapping[str, str], body: "RequestBody", *, production: bool = False) -> ServedRelease:
         """What is served for a request.
 
         Args:
             labels: What the client's headers say: session, agent, domain, task, …
+            production: Whether it gets what is in production, on whichever arm its session is.
 
         Raises:
             JourneymanError: It cannot be told. The request then passes as it came.
@@ -122,25 +148,46 @@ SPOKEN = frozenset({Dialect.CHAT, Dialect.RESPONSES, Dialect.MESSAGES})
 """Where there is a place to put it."""
 
 
-async def inject(releases: Releases, labels: Mapping[str, str], dialect: Dialect, encoding: str, body: bytes) -> Injected:
-    """A body with what is served for it; else the body, and why it goes on as it came where something was to be put in."""
+async def inject(
+    releases: Releases,
+    labels: Mapping[str, str],
+    dialect: Dialect,
+    encoding: str,
+    body: bytes,
+    *,
+    production: bool = False,
+) -> Injected:
+    """A body with what is served for it; else the body, and why it goes on as it came where something was to be put in.
+
+    Args:
+        production: As `Releases.served` takes it.
+    """
     served = ServedRelease()
     if encoding not in ("", "identity"):
         return Injected(body, served, Degraded.ENCODED)
     try:
         read = RequestBody(body, dialect)
-        served = await releases.served(labels, read)
-        context = served.context
-        if context is None:
-            return Injected(body, served)
-        if context.tokens > context.max_tokens:
-            return Injected(body, served._replace(context=None), Degraded.TOO_LONG)
-        return Injected(read.edit(context.text, context.place).of(body), served)
+        served = await releases.served(labels, read, production=production)
     except UnreadableBody:
-        return Injected(body, served._replace(context=None), Degraded.UNREADABLE)
+        return Injected(body, served, Degraded.UNREADABLE)
     except JourneymanError as error:
         _log.warning("a request passes as it came, as it cannot be told what is served: %s", error)
-        return Injected(body, served._replace(context=None), Degraded.UNDECIDED)
+        return Injected(body, served, Degraded.UNDECIDED)
+    edits, degraded = [], None
+    if served.target is not None:
+        edits.append(read.with_model(served.target.model))
+    if (context := served.context) is not None:
+        try:
+            if context.tokens > context.max_tokens:
+                degraded = Degraded.TOO_LONG
+            else:
+                edits.append(read.edit(context.text, context.place))
+        except UnreadableBody:
+            degraded = Degraded.UNREADABLE
+    # From behind, so that the places of the others stay.
+    for edit in sorted(edits, key=lambda each: each.start, reverse=True):
+        body = edit.of(body)
+    return Injected(body, served._replace(context=None) if degraded else served, degraded)
 
 
 GENERAL = "general"
@@ -202,7 +249,7 @@ class FixedPlaybook:
         budget, embedder = settings.playbook.token_budget, settings.models.embedder
         return cls(playbook, settings.context, token_budget=budget, embedder=embedder, name=name)
 
-    async def served(self, labels: Mapping[str, str], body: "RequestBody") -> ServedRelease:
+    async def served(self, labels: Mapping[str, str], body: "RequestBody", *, production: bool = False) -> ServedRelease:
         return ServedRelease(await self.context(labels, body))
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
@@ -350,6 +397,28 @@ class RequestBody:
         """The messages; `None` where there is no list of them."""
         found = self._members.get("input" if self._dialect is Dialect.RESPONSES else "messages")
         return found.value if found is not None and isinstance(found.value, list) else None
+
+    @property
+    def model(self) -> str | None:
+        """The model that is asked for."""
+        span = self._members.get("model")
+        return span.value if span is not None and isinstance(span.value, str) else None
+
+    @property
+    def tokens(self) -> int:
+        """About how many it takes."""
+        return len(self._body) // CHARACTERS_PER_TOKEN
+
+    def with_model(self, name: str) -> Edit:
+        """How another model comes into it.
+
+        Raises:
+            UnreadableBody: It names none.
+        """
+        if self.model is None:
+            raise UnreadableBody("no model is named")
+        span = self._members["model"]
+        return Edit(span.start, span.end, json.dumps(name).encode())
 
     @property
     def question(self) -> str:

@@ -12,7 +12,7 @@ import queue
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -21,9 +21,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from journeyman.core.candidate import BASE, Candidate, Kind
+from journeyman.core.candidate import BASE, Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, JourneymanError, ReleaseError, StoreError
-from journeyman.core.playbook import Playbook
 from journeyman.core.rollout import (
     PRODUCTION,
     Arm,
@@ -39,7 +38,8 @@ from journeyman.core.rollout import (
 )
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
-from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, SessionArm
+from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
+from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, ServedTarget, SessionArm
 from journeyman.stores.base import Assignment
 from journeyman.stores.urls import as_url
 
@@ -238,12 +238,17 @@ class Begun(Protocol):
 class SlotState:
     """What is served in a slot."""
 
-    production: FixedPlaybook | None
+    production: Servable | None
     """`None` is nothing."""
     rollout: Rollout | None = None
     """While it puts sessions on different arms."""
-    arms: Mapping[str, FixedPlaybook | None] = field(default_factory=dict)
+    arms: Mapping[str, Servable | None] = field(default_factory=dict)
     """Of those arms that could be loaded, production among them."""
+
+    def is_for(self, model: str) -> bool:
+        """Whether any of its weights answers for a model: other requests are none of a rollout's."""
+        served = (self.production, *self.arms.values())
+        return any(isinstance(each, ServedModel) and each.answers_for(model) for each in served)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,15 +258,21 @@ class Snapshot:
     slots: Mapping[Slot, SlotState] = field(default_factory=dict)
     unservable: Mapping[str, str] = field(default_factory=dict)
     """Candidates that cannot be served, and why."""
-    version: tuple[int, int] = (0, 0)
+    version: tuple[int, ...] = ()
     """Of the store, when it was read."""
 
-    def of(self, agent: str | None, domain: str | None) -> SlotState | None:
-        """The most specific slot that anything was ever brought into."""
+    def of(self, kind: SlotKind, labels: Mapping[str, str]) -> SlotState | None:
+        """The most specific slot of a kind that anything was ever brought into."""
         if not self.slots:
             return None
-        slot = most_specific(self.slots, SlotKind.CONTEXT, agent, domain)
+        slot = most_specific(self.slots, kind, labels.get("agent"), labels.get("domain"))
         return None if slot is None else self.slots[slot]
+
+
+_Found = Callable[..., Awaitable[Servable | None]]
+"""What a kind of slot serves a request."""
+AUTO = "auto"
+"""The model that a client asks for who leaves it to a policy."""
 
 
 class LiveContext:
@@ -271,21 +282,25 @@ class LiveContext:
         self,
         store_url: str,
         folder: Path,
-        made: Callable[[Playbook], FixedPlaybook],
+        load: Callable[[Candidate, Mapping[str, ServedModel]], Servable],
         *,
+        auto: str = AUTO,
+        kinds: Collection[SlotKind] = tuple(SlotKind),
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """
         Args:
             folder: Where the last snapshot is kept, and brakes that are on.
-            made: Makes of a playbook what serves it.
+            load: Makes of a candidate what serves it, as `CandidateLoader` does.
+            auto: The model that a client asks for who leaves it to a policy.
+            kinds: Of slots that are served from; nothing is loaded for others.
         """
         self._url = as_url(store_url)
         self._folder = folder
-        self._made = made
+        self._load, self._auto, self._kinds = load, auto, frozenset(kinds)
         self._poll_seconds = poll_seconds
         self._snapshot = Snapshot()
-        self._playbooks: dict[str, FixedPlaybook] = {}
+        self._known: dict[tuple[str, ServedModel | None], Servable] = {}
         self._store: RolloutStore | None = None
         self._assigner: Assigner | None = None
         self._brakes: dict[tuple[str, str], Brake] = {}
@@ -300,21 +315,57 @@ class LiveContext:
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
 
-    async def served(self, labels: Mapping[str, str], body: RequestBody) -> ServedRelease:
-        playbook, where = await self.playbook(labels, body)
-        return ServedRelease(await playbook.context(labels, body) if playbook is not None else None, where)
+    async def served(self, labels: Mapping[str, str], body: RequestBody, *, production: bool = False) -> ServedRelease:
+        if not self._snapshot.slots:
+            return ServedRelease()
+        arms: list[SessionArm] = []
 
-    async def playbook(self, labels: Mapping[str, str], body: Begun) -> tuple[FixedPlaybook | None, SessionArm | None]:
-        """What is served to a session, and on which arm it is: the one rule, for a gateway and for an agent's own process."""
-        state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
-        if state is None or state.rollout is None:
-            return self.production(labels), None
+        async def found(kind: SlotKind, asked: str = "") -> Servable | None:
+            serves, where = await self.serves(kind, labels, body, asked, production=production)
+            arms.extend([where] if where is not None else ())
+            return serves
+
+        target = None if body.model is None else await self._target(body.model, labels, body, found)
+        playbook = await found(SlotKind.CONTEXT)
+        context = await playbook.context(labels, body) if isinstance(playbook, FixedPlaybook) else None
+        return ServedRelease(context, tuple(arms), target)
+
+    async def _target(self, asked: str, labels: Mapping[str, str], body: RequestBody, found: _Found) -> ServedTarget | None:
+        """Who answers: a policy says with which model, and weights may stand in for that."""
+        target = None
+        if asked == self._auto and isinstance(route := await found(SlotKind.ROUTE), ModelRoute):
+            choice = await route.choose(session_of(labels, body), labels.get("domain"), body)
+            model, url = address_of(choice.worker)
+            target = ServedTarget(asked=asked, model=model, url=url, candidates=(route.candidate_id,), choice=choice)
+        model = asked if target is None else target.model
+        weights = await found(SlotKind.WEIGHTS, model)
+        if not isinstance(weights, ServedModel) or not weights.answers_for(model):
+            return target
+        target = target or ServedTarget(asked=asked, model=model, candidates=())
+        candidates = (*target.candidates, weights.candidate_id)
+        return replace(target, model=weights.model, url=weights.url, candidates=candidates)
+
+    async def serves(
+        self, kind: SlotKind, labels: Mapping[str, str], body: Begun, asked: str = "", *, production: bool = False
+    ) -> tuple[Servable | None, SessionArm | None]:
+        """What a kind of slot serves a session, and on which arm that is: the one rule, for gateways and in an agent's process.
+
+        Args:
+            asked: The model, where weights may stand in for it.
+            production: As `served` takes it.
+        """
+        state = self._snapshot.of(kind, labels)
+        if state is None or (kind is SlotKind.WEIGHTS and not state.is_for(asked)):
+            return None, None
+        if state.rollout is None:
+            return state.production, None
         where = await self._assigned().arm(state.rollout, session_of(labels, body))
-        return state.arms.get(self._arm_served(where), state.arms.get(PRODUCTION)), where
+        arm = PRODUCTION if production else self._arm_served(where)
+        return state.arms.get(arm, state.arms.get(PRODUCTION)), where
 
-    def production(self, labels: Mapping[str, str]) -> FixedPlaybook | None:
+    def production(self, kind: SlotKind, labels: Mapping[str, str]) -> Servable | None:
         """What is in production for such requests; `None` is nothing."""
-        state = self._snapshot.of(labels.get("agent"), labels.get("domain"))
+        state = self._snapshot.of(kind, labels)
         return None if state is None else state.production
 
     def _arm_served(self, where: SessionArm) -> str:
@@ -433,19 +484,19 @@ class LiveContext:
             self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
         return self._assigner
 
-    def _take(self, live: LiveReleases, version: tuple[int, int], store: "RolloutStore") -> None:
-        bodies: dict[str, str] = {}
+    def _take(self, live: LiveReleases, version: tuple[int, ...], store: "RolloutStore") -> None:
+        candidates: dict[str, Candidate] = {}
 
-        def body(candidate_id: str) -> str:
-            if candidate_id not in bodies:
-                found = store.candidate(candidate_id)
-                if found is None or found.id != candidate_id:
-                    raise ReleaseError(f"{candidate_id} is not in the store as it was examined")
-                bodies[candidate_id] = found.body
-            return bodies[candidate_id]
+        def candidate(id: str) -> Candidate:
+            if id not in candidates:
+                found = store.candidate(id)
+                if found is None or found.id != id:
+                    raise ReleaseError(f"{id} is not in the store as it was examined")
+                candidates[id] = found
+            return candidates[id]
 
         moves = {slot: move.arm for slot, move in live.production.items() if move.serves}
-        made = self._made_of(moves, live.rollouts, version, body)
+        made = self._made_of(moves, live.rollouts, version, candidate, live.models)
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
         self._snapshot = made
@@ -454,11 +505,12 @@ class LiveContext:
         arms = [*moves.values(), *(arm for each in live.rollouts for arm in (*each.arms, each.baseline))]
         for arm in arms:
             if arm.candidate_id not in (BASE, *made.unservable):
-                body(arm.candidate_id)
+                candidate(arm.candidate_id)
         told = {
             "production": {str(slot): [arm.candidate_id, arm.digest] for slot, arm in moves.items()},
             "rollouts": [each.as_json() for each in live.rollouts],
-            "bodies": bodies,
+            "models": [each.as_json() for each in live.models.values()],
+            "candidates": {id: [found.kind.value, found.body, list(found.parents)] for id, found in candidates.items()},
         }
         with atomic_write(self._file) as part:
             part.write_text(json.dumps(told))
@@ -470,8 +522,14 @@ class LiveContext:
             kept = told["production"].items()
             moves = {Slot.parse(slot): Arm(name=PRODUCTION, candidate_id=id, digest=digest) for slot, (id, digest) in kept}
             rollouts = [Rollout.from_json(each) for each in told["rollouts"]]
+            models = map(ServedModel.from_json, told["models"])
+            candidates = {
+                id: Candidate(kind=Kind(kind), body=body, parents=tuple(parents))
+                for id, (kind, body, parents) in told["candidates"].items()
+            }
             # Of no version: whatever the store says when it is back is newer.
-            self._snapshot = self._made_of(moves, rollouts, (0, 0), told["bodies"].__getitem__)
+            by_id = {each.candidate_id: each for each in models}
+            self._snapshot = self._made_of(moves, rollouts, (), candidates.__getitem__, by_id)
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
@@ -485,23 +543,28 @@ class LiveContext:
         return self._folder / f"snapshot-{hashlib.sha256(self._url.encode()).hexdigest()[:12]}.json"
 
     def _made_of(
-        self, moves: Mapping[Slot, Arm], rollouts: Sequence[Rollout], version: tuple[int, int], body: Callable[[str], str]
+        self,
+        moves: Mapping[Slot, Arm],
+        rollouts: Sequence[Rollout],
+        version: tuple[int, ...],
+        candidate: Callable[[str], Candidate],
+        models: Mapping[str, ServedModel],
     ) -> Snapshot:
         unservable: dict[str, str] = {}
 
-        def loaded(arm: Arm) -> FixedPlaybook | None:
+        def loaded(arm: Arm) -> Servable | None:
             if arm.candidate_id == BASE:
                 return None
             try:
-                return self._loaded(arm, body)
+                return self._loaded(arm, candidate, models)
             except (JourneymanError, KeyError) as error:
                 unservable[arm.candidate_id] = str(error)
                 _log.error("%s cannot be served: %s", arm.candidate_id, error)
                 return None
 
-        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items() if slot.kind is SlotKind.CONTEXT}
+        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items() if slot.kind in self._kinds}
         for rollout in rollouts:
-            if rollout.slot.kind is not SlotKind.CONTEXT or not rollout.is_drawing:
+            if not rollout.is_drawing or rollout.slot.kind not in self._kinds:
                 continue
             arms = {arm.name: loaded(arm) for arm in rollout.arms}
             served = {name: found for name, found in arms.items() if found is not None}
@@ -510,16 +573,16 @@ class LiveContext:
             slots[rollout.slot] = replace(before, rollout=rollout, arms={**served, PRODUCTION: production})
         return Snapshot(slots, unservable, version)
 
-    def _loaded(self, arm: Arm, body: Callable[[str], str]) -> FixedPlaybook:
-        if (known := self._playbooks.get(arm.candidate_id)) is not None:
+    def _loaded(self, arm: Arm, candidate: Callable[[str], Candidate], models: Mapping[str, ServedModel]) -> Servable:
+        # Where weights answer may change; what else a candidate is does not.
+        key = arm.candidate_id, models.get(arm.candidate_id)
+        if (known := self._known.get(key)) is not None:
             return known
-        from journeyman.optimizers.playbook import files
-
-        text = body(arm.candidate_id)
-        if arm.digest and Candidate(kind=Kind.PLAYBOOK, body=text).digest != arm.digest:
+        found = candidate(arm.candidate_id)
+        if arm.digest and found.digest != arm.digest:
             raise ReleaseError(f"{arm.candidate_id} is not what the gate examined: its digest differs")
-        self._playbooks[arm.candidate_id] = self._made(files.loads(text, arm.candidate_id))
-        return self._playbooks[arm.candidate_id]
+        self._known[key] = self._load(found, models)
+        return self._known[key]
 
     def _rollout(self, rollout_id: str) -> Rollout | None:
         found = (state.rollout for state in self._snapshot.slots.values())

@@ -303,25 +303,28 @@ def responses(calls: Iterable[ModelCall]) -> frozenset[str]:
 
 def served(trace: Trace) -> list[Row]:
     """The calls that were made while a rollout had their session on an arm."""
-    rows = []
-    for call in trace.calls:
-        where = call.raw.get("release")
-        if not isinstance(where, Mapping) or not call.id:
-            continue
-        rows.append(
-            {
-                "rollout_id": str(where.get("rollout")),
-                "unit": str(where.get("unit")),
-                "call_id": call.id,
-                "trace_id": trace.id,
-                "failed": call.error is not None,
-                "seconds": call.seconds,
-                "cost": call.cost,
-                "tokens": total((call.input_tokens, call.output_tokens)),
-                "at": utc(call.started_at or trace.started_at),
-            }
-        )
-    return rows
+    return [
+        {
+            "rollout_id": str(where.get("rollout")),
+            "unit": str(where.get("unit")),
+            "call_id": call.id,
+            "trace_id": trace.id,
+            # Production's answer to a request that its arm did not answer is the arm's failure.
+            "failed": call.error is not None or bool(where.get("fell_back")),
+            "seconds": call.seconds,
+            "cost": call.cost,
+            "tokens": total((call.input_tokens, call.output_tokens)),
+            "at": utc(call.started_at or trace.started_at),
+        }
+        for call in trace.calls
+        if call.id
+        for where in _places(call.raw.get("release"))
+    ]
+
+
+def _places(told: object) -> list[Mapping[str, Any]]:
+    """Where a call's session was in rollouts; recordings of before know of one."""
+    return [each for each in (told if isinstance(told, list | tuple) else [told]) if isinstance(each, Mapping)]
 
 
 def of_models(calls: Iterable[ModelCall]) -> list[Row]:

@@ -325,9 +325,7 @@ def _raw(heard: JoinedExchange) -> dict[str, Any]:
         raw["upstream"] = exchange.upstream
     if heard.ends:
         raw["ends"] = dict(heard.ends)
-    if "rollout" in exchange.labels:
-        raw["release"] = {name: exchange.labels[name] for name in ("rollout", "unit", "arm")}
-    return {**raw, **heard.reading.raw}
+    return {**raw, **exchange.served, **heard.reading.raw}
 
 
 def _thoughts(heard: JoinedExchange) -> list[Reasoning]:

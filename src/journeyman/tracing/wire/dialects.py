@@ -66,8 +66,10 @@ class Exchange:
     error: str | None = None
     """Why the answer is missing or cut: the upstream broke off, or the client hung up."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """What the client's headers say: task, session, agent, domain, parent, candidate, trace. And of a rollout, which it is, the
-    session's unit in it, and its arm."""
+    """What the client's headers say: task, session, agent, domain, parent, candidate, trace."""
+    served: Mapping[str, Any] = field(default_factory=dict)
+    """What was served for it, as its call keeps it: `release`, where its session is in each rollout, and `route`, what a policy
+    chose for it, with its probability."""
     shown: tuple[str, ...] = ()
     """Ids of the bullets that were put into the request on its way."""
 

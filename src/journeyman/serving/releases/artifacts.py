@@ -1,0 +1,113 @@
+"""What a candidate becomes where it is served: a text for requests, who chooses their model, or a model that answers them."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from journeyman.core.candidate import Candidate, Kind, ServedModel
+from journeyman.core.errors import InputError, ReleaseError
+from journeyman.core.policy import Choice
+from journeyman.experiments.settings import Project
+from journeyman.io.files import sha256
+from journeyman.serving.releases.context import UNITS, FixedPlaybook, RequestBody
+
+if TYPE_CHECKING:
+    from journeyman.serving.router import Router
+
+
+class ModelRoute:
+    """Chooses who answers a request, by a policy. What a session was answered by before counts: another model would have to
+    read all of it again."""
+
+    def __init__(self, candidate_id: str, router: "Router") -> None:
+        self.candidate_id = candidate_id
+        self._router = router
+        self._last: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    async def choose(self, session: str, domain: str | None, body: RequestBody) -> Choice:
+        """
+        Raises:
+            InputError: Nobody may be asked.
+        """
+        from journeyman.serving.router import RoutingSession
+
+        last = self._last.get(session)
+        stands = None
+        if last is not None:
+            stands = RoutingSession(tokens=body.tokens, worker=last[0], idle=time.monotonic() - last[1])
+        choice = await asyncio.to_thread(self._router.route, body.question, type=domain or "general", session=stands)
+        self._last[session] = choice.worker, time.monotonic()
+        self._last.move_to_end(session)
+        if len(self._last) > UNITS:
+            self._last.popitem(last=False)
+        # A session has one policy, and the candidate is known by its own id.
+        return replace(choice, policy=self.candidate_id)
+
+
+def address_of(worker: str) -> tuple[str, str]:
+    """Of a model's name as it is typed after `--model`, what a server is asked for, and the server's address where the name has
+    it."""
+    from journeyman.models import OVER_HTTP, parse
+
+    named = parse(worker)
+    return (named.rest, named.base_url or "") if named.kind in OVER_HTTP else (worker, "")
+
+
+Servable = FixedPlaybook | ModelRoute | ServedModel
+
+
+class CandidateLoader:
+    """Makes of candidates what serves them."""
+
+    def __init__(self, project: Project, explore: float = 0.0) -> None:
+        """
+        Args:
+            explore: As `Router` takes it.
+        """
+        self._project = project
+        self._explore = explore
+
+    def load(self, candidate: Candidate, models: Mapping[str, ServedModel]) -> Servable:
+        """
+        Args:
+            models: Where learned weights answer, by candidate.
+
+        Raises:
+            InputError: It cannot be served.
+            ReleaseError: What would be served is not what was kept.
+        """
+        if candidate.kind is Kind.PLAYBOOK:
+            from journeyman.optimizers.playbook import files
+
+            return FixedPlaybook.configured(files.loads(candidate.body, candidate.id), self._project.settings, candidate.id)
+        if candidate.kind is Kind.POLICY:
+            return self._route(candidate)
+        return _served(candidate, models)
+
+    def _route(self, candidate: Candidate) -> ModelRoute:
+        from journeyman.optimizers.router import artifact
+        from journeyman.serving.router import Router
+        from journeyman.stores.artifacts import Artifacts
+
+        policy = artifact.of_candidate(candidate, Artifacts(self._project.artifacts))
+        return ModelRoute(candidate.id, Router(policy, explore=self._explore))
+
+
+def _served(candidate: Candidate, models: Mapping[str, ServedModel]) -> ServedModel:
+    found = models.get(candidate.id)
+    if found is None:
+        raise InputError(
+            f"no server answers with the weights {candidate.id}; begin with journeyman deploy llamacpp or ollama, and --release"
+        )
+    file = Path(found.file)
+    try:
+        changed = found.digest and found.file and file.is_file() and sha256(file) != found.digest
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}), so it is not known what {found.model} is") from None
+    if changed:
+        raise ReleaseError(f"{found.file} is not what was deployed as {found.model}: its SHA-256 differs; deploy it anew")
+    return found
