@@ -103,7 +103,7 @@ class ExecutorConfig:
     """Cosine from which two bullets are one."""
     embedder: str = "hashing"
     concurrency: int = 10
-    """Calls in flight at once."""
+    """Calls in flight at once: of goals, and of lessons beside them."""
     collector: Collector | None = None
     """Gets the trace of every goal, with the bullets that were shown and what it was found worth. With `releases`, and where
     none is given, the store does."""
@@ -265,7 +265,7 @@ class Executor:
         self._stats = ExecutorStats()
         self._taught: set[str] = set()
         """Ids of the attempts that were judged: each counts once."""
-        self._open_models: dict[str, Model] = {}
+        self._open_models: dict[tuple[str, str], Model] = {}
         self._walls: Sandbox | None = None
         self._learner: Learner | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -370,7 +370,7 @@ class Executor:
         usual = partial(Coder, workshop=workshop, rounds=self.config.rounds) if scenario else Answer
         make: MakeAgent = self.config.maker or usual
         choose = self._chooser(candidate_id if where else "").of(playbook)
-        agent = make(model=self._model(self.config.model), choose=choose, candidate_id=candidate_id)
+        agent = make(model=self._model(self.config.model, "goals"), choose=choose, candidate_id=candidate_id)
         trace = await attempt(agent, task, id=f"{task.id}/{uuid.uuid4().hex}", clock=wiring.now)
         score = Score(trace_id=trace.id, rewards=(await self._judged(task, trace, scenario, workshop),))
         shown = tuple(bullet for bullet in playbook.bullets if bullet.id in trace.shown)
@@ -455,7 +455,7 @@ class Executor:
         if self._learner is None:
             lessons = Lessons(
                 path=self.config.learned_path,
-                reflector=self._model(self.config.models[1]),
+                reflector=self._model(self.config.models[1], "lessons"),
                 curator=Curator(self._embedder, self.config.similarity_threshold),
                 stamp=lambda: wiring.now().isoformat(timespec="seconds"),
                 name="executor",
@@ -469,12 +469,13 @@ class Executor:
         found = self._released.production() if self._released else None
         return found or self._skillbook.newest()[0]
 
-    def _model(self, name: str) -> Model:
-        if name not in self._open_models:
-            self._open_models[name] = wiring.connect(
+    def _model(self, name: str, what_for: str) -> Model:
+        # A goal must not wait for its turn behind lessons of the same model.
+        if (name, what_for) not in self._open_models:
+            self._open_models[name, what_for] = wiring.connect(
                 name, concurrency=self.config.concurrency, base_url=self.config.base_url, key_env=self.config.key_env
             )
-        return self._open_models[name]
+        return self._open_models[name, what_for]
 
     def _sandbox(self) -> Sandbox:
         if self._walls is None:
