@@ -328,7 +328,7 @@ def test_an_executor_that_is_killed_loses_no_bullet_that_was_merged(make: Make, 
 
 
 async def test_what_cannot_be_used_is_said_in_a_sentence(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="releases=True lacks the agent's name: say agent="):
+    with pytest.raises(InputError, match="releases=True lacks the name of the agent: say agent="):
         make(agent=None)
     with pytest.raises(InputError, match="no / in the agent's name"):
         make(agent="desk/oslo")

@@ -25,7 +25,8 @@ from journeyman.stores.urls import MEMORY, redacted
 if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
     from journeyman.serving.gateway.feedback import FeedbackConfig
-    from journeyman.serving.gateway.upstreams import GatewayConfig
+    from journeyman.serving.gateway.forwarding import GatewayConfig
+    from journeyman.serving.gateway.releases import ReleaseConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
     from journeyman.serving.releases.live import LiveContext
@@ -105,7 +106,8 @@ def _serve(
 
     try:
         from journeyman.serving.gateway.app import serve
-        from journeyman.serving.gateway.upstreams import GatewayConfig, resolve
+        from journeyman.serving.gateway.forwarding import GatewayConfig
+        from journeyman.serving.gateway.upstreams import resolve
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
 
@@ -128,7 +130,7 @@ def _serve(
         _pages(store, serving.who, tokens) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
-        gateway = replace(gateway, releases=releases)
+        gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
         serve(
             gateway,
             bound,
@@ -153,6 +155,22 @@ def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, 
         per_minute=serving.feedback_per_minute,
         clean=cleaner(record),
     )
+
+
+def _control(serving: ServeSettings, store: str, releases: "Releases | None") -> "ReleaseConfig | None":
+    """Where what is served is what is released.
+
+    Raises:
+        InputError: The variable of its tokens is not set.
+    """
+    from journeyman.serving.gateway.releases import ReleaseConfig
+    from journeyman.serving.releases.live import LiveContext
+
+    name = serving.release_token_env
+    tokens = tokens_in(name, "serve.release_token_env") if name else ()
+    if not isinstance(releases, LiveContext):
+        return None
+    return ReleaseConfig(store_url=store, tokens=tokens, refresh=releases.refresh)
 
 
 @contextmanager

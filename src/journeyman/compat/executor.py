@@ -30,7 +30,6 @@ from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, JourneymanError
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.reward import Source
-from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.score import Experience, Reward, Score
 from journeyman.core.task import Split, Task
 from journeyman.core.trace import ModelCall, Step, Trace, total
@@ -46,7 +45,6 @@ from journeyman.optimizers.playbook.retrieval import Chooser
 from journeyman.optimizers.playbook.run import Spent
 from journeyman.optimizers.playbook.trainer import Learner, LearningStats, Lessons
 from journeyman.sandbox.base import Sandbox
-from journeyman.stores.urls import MEMORY
 from journeyman.tasks.base import Verifier
 from journeyman.tasks.scenarios import Acceptance, Scenario, TaskType
 from journeyman.tracing.collector import Collector
@@ -116,19 +114,10 @@ class ExecutorConfig:
             raise InputError(f"ptc_base_url is {self.ptc_base_url!r}, and must begin with http:// or https://")
         if self.task_type not in set(TaskType):
             raise InputError(f"task_type is {self.task_type!r}, and must be one of {', '.join(TaskType)}")
-        if self.releases:
-            self._check_releases()
-
-    def _check_releases(self) -> None:
-        if not self.name:
-            raise InputError(
-                'releases=True lacks the agent\'s name: say agent="desk", as in journeyman releases start --agent desk'
-            )
-        Slot(SlotKind.CONTEXT, self.name, self.domain)
-        if self.min_support > 1:
+        if self.releases and not self.name:
+            raise InputError('releases=True lacks the name of the agent: say agent="desk", as in releases start --agent desk')
+        if self.releases and self.min_support > 1:
             raise InputError("min_support is not for releases=True, where a gate says what is shown; leave it out")
-        if str(self.store) == MEMORY:
-            raise InputError(f"store is {MEMORY}, and what is released must be kept; name a file or postgresql://…")
 
     @property
     def name(self) -> str:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from journeyman.core.errors import InputError
-from journeyman.core.rollout import Metric, RolloutPlan
 from journeyman.core.rollout_decision import (
     DOUBT,
     FRACTIONS,
@@ -29,6 +28,7 @@ from journeyman.core.rollout_decision import (
     is_watch,
     level,
 )
+from journeyman.core.rollout_plan import Metric, RolloutPlan
 
 Floats = NDArray[np.float64]
 
@@ -497,7 +497,7 @@ def top_two_shares(
     """
     arms = len(scores)
     least = np.asarray([production, *[floor] * (arms - 1)])
-    if arms < 2 or least.sum() > 1 or min(floor, production) < 0:
+    if arms < 2 or least.sum() > 1 + 1e-9 or min(floor, production) < 0:
         raise InputError(f"{arms} arms cannot have a share of {production:g} for production and {floor:g} for each other one")
     sums = np.asarray(scores, np.float64)
     if not np.isfinite(sums).all() or sums.min() < 0:

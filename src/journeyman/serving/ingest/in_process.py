@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, overload
 
-from journeyman.core.errors import StoreError
+from journeyman.core.errors import InputError, StoreError
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.playbook import Playbook
 from journeyman.core.reward import Source
-from journeyman.core.rollout import SlotKind
+from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Task
 from journeyman.core.trace import Trace
 from journeyman.experiments import settings
@@ -222,10 +222,13 @@ class StoreReleases:
             domain: Of what is in production.
 
         Raises:
-            InputError: The project's settings cannot be read.
+            InputError: The project's settings cannot be read, nothing can be kept in the store, or no slot is of such a name.
             StoreError: The store cannot be read, and was not before.
         """
         project = settings.load()
+        if str(store) == MEMORY:
+            raise InputError(f"the store is {MEMORY}, and what is released must be kept; name a file or postgresql://…")
+        Slot(SlotKind.CONTEXT, agent, domain)
         self._url = _url(store) if str(store) else project.store_url
         self._labels = {"agent": agent, "domain": domain}
         loader = CandidateLoader(project)

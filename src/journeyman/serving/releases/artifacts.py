@@ -1,6 +1,7 @@
 """What a candidate becomes where it is served: a text for requests, who chooses their model, or a model that answers them."""
 
 import asyncio
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from journeyman.core.candidate import Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.policy import Choice
-from journeyman.experiments.settings import Project
+from journeyman.experiments.settings import Project, UpstreamSettings
 from journeyman.io.files import sha256
 from journeyman.serving.releases.context import UNITS, FixedPlaybook, RequestBody
 
@@ -111,3 +112,35 @@ def _served(candidate: Candidate, models: Mapping[str, ServedModel]) -> ServedMo
     if changed:
         raise ReleaseError(f"{found.file} is not what was deployed as {found.model}: its SHA-256 differs; deploy it anew")
     return found
+
+
+_PATIENCE = 60.0
+"""Seconds that weights may take to say something: they may have to be loaded first."""
+
+
+def check_answers(served: ServedModel, upstreams: Mapping[str, UpstreamSettings]) -> None:
+    """Nothing, where learned weights answer.
+
+    Args:
+        upstreams: Those of the gateway, by name.
+
+    Raises:
+        ModelError: They do not.
+    """
+    from journeyman import models
+    from journeyman.models.base import ModelRequest, PromptMessage
+
+    named = upstreams.get(served.url)
+    key = os.environ.get(named.key_env, "") if named is not None and named.key_env else ""
+    address = served.url if named is None else named.base_url
+    asked = ModelRequest(messages=(PromptMessage("user", "Hello"),), max_tokens=1)
+
+    async def ask() -> None:
+        # No key of the user's own goes to an address that somebody has kept.
+        model = models.load(f"openai:{served.model}@{address}", api_key=key, max_retries=0, timeout=_PATIENCE)
+        try:
+            await model.complete(asked)
+        finally:
+            await model.close()
+
+    asyncio.run(ask())

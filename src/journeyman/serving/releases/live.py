@@ -27,7 +27,6 @@ from journeyman.core.rollout import (
     PRODUCTION,
     Arm,
     Cause,
-    EventKind,
     LiveReleases,
     Rollout,
     Slot,
@@ -226,7 +225,7 @@ class Assigner:
 # What is served.
 
 
-class Begun(Protocol):
+class Beginning(Protocol):
     """A conversation of which it is known how it begins."""
 
     @property
@@ -271,6 +270,7 @@ class Snapshot:
 
 _Found = Callable[..., Awaitable[Servable | None]]
 """What a kind of slot serves a request."""
+_RELEASED = {"rollouts": "select 1 from rollouts limit 1", "slot_moves": "select 1 from slot_moves limit 1"}
 AUTO = "auto"
 """The model that a client asks for who leaves it to a policy."""
 
@@ -308,8 +308,8 @@ class LiveContext:
         self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
-        self._over = threading.Event()
-        self._poll()
+        self._over, self._reading = threading.Event(), threading.Lock()
+        self.refresh()
         self.is_known = self._read_at is not None or self._restored()
         """Whether it was known at the start what is served: the store could be read, or had been read before."""
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
@@ -346,7 +346,7 @@ class LiveContext:
         return replace(target, model=weights.model, url=weights.url, candidates=candidates)
 
     async def serves(
-        self, kind: SlotKind, labels: Mapping[str, str], body: Begun, asked: str = "", *, production: bool = False
+        self, kind: SlotKind, labels: Mapping[str, str], body: Beginning, asked: str = "", *, production: bool = False
     ) -> tuple[Servable | None, SessionArm | None]:
         """What a kind of slot serves a session, and on which arm that is: the one rule, for gateways and in an agent's process.
 
@@ -398,7 +398,7 @@ class LiveContext:
         self._on[rollout.id, arm] = reason
         _log.error("%s: %s", rollout.id, reason)
         try:
-            with atomic_write(self._folder / "brakes" / f"{rollout.id}.json") as part:
+            with atomic_write(self._brake_file(rollout.id, arm)) as part:
                 part.write_text(json.dumps({"rollout": rollout.id, "arm": arm, "reason": reason}))
         except InputError as error:
             _log.warning("the brake of %s will be forgotten when this process ends: %s", rollout.id, error)
@@ -430,11 +430,16 @@ class LiveContext:
         if self._store is not None:
             self._store.close()
 
-    # In the thread that reads.
+    def refresh(self) -> None:
+        """Read what is released now, and serve it."""
+        with self._reading:
+            self._poll()
+
+    # In the thread that reads, or that wants it read.
 
     def _watch(self) -> None:
         while not self._over.wait(self._poll_seconds):
-            self._poll()
+            self.refresh()
 
     def _poll(self) -> None:
         try:
@@ -464,11 +469,11 @@ class LiveContext:
             return True
         try:
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
-                found = database.execute("select exists (select 1 from rollouts), exists (select 1 from slot_moves)").fetchone()
-        except sqlite3.Error:
-            # Of an earlier version, or no store at all: whoever opens it says so.
-            return _older(path)
-        return not any(found)
+                tables = {name for (name,) in database.execute("select name from sqlite_master")}
+                # Nothing can be released in a store of an earlier version yet.
+                return not any(table in tables and database.execute(rows).fetchone() for table, rows in _RELEASED.items())
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: {error}") from error
 
     def _opened(self) -> "RolloutStore":
         if self._store is None:
@@ -566,7 +571,7 @@ class LiveContext:
         for rollout in rollouts:
             if not rollout.is_drawing or rollout.slot.kind not in self._kinds:
                 continue
-            arms = {arm.name: loaded(arm) for arm in rollout.arms}
+            arms = {arm.name: loaded(arm) for arm in rollout.arms if arm.name in rollout.going}
             served = {name: found for name, found in arms.items() if found is not None}
             production = loaded(rollout.baseline)
             before = slots.get(rollout.slot, SlotState(production))
@@ -590,6 +595,9 @@ class LiveContext:
 
     # Brakes.
 
+    def _brake_file(self, rollout_id: str, arm: str) -> Path:
+        return self._folder / "brakes" / f"{rollout_id}.{arm}.json"
+
     def _kept_brakes(self) -> dict[tuple[str, str], str]:
         found = {}
         for path in sorted((self._folder / "brakes").glob("*.json")):
@@ -604,19 +612,19 @@ class LiveContext:
         """Roll back what this gateway has stopped serving, where nobody has yet."""
         open_ones = {each.id: each for each in live.rollouts}
         for (id, arm), reason in list(self._on.items()):
-            if (rollout := open_ones.get(id)) is None or not rollout.is_drawing:
-                (self._folder / "brakes" / f"{id}.json").unlink(missing_ok=True)
+            if (rollout := open_ones.get(id)) is None or not rollout.is_drawing or arm not in rollout.going:
+                self._brake_file(id, arm).unlink(missing_ok=True)
                 self._on.pop((id, arm), None)
                 continue
             cause = Cause(reason=reason, actor="brake", at=datetime.now(UTC), evidence={"arm": arm})
             try:
-                store.advance(rollout.then(EventKind.ROLLBACK, cause))
+                store.advance(rollout.without(arm, cause))
             except ReleaseError:
                 # Somebody was faster; the next reading shows what it is now.
                 continue
 
 
-def session_of(labels: Mapping[str, str], body: Begun) -> str:
+def session_of(labels: Mapping[str, str], body: Beginning) -> str:
     """What a session is known by: its name, else how its conversation begins."""
     if session := labels.get("session"):
         return session_key(session)
@@ -626,12 +634,3 @@ def session_of(labels: Mapping[str, str], body: Begun) -> str:
 def session_key(session: str) -> str:
     """What a session with a name is drawn by."""
     return f"session:{session}"
-
-
-def _older(path: Path) -> bool:
-    """Whether a file is a store in which nothing can be released yet."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
-            return not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall()
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: {error}") from error

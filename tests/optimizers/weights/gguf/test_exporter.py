@@ -206,6 +206,10 @@ def test_broken_weights_are_a_sentence_with_the_file(small: Path) -> None:
     (small / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(InputError, match=r"a is of type \[None\]; only F32"):
         GGUFExporter(small).convert("F32")
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}).encode()
+    (small / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(InputError, match=r"model\.safetensors is no file of safetensors"):
+        GGUFExporter(small).convert("F32")
     (small / "model.safetensors").unlink()
     (small / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../elsewhere.safetensors"}}))
     with pytest.raises(InputError, match="no such file beside it"):

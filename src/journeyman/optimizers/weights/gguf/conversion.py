@@ -292,7 +292,7 @@ def open_tensors(folder: Path) -> Tensors:
     for path in weight_files(folder):
         try:
             tensors.update(SafetensorsLocal(path).tensors)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} is no file of safetensors: {error}") from None
     for name, tensor in tensors.items():
         if tensor.dtype not in tuple(_TYPES):  # A header may say anything, also what no dict is asked for.
