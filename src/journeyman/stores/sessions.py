@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ from journeyman.core.feedback import TargetKind
 from journeyman.core.reward import RECORDER, Reward, label
 from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
-from journeyman.stores.traces.labels import reward_of, word_of
+from journeyman.stores.traces.labels import own_rewards, reward_of, word_of
 from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 _T = TypeVar("_T")
@@ -107,16 +107,20 @@ def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str,
     ids: dict[int, str] = {}
     found: dict[str, list[TraceOpinion]] = defaultdict(list)
     meant: dict[tuple[str, str], list[str]] = defaultdict(list)
-    names = (TRACES.c.seq, TRACES.c.id, TRACES.c.task_id, TRACES.c.session, TRACES.c.own_label, TRACES.c.started_at)
+    columns = ("seq", "id", "task_id", "session", "own_label", "started_at", "seconds")
+    names = [TRACES.c[name] for name in columns]
+    over: dict[int, datetime] = {}
     for some in _batches(trace_ids):
-        for seq, id, task, session, own, began in connection.execute(sa.select(*names).where(TRACES.c.id.in_(some))):
-            ids[seq] = id
+        for seq, id, task, session, own, began, seconds in connection.execute(sa.select(*names).where(TRACES.c.id.in_(some))):
+            ids[seq], over[seq] = id, began + timedelta(seconds=seconds or 0)
             meant[TargetKind.TASK, task].append(id)
             if session:
                 meant[TargetKind.SESSION, session].append(id)
             if own is not None:
                 found[id].append(TraceOpinion(label(own, RECORDER), began))
     for seqs in _batches(ids):
+        for seq, came_with in own_rewards(connection, seqs).items():
+            found[ids[seq]] += [TraceOpinion(each, over[seq]) for each in came_with]
         _add_labels(connection, seqs, ids, found)
         rewards = sa.select(TRACE_REWARDS).where(TRACE_REWARDS.c.trace.in_(seqs)).order_by(TRACE_REWARDS.c.seq)
         for row in connection.execute(rewards):
