@@ -89,7 +89,7 @@ def asked(server: LLMServer) -> list[dict[str, Any]]:
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.02)
 
