@@ -31,6 +31,7 @@ from journeyman.tasks.answers import Number
 from tests.support.llm_server import Answer, LLMServer, error, serving
 from tests.support.pupil import REFLECTOR, RULE, over_http, sums, write_sums
 
+ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.service
 SLOT = "context:desk/fruit"
 OLD = "Count plums before pears."
@@ -310,7 +311,9 @@ def test_an_executor_that_is_killed_loses_no_bullet_that_was_merged(make: Make, 
     """Each lesson of the pupil is of another goal, which its bullet names among those that wrote it."""
     production = Path("skillbook.json").read_bytes()
     command = [sys.executable, "-c", KILLED, f"openai:pupil@{server.url}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+    # It imports what stands in this file, from another folder.
+    found = {"PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src")))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **found}) as process:
         assert process.stdout is not None
         said = 0
         for _ in range(after):

@@ -3,15 +3,17 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from journeyman.core.feedback import TargetKind
 from journeyman.core.reward import RECORDER, Reward, label
+from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
 from journeyman.stores.traces.labels import own_rewards, reward_of, word_of
-from journeyman.stores.traces.tables import TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 _T = TypeVar("_T")
 _AT_ONCE = 500
@@ -57,6 +59,48 @@ def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str])
         unit: ServedSession(tuple(of_unit), {id: said.get(id, ()) for id in dict.fromkeys(call.trace_id for call in of_unit)})
         for unit, of_unit in calls.items()
     }
+
+
+class CandidateSession(NamedTuple):
+    """A session that was served a candidate while nobody was on an arm."""
+
+    at: datetime
+    """When it began."""
+    session: ServedSession
+    """Without its calls."""
+
+
+def of_candidate(
+    connection: sa.Connection, candidate_id: str, since: datetime, until: datetime, *, after: int, limit: int
+) -> tuple[int, list[CandidateSession]]:
+    """Sessions that the gateway served a candidate, in the order of their first traces, and up to which `seq` they were read.
+
+    Args:
+        since: Begun then or later.
+        until: Up to the first that began later.
+        after: From behind a `seq` on; a session that has a trace before it is none of them.
+    """
+    table = TRACES
+    others = sa.select(TRACE_CANDIDATES.c.trace).where(TRACE_CANDIDATES.c.candidate_id == candidate_id)
+    theirs = (
+        table.c.source == "gateway",
+        table.c.started_at >= utc(since),
+        sa.or_(table.c.candidate_id == candidate_id, table.c.seq.in_(others)),
+    )
+    found = sa.select(table.c.seq, table.c.id, table.c.session, table.c.started_at).where(*theirs, table.c.seq > after)
+    rows = list(takewhile(lambda row: row.started_at <= until, connection.execute(found.order_by(table.c.seq).limit(limit))))
+    named = {row.session for row in rows if row.session}
+    before = sa.select(table.c.session).where(*theirs, table.c.seq <= after, table.c.session.in_(named))
+    known = set(connection.scalars(before)) if named and after else set()
+    said = _said(connection, [row.id for row in rows])
+    units: dict[str, CandidateSession] = {}
+    for row in rows:
+        if row.session not in known:
+            unit = units.setdefault(row.session or row.id, CandidateSession(row.started_at, ServedSession((), {})))
+            units[row.session or row.id] = unit._replace(
+                session=ServedSession((), {**unit.session.said, row.id: said.get(row.id, ())})
+            )
+    return (rows[-1].seq if rows else after), list(units.values())
 
 
 def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str, Sequence[TraceOpinion]]:

@@ -188,6 +188,11 @@ class LiveContext:
         """Whether sessions are on different arms somewhere."""
         return any(state.rollout is not None for state in self._snapshot.slots.values())
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether anything is released, or on its way."""
+        return bool(self._snapshot.slots)
+
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """A request of a session is over. Of each session the first one counts, and the first that fails."""
         rollout = self._rollout(where.rollout_id)
