@@ -36,7 +36,7 @@ from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.experiments.release_simulation import Draw, Simulated, SimulationSettings, simulate
 from journeyman.serving.monitor import Monitor, RolloutEvidence
-from journeyman.serving.releases.live import Assigner
+from journeyman.serving.releases.assignment import Assigner
 from journeyman.stats.live import Scale
 from journeyman.stores import TraceStore, open_traces
 from journeyman.stores.base import Assignment

@@ -21,7 +21,7 @@ from journeyman.core.task import Task
 from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files
 from journeyman.serving.monitor import Monitor
-from journeyman.serving.releases.live import session_key
+from journeyman.serving.releases.assignment import session_key
 from journeyman.stores import EvaluationRecord, open_store
 from journeyman.stores.base import Assignment, EvidenceRecord
 from journeyman.stores.registry import GateVerdict, gate_word

@@ -105,7 +105,7 @@ def assign(*, session: str, agent: str | None, domain: str | None, kind: str, st
     Example:
       journeyman releases assign s-17 --agent desk --domain oslo
     """
-    from journeyman.serving.releases.live import session_key
+    from journeyman.serving.releases.assignment import session_key
 
     with _opened(store) as kept:
         live = kept.live()
