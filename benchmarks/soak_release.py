@@ -378,7 +378,7 @@ def _added(traffic: Traffic, warm: float, begin: float, end: float) -> Bar:
     return Bar("added to the 99th percentile", said, f"{ADDED_MS:g} ms", added <= ADDED_MS)
 
 
-def gone(folder: Path, server: Cluster | None, given: argparse.Namespace) -> Iterator[Bar]:
+def gone(folder: Path, server: Cluster | None, given: argparse.Namespace) -> Iterator[Bar]:  # noqa: PLR0915 - one story
     lead, long, tail = (8.0, 25.0, 5.0) if given.quick else (20.0, 60.0, 10.0)
     seconds, rate = lead + long + tail, 7.5
     sessions = round(seconds * rate)
@@ -417,7 +417,7 @@ def gone(folder: Path, server: Cluster | None, given: argparse.Namespace) -> Ite
     two, other = two_arms([each for each in seen if each.session not in fresh], known, moved=True)
     late, _ = two_arms([each for each in seen if each.session in fresh], known, moved=True)
     moved = sum(each.why != DRAWN for each in known.values()) - len(new)
-    said = f"{moved} that had begun before are on production for good; {len(late)} of {len(fresh)} begun in the second before it were"
+    said = f"{moved} begun before are on production for good; of {len(fresh)} begun in the second before it {len(late)} were"
     yield none(f"sessions on two arms ({said})", two, len(first) - len(fresh))
     yield none("sessions whose row tells another arm", other, len(first))
     meanwhile = sum(begin < at < end for at in traffic.words.values())

@@ -25,7 +25,7 @@ from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, Slot, SlotKind, nothing, unit_of
 from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.agents import candidate_of
-from journeyman.serving.releases.live import session_key
+from journeyman.serving.releases.assignment import session_key
 from journeyman.stores import open_store
 from journeyman.stores.base import Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts

@@ -105,7 +105,7 @@ def assign(*, session: str, agent: str | None, domain: str | None, kind: str, st
     Example:
       journeyman releases assign s-17 --agent desk --domain oslo
     """
-    from journeyman.serving.releases.live import session_key
+    from journeyman.serving.releases.assignment import session_key
 
     with _opened(store) as kept:
         live = kept.live()
@@ -130,7 +130,9 @@ def assign(*, session: str, agent: str | None, domain: str | None, kind: str, st
 
 def _why_there(rollout: Rollout, bucket: float, known: "Assignment | None") -> str:
     if known is not None:
-        return f"{known.why} at {minute(known.at)} by the shares of event {known.event}, and stays there"
+        out = known.arm != PRODUCTION and known.arm not in rollout.going
+        then = "its candidate was taken out since" if out else "stays there"
+        return f"{known.why} at {minute(known.at)} by the shares of event {known.event}, and {then}"
     return f"it is not drawn yet; at {bucket:.4f} of 0 to 1 it would fall there, with {rollout.said_shares} on the candidate"
 
 

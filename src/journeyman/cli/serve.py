@@ -203,7 +203,7 @@ def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
     def watch() -> None:
         process: subprocess.Popen[bytes] | None = None
         while not over.wait(1.0):
-            if live.has_rollouts and (process is None or process.poll() is not None):
+            if live.is_serving and (process is None or process.poll() is not None):
                 command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", f"{every:g}"]
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
         if process is not None and process.stdin is not None:

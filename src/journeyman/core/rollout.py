@@ -312,8 +312,8 @@ class Rollout:
         return next((event.cause.at for event in reversed(self.events) if event.kind is EventKind.RAMP), self.created_at)
 
     def arm(self, name: str) -> Arm:
-        """What an arm is served; the baseline for whoever is on none."""
-        return next((arm for arm in self.arms if arm.name == name), self.baseline)
+        """What an arm is served; the baseline for whoever is on none, or on one that was taken out."""
+        return next((arm for arm in self.arms if arm.name == name and name in self.going), self.baseline)
 
     @property
     def going(self) -> tuple[str, ...]:

@@ -99,6 +99,11 @@ class RolloutPlan:
     primary: Metric = Metric(name="success", window_seconds=_DAY)
     guardrails: tuple[Metric, ...] = _GUARDRAILS
     brake: BrakePlan = BrakePlan()
+    on_decay: Literal["alert", "rollback"] = "alert"
+    """When what was promoted becomes worse than it was shown to be, with nobody left to compare it with. Harder work looks the
+    same."""
+    decay_tolerance: float = 0.03
+    """So much worse than was shown is not counted."""
     settle_seconds: float = 30
     """At the least so long after its assignment a session is closed: its first answer may take that long."""
 
@@ -113,6 +118,7 @@ class RolloutPlan:
             _require(0 < getattr(self, name) < 1, name, "is above 0 and below 1")
         _require(0 <= self.holdback < 1, "holdback", "is a share from 0 to below 1")
         _require(self.min_sessions >= 1, "min_sessions", "is at least 1")
+        _require(0 < self.decay_tolerance < 1, "decay_tolerance", "is above 0 and below 1")
         _require(0 <= self.settle_seconds < math.inf, "settle_seconds", "is a number of seconds")
         _require(0 < self.max_days < math.inf and 0 <= self.holdback_days < math.inf, "max_days and holdback_days", "are days")
         names = [self.primary.name, *(each.name for each in self.guardrails)]

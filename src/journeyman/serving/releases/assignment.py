@@ -6,15 +6,16 @@ gateway may have drawn meanwhile. What others wrote is followed, so that their s
 """
 
 import asyncio
+import hashlib
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
@@ -257,3 +258,26 @@ class Assigner:
 
 def _arm(kept: Assignment) -> SessionArm:
     return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, counts=kept.why == DRAWN)
+
+
+# What a session is.
+
+
+class Beginning(Protocol):
+    """A conversation of which it is known how it begins."""
+
+    @property
+    def beginning(self) -> bytes:
+        """What all its requests have in common."""
+
+
+def session_of(labels: Mapping[str, str], body: Beginning) -> str:
+    """What a session is known by: its name, else how its conversation begins."""
+    if session := labels.get("session"):
+        return session_key(session)
+    return f"beginning:{hashlib.blake2b(body.beginning, digest_size=16).hexdigest()}"
+
+
+def session_key(session: str) -> str:
+    """What a session with a name is drawn by."""
+    return f"session:{session}"

@@ -10,7 +10,7 @@ import logging
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from journeyman.core.rollout import (
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
-from journeyman.serving.releases.assignment import CACHED, Assigner
+from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, session_of
 from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, ServedTarget, SessionArm
 from journeyman.stores.urls import as_url
 
@@ -104,6 +104,7 @@ class LiveContext:
         load: Callable[[Candidate, Mapping[str, ServedModel]], Servable],
         *,
         auto: str = AUTO,
+        kinds: Collection[SlotKind] = tuple(SlotKind),
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """
@@ -111,10 +112,11 @@ class LiveContext:
             folder: Where the last snapshot is kept, and brakes that are on.
             load: Makes of a candidate what serves it, as `CandidateLoader` does.
             auto: The model that a client asks for who leaves it to a policy.
+            kinds: Of slots that are served from; nothing is loaded for others.
         """
         self._url = as_url(store_url)
         self._folder = folder
-        self._load, self._auto = load, auto
+        self._load, self._auto, self._kinds = load, auto, frozenset(kinds)
         self._poll_seconds = poll_seconds
         self._snapshot = Snapshot()
         self._known: dict[tuple[str, ServedModel | None], Servable] = {}
@@ -131,8 +133,8 @@ class LiveContext:
         self._thread.start()
         # A server that takes connections and does not answer holds up a reading, and nothing else.
         self._tried.wait(_START_SECONDS)
-        if self._read_at is None:
-            self._restore()
+        self.is_known = self._read_at is not None or self._restored()
+        """Whether it was known at the start what is served: the store could be read, or had been read before."""
 
     async def served(self, labels: Mapping[str, str], body: RequestBody, *, production: bool = False) -> ServedRelease:
         if not self._snapshot.slots:
@@ -140,15 +142,9 @@ class LiveContext:
         arms: list[SessionArm] = []
 
         async def found(kind: SlotKind, asked: str = "") -> Servable | None:
-            state = self._snapshot.of(kind, labels)
-            if state is None or (kind is SlotKind.WEIGHTS and not state.is_for(asked)):
-                return None
-            if state.rollout is None:
-                return state.production
-            where = await self._assigned().arm(state.rollout, session_of(labels, body))
-            arms.append(where)
-            arm = PRODUCTION if production else self._arm_served(where)
-            return state.arms.get(arm, state.arms.get(PRODUCTION))
+            serves, where = await self.serves(kind, labels, body, asked, production=production)
+            arms.extend([where] if where is not None else ())
+            return serves
 
         target = None if body.model is None else await self._target(body.model, labels, body, found)
         playbook = await found(SlotKind.CONTEXT)
@@ -170,6 +166,29 @@ class LiveContext:
         candidates = (*target.candidates, weights.candidate_id)
         return replace(target, model=weights.model, url=weights.url, candidates=candidates)
 
+    async def serves(
+        self, kind: SlotKind, labels: Mapping[str, str], body: Beginning, asked: str = "", *, production: bool = False
+    ) -> tuple[Servable | None, SessionArm | None]:
+        """What a kind of slot serves a session, and on which arm that is: the one rule, for gateways and in an agent's process.
+
+        Args:
+            asked: The model, where weights may stand in for it.
+            production: As `served` takes it.
+        """
+        state = self._snapshot.of(kind, labels)
+        if state is None or (kind is SlotKind.WEIGHTS and not state.is_for(asked)):
+            return None, None
+        if state.rollout is None:
+            return state.production, None
+        where = await self._assigned().arm(state.rollout, session_of(labels, body))
+        arm = PRODUCTION if production else self._arm_served(where)
+        return state.arms.get(arm, state.arms.get(PRODUCTION)), where
+
+    def production(self, kind: SlotKind, labels: Mapping[str, str]) -> Servable | None:
+        """What is in production for such requests; `None` is nothing."""
+        state = self._snapshot.of(kind, labels)
+        return None if state is None else state.production
+
     def _arm_served(self, where: SessionArm) -> str:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
 
@@ -177,6 +196,11 @@ class LiveContext:
     def has_rollouts(self) -> bool:
         """Whether sessions are on different arms somewhere."""
         return any(state.rollout is not None for state in self._snapshot.slots.values())
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether anything is released, or on its way."""
+        return bool(self._snapshot.slots)
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """A request of a session is over. Of each session the first one counts, and the first that fails."""
@@ -334,8 +358,8 @@ class LiveContext:
         with atomic_write(self._file) as part:
             part.write_text(json.dumps(told))
 
-    def _restore(self) -> None:
-        """The last snapshot, where the store cannot be read at the start."""
+    def _restored(self) -> bool:
+        """The last snapshot, where the store cannot be read at the start; whether there was one."""
         try:
             told = json.loads(self._file.read_text())
             kept = told["production"].items()
@@ -350,9 +374,11 @@ class LiveContext:
             by_id = {each.candidate_id: each for each in models}
             self._snapshot = self._made_of(moves, rollouts, (), candidates.__getitem__, by_id)
         except FileNotFoundError:
-            return
+            return False
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
             _log.warning("%s cannot be read, so requests pass as they come until the store answers: %s", self._file, error)
+            return False
+        return True
 
     @property
     def _file(self) -> Path:
@@ -379,9 +405,9 @@ class LiveContext:
                 _log.error("%s cannot be served: %s", arm.candidate_id, error)
                 return None
 
-        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items()}
+        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items() if slot.kind in self._kinds}
         for rollout in rollouts:
-            if not rollout.is_drawing:
+            if not rollout.is_drawing or rollout.slot.kind not in self._kinds:
                 continue
             arms = {arm.name: loaded(arm) for arm in rollout.arms if arm.name in rollout.going}
             served = {name: found for name, found in arms.items() if found is not None}
@@ -434,15 +460,3 @@ class LiveContext:
             except ReleaseError:
                 # Somebody was faster; the next reading shows what it is now.
                 continue
-
-
-def session_of(labels: Mapping[str, str], body: RequestBody) -> str:
-    """What a session is known by: its name, else how its conversation begins."""
-    if session := labels.get("session"):
-        return session_key(session)
-    return f"beginning:{hashlib.blake2b(body.beginning, digest_size=16).hexdigest()}"
-
-
-def session_key(session: str) -> str:
-    """What a session with a name is drawn by."""
-    return f"session:{session}"
