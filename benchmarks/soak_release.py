@@ -422,7 +422,6 @@ def gone(folder: Path, server: Cluster | None, given: argparse.Namespace) -> Ite
     yield none("sessions whose row tells another arm", other, len(first))
     meanwhile = sum(begin < at < end for at in traffic.words.values())
     yield Bar("words acknowledged meanwhile and stored afterwards", f"{meanwhile}, {waited:.1f} s later", "all", meanwhile > 0)
-    yield Bar("evidence kept and computed anew over the rows", f"{result.sessions:,} sessions", "equal", result.same_numbers)
 
 
 def unreachable(folder: Path, server: Cluster | None, given: argparse.Namespace) -> Iterator[Bar]:

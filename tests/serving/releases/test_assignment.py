@@ -122,6 +122,42 @@ async def test_a_session_that_one_gateway_drew_and_another_had_to_serve_without_
         assert not (await one.arm(at(1.0), "s")).counts
 
 
+async def test_whom_a_killed_gateway_served_without_the_store_the_next_one_tells_it(tmp_path: Path) -> None:
+    kept, path = tmp_path / "r1.degraded", tmp_path / "journeyman.db"
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_serves_without_a_store, args=(kept,))
+    process.start()
+    until = time.monotonic() + 30
+    while not (kept.exists() and kept.read_text().count("\n") == 3) and time.monotonic() < until:
+        await asyncio.sleep(0.02)
+    process.kill()
+    process.join()
+    again = Assigner(partial(open_rollouts, path), kept=kept)
+    try:
+        while kept.exists() and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        where = await again.arm(at(1.0), "s1")
+        assert (where.arm, where.counts) == (PRODUCTION, False)
+    finally:
+        again.close()
+    with open_rollouts(path) as store:
+        assert [each.why for each in store.assignments("r1")] == [DEGRADED] * 3
+
+
+def _away() -> RolloutStore:
+    raise StoreError("it is away")
+
+
+def _serves_without_a_store(kept: Path) -> None:
+    async def serve() -> None:
+        gateway = Assigner(_away, kept=kept)
+        for number in range(3):
+            await gateway.arm(at(1.0), f"s{number}")
+        await asyncio.sleep(600)
+
+    asyncio.run(serve())
+
+
 async def test_a_session_of_another_gateway_is_known_while_the_store_is_away(tmp_path: Path) -> None:
     def away() -> RolloutStore:
         raise StoreError("it is away")

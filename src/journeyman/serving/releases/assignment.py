@@ -7,6 +7,7 @@ gateway may have drawn meanwhile. What others wrote is followed, so that their s
 
 import asyncio
 import hashlib
+import json
 import queue
 import threading
 from collections import OrderedDict, deque
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,7 +36,7 @@ _TRIED_SECONDS = 0.8
 _PAUSE_SECONDS = 0.02
 _LONGEST_SECONDS = 1.0
 """For which what is being written is waited for."""
-_RETRY_SECONDS = 0.25
+_RETRY_SECONDS = 0.1
 """After which a store that is away is tried again."""
 _LATELY_SECONDS = 10.0
 """A server that crashed may have lost what it was told within these."""
@@ -45,8 +47,13 @@ _Wanted = tuple[Assignment, "Future[Assignment]"]
 class AssignmentWriter:
     """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
 
-    def __init__(self, open_store: "Callable[[], RolloutStore]") -> None:
+    def __init__(self, open_store: "Callable[[], RolloutStore]", kept: Path | None = None) -> None:
+        """
+        Args:
+            kept: The file of what the store is still to be told, also by the next process.
+        """
         self._open = open_store
+        self._kept, self._keeping = kept, threading.Lock()
         self._waiting: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
         self._told: deque[Assignment] = deque(maxlen=CACHED)
         self._over = threading.Event()
@@ -68,7 +75,12 @@ class AssignmentWriter:
     def tell(self, served: Assignment) -> None:
         """Have it written as soon as the store answers, that a session was served production as it did not."""
         self.is_away = True
-        self._told.append(served)
+        with self._keeping:
+            self._told.append(served)
+            if self._kept is not None:
+                # It need not outlive the machine: then the session is over, too.
+                with suppress(OSError), self._kept.open("a") as file:
+                    file.write(json.dumps([*served[:5], served.at.isoformat()]) + "\n")
         self._waiting.put(None)
 
     def warm(self, seconds: float) -> None:
@@ -84,7 +96,7 @@ class AssignmentWriter:
         with suppress(StoreError):
             self._store = self._open()
         self._tried.set()
-        unsaid: list[Assignment] = []
+        unsaid = self._left_behind()
         ends = False
         while not ends:
             # Whatever is in the queue at the end is still written.
@@ -102,10 +114,29 @@ class AssignmentWriter:
                 self._over.wait(_RETRY_SECONDS)
             else:
                 self.is_away = False
+                self._forget()
                 for (_, future), each in zip(going, kept, strict=True):
                     future.set_result(each)
         if self._store is not None:
             self._store.close()
+
+    def _left_behind(self) -> list[Assignment]:
+        """What the process before could not tell the store."""
+        if self._kept is None or not self._kept.exists():
+            return []
+        found = []
+        for line in self._kept.read_text(errors="replace").splitlines():
+            # The last line may be half a one.
+            with suppress(ValueError, TypeError):
+                *words, at = json.loads(line)
+                found.append(Assignment(*words, datetime.fromisoformat(at)))
+        return found
+
+    def _forget(self) -> None:
+        if self._kept is not None and self._kept.exists():
+            with self._keeping:
+                if not self._told:
+                    self._kept.unlink(missing_ok=True)
 
     def _batch(self, *, waits: bool) -> list[_Wanted]:
         """What is there to be written; nothing where the store is only to be tried."""
@@ -161,15 +192,17 @@ class Assigner:
         self,
         open_store: "Callable[[], RolloutStore]",
         *,
+        kept: Path | None = None,
         timeout_seconds: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """
         Args:
             open_store: Opens one that does not wait for long itself.
+            kept: The file of what the store is still to be told, also by the next process.
             timeout_seconds: For which a session's first request waits for its turn, while the store is not known to be away.
         """
-        self._writer = AssignmentWriter(open_store)
+        self._writer = AssignmentWriter(open_store, kept)
         self._timeout = timeout_seconds
         self._clock = clock
         self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -324,7 +325,8 @@ class LiveContext:
         if self._assigner is None:
             from journeyman.stores.rollouts import open_rollouts
 
-            self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
+            opened = partial(open_rollouts, self._url, patience=PATIENCE)
+            self._assigner = Assigner(opened, kept=self._file.with_suffix(".degraded"))
         return self._assigner
 
     def _take(self, live: LiveReleases, version: tuple[int, ...], store: "RolloutStore") -> None:
