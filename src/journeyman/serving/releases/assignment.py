@@ -128,8 +128,8 @@ class AssignmentWriter:
         for line in self._kept.read_text(errors="replace").splitlines():
             # The last line may be half a one.
             with suppress(ValueError, TypeError):
-                *words, at = json.loads(line)
-                found.append(Assignment(*words, datetime.fromisoformat(at)))
+                rollout_id, unit, arm, event, why, at = json.loads(line)
+                found.append(Assignment(rollout_id, unit, arm, event, why, datetime.fromisoformat(at)))
         return found
 
     def _forget(self) -> None:
