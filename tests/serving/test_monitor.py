@@ -17,12 +17,12 @@ from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, 
 from journeyman.core.rollout_decision import Observed, decide
 from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.serving.monitor import Decided, Monitor, rebuilt
+from journeyman.serving.monitor import Decided, Monitor, RolloutEvidence, rebuilt
 from journeyman.stats.live import SampleRatio, compared, evidence_for
 from journeyman.stores import TraceStore, open_traces
-from journeyman.stores.base import Assignment
+from journeyman.stores.base import DRAWN, Assignment
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
-from tests.contracts.test_rollout_stores import NEW, SLOT, begun
+from tests.contracts.test_rollout_stores import NEW, SLOT, begun, ramped
 from tests.support import postgres
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
@@ -495,3 +495,14 @@ def test_whoever_goes_on_with_several_candidates_has_missed_nothing(opened: Open
     assert anew is not None
     assert anew.state == kept.state
     assert set(anew.summary["metrics"]) == {"canary-1", "canary-2", "canary-3"}
+
+
+def test_who_was_put_on_an_arm_this_moment_is_counted_when_no_other_gateway_can_still_be_writing(url: str) -> None:
+    rollout = ramped(begun(), 0.5)
+    evidence = RolloutEvidence(rollout, None)
+    with open_rollouts(url) as store:
+        store.assign([Assignment(rollout.id, "u1", "canary", 2, DRAWN, NOON)])
+        evidence.close(store, NOON + timedelta(seconds=1))
+        assert evidence.summary()["ratio"]["sessions"] == 0
+        evidence.close(store, NOON + timedelta(seconds=6))
+        assert evidence.summary()["ratio"]["sessions"] == 1

@@ -36,8 +36,10 @@ EVERY_SECONDS = 10.0
 AT_ONCE = 2000
 """Sessions closed in one transaction."""
 _SCALED: Mapping[str, str] = {"latency": "seconds", "cost": "cost", "tokens": "tokens"}
+_IN_FLIGHT = timedelta(seconds=5)
+"""Of two gateways that write at once, who was given the lower number may end last: whoever counts waits for it."""
 _DRAWN = "drawn"
-"""The cursor of those that were counted for the sample ratio, which waits for nothing."""
+"""The cursor of those that were counted for the sample ratio, which waits for no outcome."""
 _OF_SCALE = 100
 """Calls of production that a scale is made of."""
 _RECENT = 50
@@ -199,7 +201,7 @@ class RolloutEvidence:
                 self._take(metric, each, sessions.get(each.unit))
             self._cursors[metric.name] = over[-1].seq
         for each in store.assignments(self.rollout.id, after=self._cursors.get(_DRAWN, 0), limit=AT_ONCE):
-            if not self._is_over(_DRAWN, each, each.at):
+            if not self._is_over(_DRAWN, each, now - _IN_FLIGHT):
                 break
             found = True
             self._cursors[_DRAWN] = each.seq
