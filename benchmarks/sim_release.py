@@ -14,14 +14,14 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from journeyman.core.rollout import BrakePlan, EventKind, RolloutPlan
-from journeyman.core.rollout_decision import Brake, level
+from journeyman.core.rollout_decision import Brake, Observed, RatioFound, decide_arms, level
 from journeyman.experiments.release_simulation import (
     Draw,
     Simulated,
@@ -30,7 +30,7 @@ from journeyman.experiments.release_simulation import (
     only_primary,
     simulate,
 )
-from journeyman.stats.live import HarmDetector, Scale
+from journeyman.stats.live import HarmDetector, Scale, compared, evidence_for, top_two_shares
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -308,9 +308,92 @@ def detector(scale: float) -> Iterator[Row]:
         yield at_least(name, float((later <= 600).mean()), 0.95, size, beside)
 
 
+class SeveralArms:
+    """Runs of a rollout of several candidates at a share of a half, which `decide_arms` decides."""
+
+    def __init__(self, plan: RolloutPlan, worse: Sequence[float], runs: int, chance: np.random.Generator) -> None:
+        self.plan, self.worse, self.chance = plan, np.asarray([0.0, *worse]), chance
+        self.arms = [f"canary-{number}" for number in range(1, len(worse) + 1)]
+        self.evidence = [evidence_for(plan, plan.primary, runs=runs, whole=False) for _ in worse]
+        self.shares = np.tile([0.5, *[0.5 / len(worse)] * len(worse)], (runs, 1))
+        """Of production and each candidate, in each run."""
+        self.ids, self.promoted, self.over = np.arange(runs), np.full(runs, -1), np.full(runs, NEVER)
+        self.lost = np.zeros(runs)
+        """Success that production would have had, on the sessions of its candidates."""
+
+    def session(self) -> None:
+        arm = (self.chance.random(len(self.ids))[:, None] >= np.cumsum(self.shares, axis=1)).sum(axis=1)
+        worse = self.worse[arm]
+        tasks, right = Traffic().successes(self.chance, np.ones(len(self.ids), bool), worse=worse)
+        self.lost[self.ids] += worse.clip(0)
+        for number, evidence in enumerate(self.evidence, start=1):
+            score = np.where((arm == 0) | (arm == number), right / tasks, np.nan)
+            evidence.add(score, canary=arm == number, share=self.shares[:, number], production=self.shares[:, 0])
+
+    def look(self, n: int) -> bool:
+        """Whether any run goes on."""
+        found = [compared(each, self.plan, self.plan.primary, arms=len(self.arms)) for each in self.evidence]
+        over = np.zeros(len(self.ids), bool)
+        for at, id in enumerate(self.ids):
+            going = [number for number in range(1, len(self.worse)) if self.shares[at, number] > 0]
+            ratio = RatioFound(e_value=1.0, canary=0, expected=0.0, sessions=n)
+            seen = {
+                self.arms[number - 1]: Observed(
+                    step=0, sessions=n, hours=n, days=0, metrics={"success": found[number - 1][at]}, ratio=ratio
+                )
+                for number in going
+            }
+            verdict = decide_arms(self.plan, seen)
+            arm = self.arms.index(verdict.arm) + 1 if verdict.arm else going[0]
+            if verdict.event is EventKind.DROP:
+                self.divide(at, [number for number in going if number != arm])
+            elif verdict.event in (PROMOTE, ROLLBACK):
+                self.promoted[id], self.over[id], over[at] = arm if verdict.event is PROMOTE else -1, n, True
+            elif n % 50 == 0 and self.plan.shares == "top_two":
+                self.divide(at, going)
+        for evidence in self.evidence:
+            evidence.keep(~over)
+        self.ids, self.shares = self.ids[~over], self.shares[~over]
+        return len(self.ids) > 0
+
+    def divide(self, at: int, going: list[int]) -> None:
+        """A half among those that go on."""
+        shares = np.zeros(len(self.worse))
+        shares[going] = 0.5 / len(going)
+        if self.plan.shares == "top_two" and len(going) > 1:
+            counts = [self.evidence[number - 1].counts[at] for number in going]
+            means = [np.nan_to_num(self.evidence[number - 1].means[at]) for number in going]
+            many = [(counts[0][1], means[0][1]), *((n[0], mean[0]) for n, mean in zip(counts, means, strict=True))]
+            shares[going] = top_two_shares([(n * mean, n * (1 - mean)) for n, mean in many], chance=self.chance)[1:]
+        shares[0] = 1 - shares.sum()
+        self.shares[at] = shares
+
+
+def several(scale: float) -> Iterator[Row]:
+    """Three candidates at .70, .60 and .80 beside production at .70."""
+    size = Size.of(200, scale)
+    better = replace(FIXED, steps=(0.5,), alpha=0.05, min_sessions=100)
+    plans = {"equal": better, "top two": replace(better, shares="top_two")}
+    for margin in ("not_worse", "better"):
+        for name, plan in plans.items():
+            plan, chance = replace(plan, primary=replace(plan.primary, require=margin)), np.random.default_rng(12)
+            arms = SeveralArms(plan, (0.0, 0.1, -0.1), size.runs, chance)
+            for n in range(1, 10_001):
+                arms.session()
+                if n % 10 == 0 and not arms.look(n):
+                    break
+            over = arms.over[arms.promoted == 3]
+            middle, most = (np.quantile(over, q, method="higher") for q in (0.5, 0.95))
+            beside = f"median {middle:,.0f}, 95 % {most:,.0f} sessions; {arms.lost.mean():.0f} successes lost on worse ones"
+            what = f"three candidates, the best is 10 points better, {name} shares, promoted as {margin.replace('_', ' ')}"
+            yield at_least(f"{what}: the best", float(np.mean(arms.promoted == 3)), 0.95, size, beside)
+            wrong = float(np.mean((arms.promoted > 0) & (arms.promoted != 3)))
+            yield Row(f"{what}: another", wrong, 0.05, size, f"the one that is worse {np.mean(arms.promoted == 2):.1%}")
+
+
 PARTS: dict[str, Callable[[float], Iterator[Row]]] = {
     "harm": harm, "equal": equal, "promotion": promotion, "plan": whole_plan, "labels": labels, "ratio": ratio, "brake": brake,
-    "cost": cost, "detector": detector,
+    "cost": cost, "detector": detector, "several": several,
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from journeyman.core.rollout import Rollout, RolloutPlan, drawn, unit_of
 from journeyman.core.task import Task
 from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files
+from journeyman.serving.monitor import Monitor
 from journeyman.serving.releases.live import session_key
 from journeyman.stores import EvaluationRecord, open_store
 from journeyman.stores.base import Assignment, EvidenceRecord
@@ -368,6 +369,25 @@ def test_evidence_is_shown_and_none_is_said_to_be_none(desk: Desk) -> None:
     assert desk("hold", id, *WHY)["rollout"]["events"][-1]["cause"]["evidence"] == {"evidence": 1}
 
 
+def test_evidence_made_anew_stands_beside_what_the_test_had_and_says_whether_the_verdict_changes(desk: Desk) -> None:
+    id = desk.start("--share", "0.5")["rollout"]["id"]
+    assert desk("evidence", id, "--rebuild") == {"rollout": id, "evidence": None}
+    with open_rollouts(desk.path) as store:
+        (rollout,) = store.rollouts()
+        at = rollout.events[-1].cause.at
+        units = [unit_of(rollout.salt, f"session:s{n}") for n in range(40)]
+        arms = [drawn(unit.bucket, rollout.shares) for unit in units]
+        store.assign([Assignment(id, unit.id, arm, 2, "drawn", at) for unit, arm in zip(units, arms, strict=True)])
+        Monitor(store, clock=lambda: at + timedelta(days=2)).once()
+    before = desk.rows()
+    told = desk("evidence", id, "--rebuild")
+    assert told["rebuilt"]["summary"] == told["evidence"]["summary"]
+    assert (told["rebuilt"]["changed"], told["rebuilt"]["was"]) == (False, told["rebuilt"]["now"])
+    assert desk.rows() == before
+    shown = desk.shown("evidence", id, "--rebuild")
+    assert all(word in shown for word in ("by the rows as they are now", "the verdict is the same", "labelled"))
+
+
 def test_a_slot_begins_against_what_its_requests_are_served_and_falls_back_to_it(desk: Desk) -> None:
     """A more specific slot must not take the general playbook away from those who are not drawn."""
     desk("start", OLD.id, "--plan", str(_plan(holdback=0)), *FORCED)
@@ -395,13 +415,59 @@ def test_ids_of_rollouts_sort_by_time_and_say_it() -> None:
 
         at = NOON + timedelta(hours=hour)
         cause = Cause(reason="because", actor="person:ann", at=at)
-        return Rollout.begin(NEW, Slot.parse(SLOT), nothing(), RolloutPlan(), "passed", cause)
+        return Rollout.begin([NEW], Slot.parse(SLOT), nothing(), RolloutPlan(), "passed", cause)
 
     ids = [begun(hour).id for hour in range(20)]
     assert ids == sorted(ids)
     assert ids[0].startswith("20260305-120000-")
     assert len({begun(0).salt for _ in range(20)}) == 20
     assert math.isclose(sum(begun(0).next_shares().values()), 0.01)
+
+
+def test_several_candidates_are_begun_together_and_one_is_taken_out_or_promoted_by_name(desk: Desk) -> None:
+    _, third = learned("Answer in one sentence.")
+    with open_store(desk.path) as store:
+        store.add_candidate(third)
+        store.add_evaluation(evaluation(OLD, number=2))
+        store.add_evaluation(evaluation(third, number=3, passed=False, verdict="checked"))
+    begun = desk("start", NEW.id, OLD.id, third.id, *WHERE)
+    rollout = begun["rollout"]
+    assert [(arm["name"], arm["candidate_id"]) for arm in rollout["arms"]] == [
+        ("canary-1", NEW.id), ("canary-2", OLD.id), ("canary-3", third.id),
+    ]  # fmt: skip
+    assert rollout["shares"] == dict.fromkeys(("canary-1", "canary-2", "canary-3"), 0.01 / 3)
+    # What asks most of one asks it of all.
+    assert rollout["verdict"] == "checked"
+    assert [gate["verdict"] for gate in begun["gate"]] == ["passed", "passed", "checked"]
+    assert all(each in desk.shown("show", SLOT) for each in (NEW.id, OLD.id, third.id))
+    desk("ramp", SLOT, "--share", "0.6", *WHY, code=2)
+    assert "3 candidates have 50% together at most" in desk.err
+    assert sum(desk("ramp", SLOT, "--share", "0.3", *WHY)["rollout"]["shares"].values()) == pytest.approx(0.3)
+    desk("promote", SLOT, *WHY, code=2)
+    assert "several candidates are on their way; name one of canary-1" in desk.err
+    desk("rollback", SLOT, "--arm", "canary-9", *WHY, code=2)
+    assert "'canary-9' is not one arm of" in desk.err
+    out = desk("rollback", SLOT, "--arm", OLD.id, *WHY)["rollout"]
+    assert (out["state"], out["shares"]) == ("canary", {"canary-1": 0.15, "canary-3": 0.15})
+    promoted = desk("promote", SLOT, "--arm", "canary-3", *WHY)
+    assert (promoted["production"], promoted["rollout"]["shares"]) == (third.id, {"canary-3": 0.95})
+    assert desk("rollback", SLOT, *WHY)["production"] == BASE
+    with open_rollouts(desk.path) as kept:
+        assert kept.verify() is None
+        assert [row.action for row in kept.audit()] == ["start", "ramp", "ramp", "drop", "promote", "put", "rollback", "put"]
+
+
+def test_several_candidates_that_no_plan_can_compare_are_refused(desk: Desk) -> None:
+    before = desk.rows()
+    for arguments, said in (
+        ((NEW.id, NEW.id), "one candidate or several different ones"),
+        ((NEW.id, OLD.id, *FORCED, "--share", "0.9"), "steps: several candidates have 50% of new sessions at most together"),
+        ((NEW.id, OLD.id, "--force"), "--force needs --reason"),
+    ):
+        desk("start", *arguments, *WHERE, code=2)
+        assert said in desk.err
+    assert f"{OLD.id} was never examined" in desk("start", NEW.id, OLD.id, *WHERE, code=1)["reason"]
+    assert desk.rows() == before
 
 
 # With a gateway beside it.

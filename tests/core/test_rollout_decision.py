@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.rollout import EventKind, Metric, RolloutPlan
-from journeyman.core.rollout_decision import ArmEvidence, Observed, RatioFound, decide, decide_holdback, decisive_differences
+from journeyman.core.rollout_decision import (
+    ArmEvidence,
+    Observed,
+    RatioFound,
+    decide,
+    decide_arms,
+    decide_holdback,
+    decisive_differences,
+)
 
 PLAN = RolloutPlan()
 FAIR = RatioFound(e_value=1.2, canary=100, expected=101.0, sessions=1000)
@@ -200,3 +208,46 @@ def test_no_verdict_contradicts_the_bounds_that_it_stands_on(
 def test_what_a_plan_asks_about_is_bet_against_exactly() -> None:
     assert set(decisive_differences(PLAN, PLAN.primary)) == {-0.3, -0.15, -0.1, -0.07, -0.05, 0.0}
     assert decisive_differences(PLAN, PLAN.guardrails[-1]) == (-0.005, 0.005)
+
+
+# Several candidates.
+
+WORSE, UNSHOWN = {"success": found(-0.4, -0.05)}, {"success": found(-0.2, 0.3)}
+LEADING = {"success": found(-0.06, 0.4)}
+
+
+def test_one_candidate_alone_is_judged_as_ever() -> None:
+    for metrics in (HARM, FINE, BETTER, FEWER_LABELS, UNSHOWN):
+        assert decide_arms(PLAN, {"canary": seen(metrics=metrics)}) == decide(PLAN, seen(metrics=metrics))
+
+
+def test_a_candidate_that_harms_is_taken_out_and_all_that_harm_are_rolled_back() -> None:
+    verdict = decide_arms(PLAN, {"canary-1": seen(metrics=FINE), "canary-2": seen(metrics=WORSE)})
+    assert (verdict.event, verdict.arm) == (EventKind.DROP, "canary-2")
+    assert verdict.reason.startswith("canary-2: success is worse on the canary")
+    both = decide_arms(PLAN, {"canary-1": seen(metrics=WORSE), "canary-2": seen(metrics=WORSE)})
+    assert both.event is EventKind.ROLLBACK
+    assert both.reason.count("success is worse") == 2
+
+
+def test_the_best_is_promoted_and_one_that_is_shown_waits_for_one_that_looks_better() -> None:
+    verdict = decide_arms(PLAN, {"canary-1": seen(metrics=FINE), "canary-2": seen(metrics=BETTER)})
+    assert (verdict.event, verdict.arm) == (EventKind.PROMOTE, "canary-2")
+    waits = decide_arms(PLAN, {"canary-1": seen(metrics=FINE), "canary-2": seen(metrics=LEADING)})
+    assert waits.event is None
+    assert waits.reason.startswith("canary-2 looks best and is not shown yet; canary-1: success is not worse")
+    asked = decide_arms(replace(PLAN, promote="ask"), {"canary-1": seen(metrics=FINE), "canary-2": seen(metrics=BETTER)})
+    assert (asked.event, asked.arm) == (EventKind.HOLD, "canary-2")
+    assert "asks a person" in asked.reason
+
+
+def test_what_holds_one_holds_all_and_a_step_is_gone_up_together() -> None:
+    labels = {"canary-1": seen(metrics=FINE), "canary-2": seen(metrics=FEWER_LABELS)}
+    assert decide_arms(PLAN, labels).event is EventKind.HOLD
+    ill = decide_arms(PLAN, {"canary-1": seen(ill="it is down"), "canary-2": seen(ill="it is down")})
+    assert ill.reason == "production itself is ill: it is down"
+    over = {"sessions": 1000, "hours": 100.0}
+    ready = seen(**over)
+    assert decide_arms(PLAN, {"canary-1": ready, "canary-2": ready}).event is EventKind.RAMP
+    doubtful = seen(metrics={"success": found(-0.4, 0.1)}, **over)
+    assert decide_arms(PLAN, {"canary-1": ready, "canary-2": doubtful}).event is None

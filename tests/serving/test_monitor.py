@@ -13,10 +13,10 @@ import pytest
 from journeyman.core.candidate import BASE
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import Source
-from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
+from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
 from journeyman.core.rollout_decision import Observed, decide
 from journeyman.core.trace import ModelCall, Trace
-from journeyman.serving.monitor import Decided, Monitor
+from journeyman.serving.monitor import Decided, Monitor, rebuilt
 from journeyman.stats.live import SampleRatio, compared, evidence_for
 from journeyman.stores import TraceStore, open_traces
 from journeyman.stores.base import Assignment
@@ -127,15 +127,21 @@ class Desk:
 
 
 class Opened(Protocol):
-    def __call__(self, *, plan: Mapping[str, Any] = PLAN, share: float = 0.5, **more: Any) -> Desk: ...
+    def __call__(self, *, plan: Mapping[str, Any] = PLAN, share: float = 0.5, candidates: int = 1, **more: Any) -> Desk: ...
+
+
+def several(count: int) -> tuple[Arm, ...]:
+    return tuple(Arm(name=f"canary-{number}", candidate_id=f"c{number}") for number in range(1, count + 1))
 
 
 @pytest.fixture
 def opened(url: str) -> Iterator[Opened]:
     with open_rollouts(url) as store, open_traces(url) as traces:
 
-        def made(*, plan: Mapping[str, Any] = PLAN, share: float = 0.5, **more: Any) -> Desk:
+        def made(*, plan: Mapping[str, Any] = PLAN, share: float = 0.5, candidates: int = 1, **more: Any) -> Desk:
             rollout = replace(begun(plan=RolloutPlan.read(plan)), created_at=NOON)
+            if candidates > 1:
+                rollout = replace(rollout, arms=several(candidates))
             store.start(rollout)
             cause = Cause(reason="begun", actor="person:ann", at=NOON)
             rollout = rollout.then(EventKind.RAMP, cause, rollout.next_shares(share))
@@ -230,6 +236,40 @@ def test_a_session_enters_when_its_window_is_over_and_what_is_said_later_changes
     desk.store.add_feedback(late, now=desk.now + timedelta(seconds=200))
     desk.look(300)
     assert set(desk.store.scores("r1", "success").values()) == {1.0}
+
+
+def test_truth_that_came_late_is_seen_when_the_evidence_is_made_anew_and_rewrites_nothing(opened: Opened) -> None:
+    desk = opened(success={"canary": 0.9, PRODUCTION: 0.9})
+    desk.until_acted(20, most=20)
+    assert desk.rollout.state is RolloutState.CONCLUDED
+    kept, audit = desk.store.evidence("r1"), desk.store.audit()
+    assert kept is not None
+    same = rebuilt(desk.store, desk.rollout, kept)
+    assert (same.was.event, same.now, same.changed) == (EventKind.PROMOTE, same.was, False)
+    assert same.summary == kept.summary
+    cause = Cause(reason="looked again", actor="person:ann", at=desk.now)
+    assert not same.audit(desk.store, "r1", cause)
+    # Weeks later it is told that most of what the canary did was wrong.
+    later = desk.now + timedelta(days=20)
+    wrong = [each for each in desk.store.assignments("r1") if each.arm == "canary"]
+    sessions = {unit_of(desk.rollout.salt, f"session:s{n}").id: f"s{n}" for n in range(1, desk.number + 1)}
+    about: dict[str, Any] = {"target_kind": TargetKind.SESSION, "value": 0.0, "source": Source.TRUTH, "at": later}
+    words = [Feedback(id=f"late-{each.unit}", target=sessions[each.unit], **about) for each in wrong[::2]]
+    desk.store.add_feedback(words, now=later)
+    anew = rebuilt(desk.store, desk.rollout, kept)
+    assert (anew.was.event, anew.now.event, anew.changed) == (EventKind.PROMOTE, EventKind.ROLLBACK, True)
+    assert anew.summary["sessions"] == kept.summary["sessions"]
+    assert anew.summary["metrics"]["success"]["mean_canary"] < 0.6
+    assert anew.summary["metrics"]["success"]["mean_production"] == kept.summary["metrics"]["success"]["mean_production"]
+    # Whether it was judged in time is as it was.
+    assert anew.summary["metrics"]["labelled"] == kept.summary["metrics"]["labelled"]
+    assert [anew.audit(desk.store, "r1", cause) for _ in range(2)] == [True, False]
+    *before, row = desk.store.audit()
+    assert before == list(audit)
+    assert (row.action, row.target, row.before["event"], row.after["event"]) == ("correct", "r1", "promote", "rollback")
+    assert desk.store.verify() is None
+    assert desk.store.rollout("r1") == desk.rollout
+    assert desk.store.evidence("r1") == kept
 
 
 def test_what_was_said_of_a_session_or_a_task_counts_for_its_traces_and_truth_goes_before_a_check(opened: Opened) -> None:
@@ -330,3 +370,73 @@ def test_latency_is_compared_once_production_has_told_what_is_usual(opened: Open
     desk.trace = slow  # type: ignore[method-assign]
     found = desk.until_acted(40, most=20)
     assert (found.verdict.event, found.verdict.metric) == (EventKind.ROLLBACK, "latency")
+
+
+# Several candidates.
+
+THREE = {"canary-1": 0.7, "canary-2": 0.2, "canary-3": 0.95, PRODUCTION: 0.7}
+
+
+@pytest.mark.parametrize("shares", ["equal", "top_two"])
+def test_of_several_candidates_the_one_that_harms_is_taken_out_and_the_best_is_promoted(opened: Opened, shares: str) -> None:
+    desk = opened(plan={**PLAN, "shares": shares}, candidates=3, success=THREE)
+    while desk.rollout.is_open:
+        desk.come(25)
+        desk.look()
+        assert desk.number < 4000
+        if desk.rollout.is_drawing:
+            assert sum(desk.rollout.shares.values()) <= 0.5001
+            assert shares == "equal" or len(desk.rollout.going) == 1 or min(desk.rollout.shares.values()) >= 0.0999
+    events = {event.kind: event for event in desk.rollout.events}
+    assert events[EventKind.DROP].cause.reason.startswith("canary-2: success is worse on the canary")
+    assert "canary-2" not in events[EventKind.DROP].shares
+    assert events[EventKind.PROMOTE].cause.reason.startswith("canary-3: success is not worse")
+    assert desk.store.live().production[SLOT].candidate_id == "c3"
+    assert (EventKind.REBALANCE in events) == (shares == "top_two")
+    assert desk.store.verify() is None
+    if shares == "top_two":
+        last = [event for event in desk.rollout.events if event.kind is EventKind.REBALANCE][-1].shares
+        assert max(last, key=last.__getitem__) == "canary-3"
+
+
+def test_when_all_candidates_harm_it_is_rolled_back(opened: Opened) -> None:
+    desk = opened(candidates=2, success={"canary-1": 0.2, "canary-2": 0.2, PRODUCTION: 0.9})
+    while desk.rollout.is_open:
+        desk.come(10)
+        desk.look()
+        assert desk.number < 2000
+    assert desk.rollout.state is RolloutState.ROLLED_BACK
+    assert desk.store.live().production == {}
+
+
+def test_sessions_of_several_arms_that_are_lost_hold_it(opened: Opened) -> None:
+    desk = opened(candidates=3, success=THREE, plan={**PLAN, "min_sessions": 10_000})
+    drawn_as_meant = unit_of
+    units = [drawn_as_meant(desk.rollout.salt, f"session:s{n}") for n in range(3000)]
+    wanted = [
+        Assignment("r1", unit.id, drawn(unit.bucket, desk.rollout.shares), 2, "drawn", NOON)
+        for unit in units
+        if not unit.bucket < 0.5 / 3
+    ]
+    desk.store.assign(wanted)
+    found = desk.look()
+    assert found.verdict.event is EventKind.HOLD
+    assert "0 of 2," in found.verdict.reason
+    assert "do not fall as they are drawn" in found.verdict.reason
+
+
+def test_whoever_goes_on_with_several_candidates_has_missed_nothing(opened: Opened) -> None:
+    desk = opened(plan={**PLAN, "shares": "top_two"}, candidates=3, success={**THREE, "canary-2": 0.7}, seed=4)
+    for _ in range(5):
+        desk.come(15)
+        desk.look()
+    kept = desk.store.evidence("r1")
+    with desk.store._database.write() as connection:
+        connection.exec_driver_sql("delete from evidence")
+        connection.exec_driver_sql("delete from session_scores")
+    desk.look()
+    anew = desk.store.evidence("r1")
+    assert kept is not None
+    assert anew is not None
+    assert anew.state == kept.state
+    assert set(anew.summary["metrics"]) == {"canary-1", "canary-2", "canary-3"}

@@ -32,7 +32,7 @@ _HOW = {
     "releases": "They come from a training whose gate passes",
 }
 _LIVE = {
-    "start": "Begin to bring a candidate to live traffic.",
+    "start": "Begin to bring a candidate to live traffic, or several, of which the best stays.",
     "ramp": "Give a rollout's candidate the plan's next share of new sessions, or another one.",
     "hold": "Keep a rollout as it is: nothing grows, and nothing is promoted.",
     "resume": "Let a rollout that is held go on.",
@@ -421,9 +421,9 @@ def _rollouts() -> "RolloutStore":
 def _show_rollout(rollout: Rollout, *, quiet: bool) -> dict[str, Any]:
     """What it is of, and what happened to it."""
     if not quiet:
-        arm = rollout.arms[0]
+        arms = ", ".join(arm.candidate_id for arm in rollout.arms)
         head(("rollout", rollout.id), ("slot", str(rollout.slot)), ("state", rollout.state.value))
-        head(("candidate", arm.candidate_id), ("baseline", rollout.baseline.candidate_id), ("gate", rollout.verdict))
+        head(("candidate", arms), ("baseline", rollout.baseline.candidate_id), ("gate", rollout.verdict))
         head(("share", rollout.said_shares), ("steps", ", ".join(f"{each:.4g}" for each in rollout.plan.steps)))
         rows = [
             (

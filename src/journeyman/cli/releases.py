@@ -2,27 +2,25 @@
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from journeyman.cli.console import named_columns, say, table
-from journeyman.cli.shared import answering, emit, json_option, read_store_url, store_url, together
-from journeyman.core.candidate import Candidate, ServedModel
-from journeyman.core.errors import InputError, ReleaseError
+from journeyman.cli.shared import acting, answering, emit, json_option, options_named, read_store_url, store_url, together
+from journeyman.core.candidate import Candidate
+from journeyman.core.errors import InputError
 from journeyman.core.playbook import Playbook
-from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, Rollout, RolloutPlan, RolloutState, Slot
-from journeyman.experiments import settings
+from journeyman.core.rollout import ANY, EventKind, RolloutPlan, Slot
 from journeyman.io.files import read_json, read_text
-from journeyman.stores import open_store
-from journeyman.stores.registry import GateWord, Registry, find_rollout
+from journeyman.stores.registry import Registry, find_rollout
 
 if TYPE_CHECKING:
     from journeyman.experiments.release_simulation import RolloutForecast
+    from journeyman.serving.releases.control import Begun
     from journeyman.stores.rollouts import RolloutStore
 
 _NEVER = "-"
@@ -34,6 +32,8 @@ _moving = together(
     click.option("--reason", required=True, metavar="TEXT", help="Why, in one sentence; it is kept."),
 )
 
+_arm = click.option("--arm", metavar="NAME", help="Of several candidates this one, by its arm or its ID.")
+
 
 def _opened(store: str | None) -> "RolloutStore":
     from journeyman.stores.rollouts import open_rollouts
@@ -41,21 +41,11 @@ def _opened(store: str | None) -> "RolloutStore":
     return open_rollouts(read_store_url(store), make=False)
 
 
-def _cause(reason: str, *, forced: bool = False, **evidence: Any) -> Cause:
-    """Who does it: a person, by name."""
-    if not reason.strip():
-        raise InputError("--reason is empty; say why in one sentence, as it is kept")
-    if (name := settings.person()) is None:
-        raise InputError("it is not known who you are, and what is released is done by somebody; set JOURNEYMAN_USER")
-    told = {name: value for name, value in evidence.items() if value is not None}
-    return Cause(reason=reason.strip(), actor=f"person:{name}", at=datetime.now(UTC), evidence=told, forced=forced)
-
-
 # Begin.
 
 
 @click.command("start")
-@click.argument("candidate", metavar="CANDIDATE")
+@click.argument("candidates", metavar="CANDIDATE [CANDIDATE …]", nargs=-1, required=True)
 @click.option("--agent", default=ANY, metavar="NAME", help="Of this agent's requests.  [default: every agent's]")
 @click.option("--domain", default=ANY, metavar="NAME", help="Of this domain's requests.  [default: every domain's]")
 @click.option(
@@ -67,141 +57,81 @@ def _cause(reason: str, *, forced: bool = False, **evidence: Any) -> Cause:
 @click.option("--reason", default="", metavar="TEXT", help="Why, in one sentence.  [default: what the gate said]")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and do nothing.")
 @answering
-def start(
-    *, candidate: str, agent: str, domain: str, store: str | None, dry_run: bool, quiet: bool, **given: Any
-) -> dict[str, Any]:
-    """Begin to bring a candidate to live traffic.
+def start(*, candidates: tuple[str, ...], store: str | None, dry_run: bool, quiet: bool, **given: Any) -> dict[str, Any]:
+    """Begin to bring a candidate to live traffic, or several, of which the best stays.
 
     CANDIDATE is as much of an ID as tells it apart, or a playbook's file, which is then kept as a candidate. A playbook goes to
     the context of the requests that name the agent and the domain, a router's policy chooses who answers those for the model
     auto, and weights that were deployed with --release answer them; first the plan's first share of new sessions. What is in
     production there now stays for all others. The latest evaluation of the candidate must have passed the gate; --force starts
-    it all the same.
+    it all the same. Several candidates divide the share, and each is compared with production.
 
     \b
     Examples:
       journeyman releases start 3f2a --agent desk --domain oslo
       journeyman releases start 3f2a --plan plan.toml --dry-run
+      journeyman releases start 3f2a 81c0 b7d4 --agent desk
       journeyman releases start playbooks/oslo.json --share 1 --force --reason "a typing error is mended"
     """
-    if given["force"] and not given["reason"].strip():
-        raise InputError("--force needs --reason: who forces something says why")
-    from journeyman.stores.rollouts import open_rollouts
+    from journeyman.serving.releases import control
 
-    plan = _plan(given["plan_file"], given["share"])
-    # A project's first candidate may come with its store.
-    url = read_store_url(store) if store else store_url(None)
-    with open_store(url, make=False) as learned, open_rollouts(url, make=False) as kept:
-        registry = Registry(learned)
-        found = _candidate(registry, candidate)
-        word = registry.gate_word(found.id)
-        begun = _begun(kept, found, Slot(SLOT_KINDS[found.kind], agent, domain), plan, word, given)
-        kept.may_start(begun)
-    if not dry_run:
-        with open_store(url) as learned, open_rollouts(url) as kept:
-            learned.add_candidate(found)
-            kept.start(begun)
+    wanted = control.RolloutRequest(
+        candidates=lambda registry: [_candidate(registry, each) for each in candidates],
+        plan=_plan(given.pop("plan_file"), given.pop("share")),
+        by=acting(given.pop("reason")),
+        **given,
+    )
+    begun = control.start(read_store_url(store) if store else store_url(None), wanted, dry_run=dry_run)
+    say(*(f"journeyman: {each}" for each in begun.warnings))
     if not quiet:
-        say(*_started(begun, word, dry_run=dry_run))
-    return {"done": not dry_run, "dry_run": dry_run, "gate": _word_json(word), "rollout": begun.told()}
+        say(*_started(begun, dry_run=dry_run))
+    return {"done": not dry_run, "dry_run": dry_run, **begun.as_json()}
 
 
 def _candidate(registry: Registry, text: str) -> Candidate:
     from journeyman.experiments.agents import candidate_of
+    from journeyman.serving.releases.control import kept_candidate
 
     file = Path(text.rpartition("@")[0] or text)
     if not (Path(text).is_file() or file.is_file()):
         if file.suffix or len(file.parts) > 1:
             raise InputError(f"{text}: there is no such file; name a playbook's file, or a candidate by its id")
-        found = registry.candidate(text).candidate
-        if (known := found.id) and not known.startswith(text):
-            raise ReleaseError(f"{text} was changed in the store after it was kept: what is there now is {known}")
-        return found
+        return kept_candidate(registry, text)
     made = candidate_of(Playbook.load(text))
     if made is None:
         raise InputError(f"{text} holds no bullets, so there is nothing to serve; name another playbook")
     return made
 
 
-def _begun(
-    kept: "RolloutStore", candidate: Candidate, slot: Slot, plan: RolloutPlan, word: GateWord, given: Mapping[str, Any]
-) -> Rollout:
-    """The rollout as it begins.
-
-    Raises:
-        InputError: The candidate cannot be served.
-        ReleaseError: No gate let it pass, and nobody forces it.
-    """
-    _servable(candidate, kept.live().models)
-    forced = not word.verdict.may_start
-    if forced and not given["force"]:
-        said = {"unexamined": "was never examined"}.get(word.verdict, f"may not go live ({word.verdict.replace('_', ' ')})")
-        raise ReleaseError(
-            f"{candidate.id} {said}: {word.reason}; examine it with journeyman evaluate, or --force it with a --reason"
-        )
-    reason = given["reason"] if given["reason"].strip() else word.reason
-    cause = _cause(reason, forced=forced, verdict=word.verdict.value, evaluation=word.evaluation_id or None)
-    begun = Rollout.begin(candidate, slot, kept.live().baseline(slot), plan, word.verdict.value, cause)
-    if given["planned_only"]:
-        return begun
-    return begun.then(EventKind.RAMP, replace(cause, reason=f"the first step: {reason}"), begun.next_shares())
-
-
-def _servable(candidate: Candidate, models: Mapping[str, ServedModel]) -> None:
-    """
-    Raises:
-        InputError: No gateway would serve it.
-        ReleaseError: What would be served is not what was kept.
-        ModelError: The server that should answer with it does not.
-    """
-    from journeyman.serving.releases.artifacts import CandidateLoader, check_answers
-    from journeyman.serving.releases.context import FixedPlaybook
-
-    project = settings.load()
-    served = CandidateLoader(project).load(candidate, models)
-    if isinstance(served, FixedPlaybook):
-        say(*(f"journeyman: {each}" for each in served.too_long()))
-    elif isinstance(served, ServedModel):
-        check_answers(served, project.settings.upstreams)
-
-
-def _started(begun: Rollout, word: GateWord, *, dry_run: bool) -> Iterator[str]:
-    arm, would = begun.arms[0], "would begin" if dry_run else "begins"
-    yield f"rollout {begun.id} {would} in {begun.slot}: {arm.candidate_id}, against {begun.baseline.candidate_id}"
-    yield f"  gate: {word.verdict.replace('_', ' ')}: {word.reason}"
-    shares = begun.said_shares
-    yield f"  {begun.state}: {shares} of new sessions" if shares else f"  {begun.state}: nobody is served it until it is ramped"
+def _started(begun: "Begun", *, dry_run: bool) -> Iterator[str]:
+    rollout, would = begun.rollout, "would begin" if dry_run else "begins"
+    candidates = ", ".join(arm.candidate_id for arm in rollout.arms)
+    yield f"rollout {rollout.id} {would} in {rollout.slot}: {candidates}, against {rollout.baseline.candidate_id}"
+    for word in begun.words:
+        yield f"  gate: {word.verdict.replace('_', ' ')}: {word.reason}"
+    shares = rollout.said_shares
+    yield (
+        f"  {rollout.state}: {shares} of new sessions"
+        if shares
+        else f"  {rollout.state}: nobody is served it until it is ramped"
+    )
 
 
 # Move, and end.
 
 
-def _move(
-    store: str | None,
-    rollout: str,
-    reason: str,
-    kind: EventKind,
-    *,
-    quiet: bool,
-    shares: Callable[[Rollout], Mapping[str, float]] | None = None,
-) -> dict[str, Any]:
+def _move(store: str | None, rollout: str, reason: str, kind: EventKind, *, quiet: bool, **more: Any) -> dict[str, Any]:
     """One event, of a person."""
+    from journeyman.serving.releases import control
+
     with _opened(store) as kept:
         found = find_rollout(kept.rollouts(), rollout)
-        seen = kept.evidence(found.id)
-        if kind is EventKind.CLOSE and found.state is RolloutState.HOLDBACK:
-            kind = EventKind.CONCLUDE
-        # A hold stands against a promotion.
-        forced = kind is EventKind.PROMOTE and found.state is RolloutState.HELD
-        cause = _cause(reason, forced=forced, evidence=seen.number if seen else None)
-        promotes = kind is EventKind.PROMOTE
-        after = found.promoted(cause) if promotes else found.then(kind, cause, shares(found) if shares else None)
-        kept.advance(after)
-        now = kept.live().baseline(found.slot).candidate_id
+        moved = control.move(kept, found, control.RolloutMove(kind=kind, by=acting(reason), **more))
+    after = moved.rollout
     if not quiet:
         told = f"; {after.said_shares} of new sessions" if after.is_drawing else ""
-        say(f"{after.id} is {after.state.replace('_', ' ')}{told}; in production of {after.slot}: {now}")
-    return {"done": True, "production": now, "rollout": after.told()}
+        say(f"{after.id} is {after.state.replace('_', ' ')}{told}; in production of {after.slot}: {moved.production}")
+    return moved.as_json()
 
 
 @click.command("ramp")
@@ -218,7 +148,7 @@ def ramp(*, rollout: str, reason: str, share: float | None, store: str | None, q
       journeyman releases ramp 20261124-0915 --reason "no complaint for a day"
       journeyman releases ramp context:desk/oslo --share 0.5 --reason "it is only a typing error"
     """
-    return _move(store, rollout, reason, EventKind.RAMP, quiet=quiet, shares=lambda found: found.next_shares(share))
+    return _move(store, rollout, reason, EventKind.RAMP, quiet=quiet, share=share)
 
 
 @click.command("hold")
@@ -249,8 +179,9 @@ def resume(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict
 
 @click.command("promote")
 @_moving
+@_arm
 @answering
-def promote(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+def promote(*, rollout: str, reason: str, arm: str | None, store: str | None, quiet: bool) -> dict[str, Any]:
     """Put a rollout's candidate into production of its slot.
 
     The plan's holdback stays on what was there before, until the rollout is concluded, rolled back or closed.
@@ -259,22 +190,24 @@ def promote(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dic
     Example:
       journeyman releases promote context:desk/oslo --reason "a week without harm"
     """
-    return _move(store, rollout, reason, EventKind.PROMOTE, quiet=quiet)
+    return _move(store, rollout, reason, EventKind.PROMOTE, quiet=quiet, arm=arm)
 
 
 @click.command("rollback")
 @_moving
+@_arm
 @answering
-def rollback(*, rollout: str, reason: str, store: str | None, quiet: bool) -> dict[str, Any]:
+def rollback(*, rollout: str, reason: str, arm: str | None, store: str | None, quiet: bool) -> dict[str, Any]:
     """Bring all sessions of a rollout back to what was in production before.
 
-    Running gateways follow within two seconds. After a promotion, production is as before, too.
+    Running gateways follow within two seconds. After a promotion, production is as before, too. With --arm, one of several
+    candidates is taken out, and the others go on.
 
     \b
     Example:
       journeyman releases rollback context:desk/oslo --reason "it quotes old prices"
     """
-    return _move(store, rollout, reason, EventKind.ROLLBACK, quiet=quiet)
+    return _move(store, rollout, reason, EventKind.ROLLBACK, quiet=quiet, arm=arm)
 
 
 @click.command("close")
@@ -307,14 +240,10 @@ def undo(*, slot: str, reason: str, store: str | None, quiet: bool) -> dict[str,
       journeyman releases undo context:desk/oslo --reason "complaints since Monday"
     """
     with _opened(store) as kept:
-        move = kept.undo(Slot.parse(slot), _cause(reason))
+        move = kept.undo(Slot.parse(slot), acting(reason).cause())
     if not quiet:
         say(f"{move.slot}: {move.candidate_id} is in production again")
     return {"done": True, "move": move.as_json()}
-
-
-def _word_json(word: GateWord) -> dict[str, Any]:
-    return {"verdict": word.verdict.value, "reason": word.reason, "evaluation": word.evaluation_id or None}
 
 
 # What a rollout would find.
@@ -384,18 +313,16 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _plan(file: Path | None, share: float | None) -> RolloutPlan:
-    plan = RolloutPlan()
+    from journeyman.serving.releases.control import plan_of
+
+    held: Any = {}
     if file is not None:
         try:
             held = read_json(file) if file.suffix == ".json" else tomllib.loads(read_text(file))
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{file} is no TOML ({error}); a plan is written like [release] in journeyman.toml") from None
-        plan = RolloutPlan.read(held.get("release", held) if isinstance(held, Mapping) else held, str(file))
-    if share is None:
-        return plan
-    if not 0 < share <= 1:
-        raise InputError(f"--share is above 0 and at most 1, not {share:g}")
-    return replace(plan, steps=(share,), step_sessions=(0,), step_hours=(0.0,), step_worst=(1.0,))
+    with options_named():
+        return plan_of(held, str(file), share)
 
 
 def _show(found: "list[RolloutForecast]", plan: RolloutPlan, per_day: float) -> None:

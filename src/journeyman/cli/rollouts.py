@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import head, minute, named_columns, number, rows_table, say, table
-from journeyman.cli.shared import answering, read_store_url
+from journeyman.cli.shared import acting, answering, read_store_url
 from journeyman.core.rollout import PRODUCTION, Rollout, Slot, SlotKind, drawn, unit_of
 from journeyman.stores.registry import find_rollout
 
 if TYPE_CHECKING:
-    from journeyman.stores.base import Assignment
+    from journeyman.serving.monitor import Rebuilt
+    from journeyman.stores.base import Assignment, EvidenceRecord
     from journeyman.stores.rollouts import RolloutStore
 
 
@@ -30,18 +31,16 @@ def slots(*, store: str | None, quiet: bool) -> dict[str, Any]:
     Example:
       journeyman releases slots
     """
+    from journeyman.serving.releases.control import slot_rows
+
     with _opened(store) as kept:
         live = kept.live()
-    rollouts = {rollout.slot: rollout for rollout in live.rollouts}
-    found, rows = [], []
-    for slot in sorted(live.production.keys() | rollouts.keys()):
-        move, rollout, serves = live.production.get(slot), rollouts.get(slot), live.baseline(slot).candidate_id
-        told = {"since": move.at.isoformat() if move else None, "by": move.actor if move else None}
-        found.append({"slot": str(slot), "production": serves, **told, "rollout": rollout.told() if rollout else None})
-        rows.append((str(slot), serves, minute(move.at) if move else "", *_rollout_cells(rollout)))
+    found, rollouts = slot_rows(live), {str(rollout.slot): rollout for rollout in live.rollouts}
     if not quiet:
         names = ("slot", "production", "since", "rollout", "state", "candidate", "share")
-        rows_table(names, rows)
+        since = {str(slot): minute(move.at) for slot, move in live.production.items()}
+        cells = [(each["slot"], each["production"], since.get(each["slot"], "")) for each in found]
+        rows_table(names, [(*each, *_rollout_cells(rollouts.get(each[0]))) for each in cells])
         if not found:
             say("Nothing is in production, and no rollout is open. To begin: journeyman releases start CANDIDATE")
     return {"slots": found}
@@ -81,7 +80,7 @@ def _rollout_rows(found: Sequence[Rollout]) -> None:
             str(each.slot),
             each.state.value,
             each.said_shares,
-            each.arms[0].candidate_id,
+            ", ".join(arm.candidate_id for arm in each.arms),
             each.events[-1].cause.reason,
         )
         for each in found
@@ -137,31 +136,55 @@ def _why_there(rollout: Rollout, bucket: float, known: "Assignment | None") -> s
 
 @click.command("evidence")
 @click.argument("rollout", metavar="ROLLOUT")
+@click.option("--rebuild", is_flag=True, help="Beside it, what the same sessions come to with all that was said of them since.")
 @answering
-def evidence(*, rollout: str, store: str | None, quiet: bool) -> dict[str, Any]:
+def evidence(*, rollout: str, rebuild: bool, store: str | None, quiet: bool) -> dict[str, Any]:
     """Show what the test of a rollout has come to.
 
+    With --rebuild the same sessions are judged once more, by all that is known of them now: truth that came after their window
+    counts, too. Nothing that was decided is changed by it; where the verdict would be another one, the audit is told so.
+
     \b
-    Example:
+    Examples:
       journeyman releases evidence context:desk/oslo
+      journeyman releases evidence 20261124-0915 --rebuild
     """
+    from journeyman.serving.releases.control import evidence_told
+
     with _opened(store) as kept:
         found = find_rollout(kept.rollouts(), rollout)
         last = kept.evidence(found.id)
-    if last is None:
-        if not quiet:
-            say(f"There is no evidence on {found.id} yet: nobody has compared its sessions.")
-        return {"rollout": found.id, "evidence": None}
+        anew = _rebuilt(kept, found, last) if rebuild and last is not None else None
+    told = evidence_told(found, last)
     if not quiet:
-        head(("rollout", found.id), ("as of", minute(last.at)), ("number", str(last.number)))
-        metrics = dict(_metrics((), last.summary))
-        head(*((".".join(path), _cell(value)) for path, value in _others((), last.summary)))
-        names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
-        rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
-        if rows:
-            table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
-    record = {"number": last.number, "upto": last.upto, "at": last.at.isoformat(), "summary": dict(last.summary)}
-    return {"rollout": found.id, "evidence": record}
+        if last is None:
+            say(f"There is no evidence on {found.id} yet: nobody has compared its sessions.")
+        else:
+            head(("rollout", found.id), ("as of", minute(last.at)), ("number", str(last.number)))
+            _show_evidence(last.summary)
+        if anew is not None:
+            say("", "by the rows as they are now:")
+            _show_evidence(anew.summary)
+            head(*((name, f"{each.event or 'go on'}: {each.reason}") for name, each in (("was", anew.was), ("now", anew.now))))
+            say("the verdict is another one, and the audit is told so" if anew.changed else "the verdict is the same")
+    return told | ({} if anew is None else {"rebuilt": anew.as_json()})
+
+
+def _rebuilt(kept: "RolloutStore", rollout: Rollout, last: "EvidenceRecord") -> "Rebuilt":
+    from journeyman.serving.monitor import rebuilt
+
+    anew = rebuilt(kept, rollout, last)
+    anew.audit(kept, rollout.id, acting(anew.now.reason).cause(evidence=last.number))
+    return anew
+
+
+def _show_evidence(summary: Mapping[str, Any]) -> None:
+    metrics = dict(_metrics((), summary))
+    head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
+    names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
+    rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
+    if rows:
+        table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
 
 
 _Path = tuple[str, ...]

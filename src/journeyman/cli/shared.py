@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from journeyman.experiments.compare import EvaluationReport
     from journeyman.experiments.playbook.config import TrainingConfig
     from journeyman.experiments.settings import RecordSettings
+    from journeyman.serving.releases.control import Person
 
 _Made = TypeVar("_Made", bound=Callable[..., Any])
 _Training = TypeVar("_Training", bound="TrainingConfig")
@@ -166,6 +167,20 @@ def tokens_in(variable: str, of: str = "--token-env") -> tuple[str, ...]:
 # Whose word it is.
 
 
+def acting(reason: str) -> "Person":
+    """Who does something to what is released: a person, by name, for a reason.
+
+    Raises:
+        InputError: It is not known who it is.
+    """
+    from journeyman.experiments import settings
+    from journeyman.serving.releases.control import Person
+
+    if (name := settings.person()) is None:
+        raise InputError("it is not known who you are, and what is released is done by somebody; set JOURNEYMAN_USER")
+    return Person(f"person:{name}", reason)
+
+
 def person(named: str | None) -> str:
     """Whose word it is.
 
@@ -240,7 +255,8 @@ def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
     @wraps(act)
     def run(as_json: bool, **given: Any) -> int:
         try:
-            result = act(quiet=as_json, **given)
+            with options_named():
+                result = act(quiet=as_json, **given)
         except ReleaseError as error:
             say(f"journeyman: {error}")
             emit({"done": False, "reason": str(error)}, as_json=as_json)

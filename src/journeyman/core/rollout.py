@@ -28,7 +28,11 @@ PRODUCTION = "production"
 
 
 CANARY = "canary"
-"""The arm of a rollout's only candidate."""
+"""The arm of a rollout's only candidate; those of several are canary-1, canary-2, …"""
+MOST_TOP_TWO = 5
+"""Candidates that can each have their least share of top-two shares."""
+MOST_OF_SEVERAL = 0.5
+"""The share that several candidates have together at most: production keeps the rest until one of them is promoted."""
 
 
 class SlotKind(StrEnum):
@@ -160,7 +164,10 @@ class RolloutPlan:
     """How a rollout goes: its steps, and what decides."""
 
     steps: tuple[float, ...] = (0.01, 0.05, 0.10, 0.25, 0.50)
-    """The canary's share of new sessions, step by step; several arms share it equally."""
+    """The share of new sessions that goes to the candidate, step by step; several divide it among them."""
+    shares: Literal["equal", "top_two"] = "equal"
+    """How several candidates divide their share: equally, or so that the best and its rival get most of it (top-two Thompson
+    sampling), none less than a tenth at a share of a half, anew every 50 sessions."""
     step_sessions: tuple[int, ...] = (50, 200, 500, 1000, 1000)
     """Sessions, of all arms, before the next step."""
     step_hours: tuple[float, ...] = (1, 6, 24, 24, 24)
@@ -303,6 +310,10 @@ class RolloutState(StrEnum):
 class EventKind(StrEnum):
     START = "start"
     RAMP = "ramp"
+    REBALANCE = "rebalance"
+    """Several candidates divide their share anew."""
+    DROP = "drop"
+    """One of several is taken out: its sessions go to production at their next request, and the others go on."""
     HOLD = "hold"
     RESUME = "resume"
     PROMOTE = "promote"
@@ -316,11 +327,18 @@ NEXT_STATE: Mapping[RolloutState, Mapping[EventKind, RolloutState]] = {
     RolloutState.PLANNED: {EventKind.RAMP: RolloutState.CANARY, EventKind.CLOSE: RolloutState.CLOSED},
     RolloutState.CANARY: {
         EventKind.RAMP: RolloutState.CANARY,
+        EventKind.REBALANCE: RolloutState.CANARY,
+        EventKind.DROP: RolloutState.CANARY,
         EventKind.HOLD: RolloutState.HELD,
         EventKind.PROMOTE: RolloutState.HOLDBACK,
         **_OUT,
     },
-    RolloutState.HELD: {EventKind.RESUME: RolloutState.CANARY, EventKind.PROMOTE: RolloutState.HOLDBACK, **_OUT},
+    RolloutState.HELD: {
+        EventKind.RESUME: RolloutState.CANARY,
+        EventKind.DROP: RolloutState.HELD,
+        EventKind.PROMOTE: RolloutState.HOLDBACK,
+        **_OUT,
+    },
     RolloutState.HOLDBACK: {EventKind.ROLLBACK: RolloutState.ROLLED_BACK, EventKind.CONCLUDE: RolloutState.CONCLUDED},
     RolloutState.CONCLUDED: {},
     RolloutState.ROLLED_BACK: {},
@@ -394,24 +412,32 @@ class Rollout:
     """Sessions are drawn under it."""
     plan: RolloutPlan
     verdict: str
-    """The word of the gate that the candidate came with."""
+    """The word of the gate that the candidate came with; of several, the one that asks most of what is shown live."""
     created_at: datetime
     events: tuple[RolloutEvent, ...]
     """Oldest first, never empty."""
 
     @classmethod
-    def begin(cls, candidate: Candidate, slot: Slot, baseline: Arm, plan: RolloutPlan, verdict: str, cause: Cause) -> "Rollout":
-        """Of one candidate, planned. Its id tells when it began.
+    def begin(
+        cls, candidates: Sequence[Candidate], slot: Slot, baseline: Arm, plan: RolloutPlan, verdict: str, cause: Cause
+    ) -> "Rollout":
+        """Of one candidate or several, planned. Its id tells when it began.
 
         Raises:
-            InputError: Such a candidate does not go into such a slot.
+            InputError: Such a candidate does not go into such a slot, one is named twice, or the plan is none for so many.
         """
-        if SLOT_KINDS[candidate.kind] is not slot.kind:
-            raise InputError(f"{slot} takes no {candidate.kind}; one goes into a slot {SLOT_KINDS[candidate.kind]}:…")
+        for candidate in candidates:
+            if SLOT_KINDS[candidate.kind] is not slot.kind:
+                raise InputError(f"{slot} takes no {candidate.kind}; one goes into a slot {SLOT_KINDS[candidate.kind]}:…")
+        _may_divide(candidates, plan)
+        several = len(candidates) > 1
         return cls(
             id=f"{cause.at:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             slot=slot,
-            arms=(Arm(name=CANARY, candidate_id=candidate.id, digest=candidate.digest),),
+            arms=tuple(
+                Arm(name=f"{CANARY}-{number}" if several else CANARY, candidate_id=each.id, digest=each.digest)
+                for number, each in enumerate(candidates, start=1)
+            ),
             baseline=baseline,
             salt=secrets.token_hex(16),
             plan=plan,
@@ -458,11 +484,36 @@ class Rollout:
         """What an arm is served; the baseline for whoever is on none."""
         return next((arm for arm in self.arms if arm.name == name), self.baseline)
 
-    def next_shares(self, share: float | None = None) -> Mapping[str, float]:
-        """The shares of the plan's next step, or of a share of all candidates together.
+    @property
+    def going(self) -> tuple[str, ...]:
+        """The arms of candidates that were neither taken out nor left behind by a promotion."""
+        return tuple(arm.name for arm in self.arms if arm.name in self.shares or not self.is_drawing)
+
+    @property
+    def share(self) -> float:
+        """Of all candidates together, as the last step gave it to them."""
+        return sum(next((each.shares for each in reversed(self.events) if each.kind is EventKind.RAMP), self.shares).values())
+
+    def named_arm(self, name: str | None) -> str:
+        """The arm that is meant, by its name or the beginning of its candidate's id; the only one where nothing is said.
 
         Raises:
-            InputError: The share is none.
+            InputError: There is no such arm, or none is said and there are several.
+        """
+        going = {arm.name: arm.candidate_id for arm in self.arms if arm.name in self.going}
+        if name is None and len(going) == 1:
+            return next(iter(going))
+        found = [arm for arm, id in going.items() if name and (arm == name or id.startswith(name))]
+        if len(found) != 1:
+            said = "several candidates are on their way" if name is None else f"{name!r} is not one arm of {self.id}"
+            raise InputError(f"{said}; name one of {', '.join(f'{arm} ({id})' for arm, id in going.items())}")
+        return found[0]
+
+    def next_shares(self, share: float | None = None) -> Mapping[str, float]:
+        """The shares of the plan's next step, or of a share of all candidates together, which divide it equally.
+
+        Raises:
+            InputError: The share is none, or too large for several.
             ReleaseError: The plan has no step left.
         """
         if share is None:
@@ -473,7 +524,10 @@ class Rollout:
             share = self.plan.steps[self.step]
         if not 0 < share <= 1:
             raise InputError(f"a share is above 0 and at most 1, not {share:g}")
-        return MappingProxyType({arm.name: share / len(self.arms) for arm in self.arms})
+        going = self.going
+        if len(going) > 1 and share > MOST_OF_SEVERAL:
+            raise InputError(f"{len(going)} candidates have {MOST_OF_SEVERAL:.0%} together at most, and {share:g} is more")
+        return MappingProxyType(dict.fromkeys(going, share / len(going)))
 
     def then(self, kind: EventKind, cause: Cause, shares: Mapping[str, float] | None = None) -> "Rollout":
         """The same with one event more. Where no shares are said they stay, and there are none where the rollout ends.
@@ -490,15 +544,29 @@ class Rollout:
         event = RolloutEvent(number=len(self.events) + 1, kind=kind, shares=shares, cause=cause)
         return replace(self, events=(*self.events, event))
 
-    def promoted(self, cause: Cause) -> "Rollout":
-        """The same with its candidate in production: some sessions are held back, or it is concluded at once where the plan
-        holds nobody back.
+    def without(self, arm: str, cause: Cause) -> "Rollout":
+        """The same with one candidate less: the others divide its share, except while it is held; rolled back where it was the
+        last.
 
         Raises:
             ReleaseError: As `then` does.
         """
+        rest = [each for each in self.going if each != arm]
+        if not rest or self.state is RolloutState.HOLDBACK:
+            return self.then(EventKind.ROLLBACK, cause)
+        held = self.state is RolloutState.HELD
+        return self.then(EventKind.DROP, cause, {each: self.shares[each] if held else self.share / len(rest) for each in rest})
+
+    def promoted(self, cause: Cause, arm: str | None = None) -> "Rollout":
+        """The same with a candidate in production: some sessions are held back, or it is concluded at once where the plan
+        holds nobody back.
+
+        Raises:
+            InputError: As `named_arm` does.
+            ReleaseError: As `then` does.
+        """
         holdback = self.plan.holdback
-        after = self.then(EventKind.PROMOTE, cause, {self.arms[0].name: 1 - holdback})
+        after = self.then(EventKind.PROMOTE, cause, {self.named_arm(arm): 1 - holdback})
         if holdback:
             return after
         return after.then(EventKind.CONCLUDE, replace(cause, reason="the plan holds nobody back"))
@@ -544,6 +612,21 @@ class Rollout:
                 for each in told["events"]
             ),
         )
+
+
+def _may_divide(candidates: Sequence[Candidate], plan: RolloutPlan) -> None:
+    """
+    Raises:
+        InputError: Candidates cannot divide a share as the plan says.
+    """
+    ids = [candidate.id for candidate in candidates]
+    if not ids or len(set(ids)) < len(ids):
+        raise InputError("a rollout is of one candidate or several different ones")
+    if len(ids) > 1 and plan.steps[-1] > MOST_OF_SEVERAL:
+        most = f"{MOST_OF_SEVERAL:.0%} of new sessions at most"
+        raise InputError(f"steps: several candidates have {most} together, and the plan ends at {plan.steps[-1]:.0%}")
+    if len(ids) > MOST_TOP_TWO and plan.shares == "top_two":
+        raise InputError(f"shares: top_two divides a share among {MOST_TOP_TWO} candidates at most, not {len(ids)}")
 
 
 def nothing() -> Arm:

@@ -7,7 +7,7 @@ plan's limits. So no sentence can contradict its interval. Only the standard lib
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from journeyman.core.errors import InputError
@@ -133,18 +133,68 @@ class RolloutVerdict:
     """Which decided it, where one did."""
     share: float | None = None
     """Of the next step, where it ramps."""
+    arm: str = ""
+    """Of several, the one that is taken out or promoted."""
 
 
 # The rule.
 
 
 def decide(plan: RolloutPlan, seen: Observed) -> RolloutVerdict:
-    """What is to happen to one arm of a rollout that is in its canary, or held.
+    """What is to happen to a rollout of one candidate that is in its canary, or held.
 
     What makes the evidence unbelievable comes before what the evidence says: production that is ill itself, sessions that do
     not fall as drawn, labels that are missing on one side. Then harm; then what is unknown, which holds; then promotion; the
     end of the time, which never promotes; and the next step.
     """
+    return _asked(plan, _decide(plan, seen))
+
+
+def decide_arms(plan: RolloutPlan, seen: Mapping[str, Observed]) -> RolloutVerdict:
+    """The same of those candidates of a rollout that are still on their way, by their arms.
+
+    Each is judged as if it were alone, at its part of the levels. One that harms is taken out and the others go on; when all
+    do it is a rollback. What holds one holds all. Promoted is the candidate whose primary metric is the best, once it may be:
+    one that may be while another looks better waits for that other to be shown as well, to fall behind, or to be taken out.
+    A step is gone up by all together.
+    """
+    if len(seen) == 1:
+        return decide(plan, next(iter(seen.values())))
+    found = {arm: _decide(plan, each) for arm, each in seen.items()}
+    kinds = {arm: verdict.event for arm, verdict in found.items()}
+    if harmful := [arm for arm, kind in kinds.items() if kind is EventKind.ROLLBACK]:
+        if len(harmful) == len(found):
+            return RolloutVerdict(event=EventKind.ROLLBACK, reason=_together(found))
+        return _of_arm(harmful[0], found[harmful[0]], event=EventKind.DROP)
+    if held := [arm for arm, kind in kinds.items() if kind is EventKind.HOLD]:
+        same = len({verdict.reason for verdict in found.values()}) == 1
+        return found[held[0]] if same else _of_arm(held[0], found[held[0]])
+    best = max(seen, key=lambda arm: _difference(plan, seen[arm]))
+    if kinds[best] is EventKind.PROMOTE:
+        return _asked(plan, _of_arm(best, found[best]))
+    if EventKind.RAMP in kinds.values() and None not in kinds.values():
+        share = next(verdict.share for verdict in found.values() if verdict.share is not None)
+        return RolloutVerdict(event=EventKind.RAMP, reason=_together(found), share=share)
+    waits = f"{best} looks best and is not shown yet; " if EventKind.PROMOTE in kinds.values() else ""
+    return RolloutVerdict(event=None, reason=waits + _together(found))
+
+
+def _difference(plan: RolloutPlan, seen: Observed) -> float:
+    """How much better than production a candidate looks by the primary metric; the least where nothing is known."""
+    found = _of(seen, plan.primary)
+    return found.difference if found is not None and found.known else -math.inf
+
+
+def _of_arm(arm: str, verdict: RolloutVerdict, **more: Any) -> RolloutVerdict:
+    return replace(verdict, arm=arm, reason=f"{arm}: {verdict.reason}", **more)
+
+
+def _together(found: Mapping[str, RolloutVerdict]) -> str:
+    return "; ".join(f"{arm}: {verdict.reason}" for arm, verdict in found.items())
+
+
+def _decide(plan: RolloutPlan, seen: Observed) -> RolloutVerdict:
+    """What is to happen, whoever promotes."""
     if found := _stopped(plan, seen):
         return found
     waits = seen.held or seen.stale or _unknown(plan, seen)
@@ -264,11 +314,14 @@ def _promoted(plan: RolloutPlan, seen: Observed) -> RolloutVerdict | None:
         return None
     what = "better than production" if least == 0 else f"not worse than production by {_points(-least, sign=False)} points"
     reason = f"{primary.name} is {what}: {_said(primary, found)}, e-value {_e(found.e_promote)}, {_counts(found)}"
-    if plan.promote == "ask":
-        return RolloutVerdict(
-            event=EventKind.HOLD, reason=f"{reason}; the plan asks a person to promote it", metric=primary.name
-        )
     return RolloutVerdict(event=EventKind.PROMOTE, reason=reason, metric=primary.name)
+
+
+def _asked(plan: RolloutPlan, verdict: RolloutVerdict) -> RolloutVerdict:
+    """A promotion, where a person is asked for it."""
+    if verdict.event is not EventKind.PROMOTE or plan.promote == "automatic":
+        return verdict
+    return replace(verdict, event=EventKind.HOLD, reason=f"{verdict.reason}; the plan asks a person to promote it")
 
 
 def _needed(plan: RolloutPlan, seen: Observed) -> float:

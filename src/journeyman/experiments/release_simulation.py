@@ -35,14 +35,18 @@ class Traffic:
     drift: float = 0.0
     """What is added to both arms' success from the first session to the last."""
 
-    def successes(self, chance: np.random.Generator, canary: Bools, done: float = 0.0) -> tuple[Runs, Runs]:
+    def successes(
+        self, chance: np.random.Generator, canary: Bools, done: float = 0.0, *, worse: Floats | None = None
+    ) -> tuple[Runs, Runs]:
         """How many tasks a session has in each run, and how many of them succeed; beta-binomial within a session.
 
         Args:
             done: How far the time has come, from 0 to 1.
+            worse: In each run, where there are several candidates.
         """
         tasks = 1 + chance.poisson(self.tasks - 1, len(canary))
-        success = np.clip(self.baseline + self.drift * done - self.worse * canary, 0.0, 1.0)
+        lower = self.worse if worse is None else worse
+        success = np.clip(self.baseline + self.drift * done - lower * canary, 0.0, 1.0)
         if 0 < self.icc < 1:
             apart = 1 / self.icc - 1
             # A beta distribution has no room at 0 and 1 themselves.

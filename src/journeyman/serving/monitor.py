@@ -5,23 +5,26 @@ has come to is kept with the scores that entered it, in one transaction, so that
 monitors are one: a lease says who decides, and of two events with one number the second is refused.
 """
 
+import hashlib
 import logging
 import math
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
-from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Metric, Rollout, RolloutState
-from journeyman.core.rollout_decision import Observed, RolloutVerdict, decide, decide_holdback
-from journeyman.stats.live import BettingEvidence, SampleRatio, Scale, compared, evidence_for
+from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Metric, Rollout, RolloutState
+from journeyman.core.rollout_decision import ArmEvidence, Observed, RolloutVerdict, decide_arms, decide_holdback
+from journeyman.stats.live import BettingEvidence, SampleRatio, Scale, compared, evidence_for, top_two_shares
 from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
 from journeyman.stores.rollouts import RolloutStore
 from journeyman.stores.sessions import ServedSession, TraceOpinion
@@ -39,6 +42,8 @@ _OF_SCALE = 100
 _RECENT = 50
 """Sessions of production by which it is told whether production itself is ill."""
 _LEAST = 10
+_REBALANCED = 50
+"""Sessions after which several candidates divide their share anew."""
 
 
 class Decided(NamedTuple):
@@ -81,7 +86,8 @@ class Monitor:
                 # Somebody else was faster: what they kept holds.
                 evidence = RolloutEvidence(rollout, self._store.evidence(rollout.id))
         verdict = evidence.verdict(now)
-        after = follow(rollout, verdict, Cause(reason=verdict.reason, actor="monitor", at=now, evidence=evidence.summary()))
+        cause = Cause(reason=verdict.reason, actor="monitor", at=now, evidence=evidence.summary())
+        after = follow(rollout, verdict, cause, evidence.divided() if verdict.event is EventKind.REBALANCE else None)
         if after is None:
             return Decided(rollout, verdict, acted=False)
         try:
@@ -93,18 +99,26 @@ class Monitor:
         return Decided(after, verdict, acted=True)
 
 
-def follow(rollout: Rollout, verdict: RolloutVerdict, cause: Cause) -> Rollout | None:
-    """The rollout after what was decided; `None` where nothing is to happen."""
+def follow(
+    rollout: Rollout, verdict: RolloutVerdict, cause: Cause, shares: Mapping[str, float] | None = None
+) -> Rollout | None:
+    """The rollout after what was decided; `None` where nothing is to happen.
+
+    Args:
+        shares: Of the candidates, where they divide theirs anew.
+    """
     event = verdict.event
     if event is None or (event is EventKind.HOLD and rollout.state is RolloutState.HELD):
         return None
     if event is EventKind.RAMP:
         return rollout.then(event, cause, rollout.next_shares(verdict.share))
-    return rollout.promoted(cause) if event is EventKind.PROMOTE else rollout.then(event, cause)
+    if event is EventKind.DROP:
+        return rollout.without(verdict.arm, cause)
+    return rollout.promoted(cause, verdict.arm or None) if event is EventKind.PROMOTE else rollout.then(event, cause, shares)
 
 
 class RolloutEvidence:
-    """What the sessions of a rollout have told so far. Of rollouts with one candidate."""
+    """What the sessions of a rollout have told so far: each candidate is compared with production."""
 
     def __init__(self, rollout: Rollout, record: EvidenceRecord | None) -> None:
         """Goes on from what was kept, or begins anew: after a hold that somebody resumed, the sessions of before tell nothing,
@@ -117,16 +131,30 @@ class RolloutEvidence:
         state = record.state if record is not None and record.state.get("begun") == self.begun else {}
         self._cursors: dict[str, int] = dict(state.get("cursors", {}))
         kept = state.get("evidence", {})
+        self._arms = tuple(arm.name for arm in rollout.arms)
         self._evidence = {
-            each.name: BettingEvidence.from_state(kept[each.name]) if each.name in kept else evidence_for(rollout.plan, each)
+            (arm, each.name): BettingEvidence.from_state(kept[key])
+            if (key := self._key(arm, each.name)) in kept
+            else evidence_for(rollout.plan, each)
+            for arm in self._arms
             for each in self.metrics
         }
-        self._ratio = SampleRatio.from_state(state["ratio"]) if "ratio" in state else SampleRatio()
+        self._ratio = SampleRatio.from_state(state["ratio"]) if "ratio" in state else SampleRatio(1 + len(self._arms))
         self._scales = {name: Scale(**scale) for name, scale in state.get("scales", {}).items()}
         self._before: dict[str, list[float]] = {name: list(each) for name, each in state.get("before", {}).items()}
         self._closed = {int(event): int(count) for event, count in state.get("closed", {}).items()}
         self._recent: list[float] = list(state.get("recent", ()))
         self._scores: list[SessionScore] = []
+        self._until: Mapping[str, int] | None = None
+        """When it is made anew: up to where sessions had entered. Then what was said late counts, too."""
+
+    def anew(self, store: RolloutStore) -> "RolloutEvidence":
+        """The same sessions once more, by the rows as they are now."""
+        made = RolloutEvidence(self.rollout, None)
+        made._until = self._cursors
+        while made.close(store, self.rollout.created_at):
+            made._scores.clear()
+        return made
 
     def close(self, store: RolloutStore, now: datetime) -> bool:
         """Take in sessions whose time is over; whether there were any. Each in the order of its assignment."""
@@ -135,7 +163,7 @@ class RolloutEvidence:
             wait = timedelta(seconds=self._window(metric))
             waiting = store.assignments(self.rollout.id, after=self._cursors.get(metric.name, 0), limit=AT_ONCE)
             # Whoever comes behind one that is still waited for waits too.
-            over = list(takewhile(lambda each: each.at + wait <= now, waiting))  # noqa: B023 - used at once
+            over = list(takewhile(lambda each: self._is_over(metric.name, each, now - wait), waiting))  # noqa: B023 - used at once
             if not over:
                 continue
             found = True
@@ -144,12 +172,18 @@ class RolloutEvidence:
                 self._take(metric, each, sessions.get(each.unit))
             self._cursors[metric.name] = over[-1].seq
         for each in store.assignments(self.rollout.id, after=self._cursors.get(_DRAWN, 0), limit=AT_ONCE):
+            if not self._is_over(_DRAWN, each, each.at):
+                break
             found = True
             self._cursors[_DRAWN] = each.seq
             if self._counts(each):
-                share = self._share(each)
-                self._ratio.add(int(each.arm != PRODUCTION), (1 - share, share))
+                shares = self._shares(each)
+                self._ratio.add(self._number(each.arm), (max(0.0, 1 - sum(shares)), *shares))
         return found
+
+    def _is_over(self, cursor: str, each: Assignment, begun: datetime) -> bool:
+        """Whether a session enters that was assigned at a moment or before."""
+        return each.at <= begun if self._until is None else each.seq <= self._until.get(cursor, 0)
 
     def keep(self, store: RolloutStore, now: datetime) -> bool:
         """Whether it was: somebody else may have been faster."""
@@ -158,18 +192,35 @@ class RolloutEvidence:
         scores, self._scores = self._scores, []
         return store.add_evidence(self.rollout.id, record, scores)
 
-    def _counts(self, each: Assignment) -> bool:
-        return each.why == "drawn" and each.event >= self.begun and self._share(each) > 0
+    def _key(self, arm: str, metric: str) -> str:
+        """What evidence is kept under."""
+        return metric if len(self._arms) == 1 else f"{arm}.{metric}"
 
-    def _share(self, each: Assignment) -> float:
-        return sum(self.rollout.events[each.event - 1].shares.values())
+    def _number(self, arm: str) -> int:
+        """Of an arm; production's is 0."""
+        return self._arms.index(arm) + 1 if arm in self._arms else 0
+
+    def _counts(self, each: Assignment) -> bool:
+        if each.why != "drawn" or each.event < self.begun:
+            return False
+        shares, number = self._shares(each), self._number(each.arm)
+        return sum(shares) > 0 and (number == 0 or shares[number - 1] > 0)
+
+    def _shares(self, each: Assignment) -> tuple[float, ...]:
+        """Of the candidates, when a session was assigned."""
+        shares = self.rollout.events[each.event - 1].shares
+        return tuple(shares.get(arm, 0.0) for arm in self._arms)
 
     def _take(self, metric: Metric, each: Assignment, session: ServedSession | None) -> None:
         if not self._counts(each):
             return
         score = self._score(metric, session, each)
-        on_arm = each.arm != PRODUCTION
-        self._evidence[metric.name].add(math.nan if score is None else score, canary=on_arm, share=self._share(each))
+        on_arm, shares = each.arm != PRODUCTION, self._shares(each)
+        production = None if len(shares) == 1 else max(0.0, 1 - sum(shares))
+        for arm, share in zip(self._arms, shares, strict=True):
+            if not on_arm or arm == each.arm:
+                known = math.nan if score is None else score
+                self._evidence[arm, metric.name].add(known, canary=on_arm, share=share, production=production)
         self._scores.append(SessionScore(each.unit, metric.name, score))
         if metric is self.rollout.plan.primary:
             self._closed[each.event] = self._closed.get(each.event, 0) + 1
@@ -187,7 +238,7 @@ class RolloutEvidence:
             return float(not any(call.failed for call in session.calls))
         if metric.name in _SCALED:
             return self._scaled(metric.name, session, on_arm=each.arm != PRODUCTION)
-        return _success(metric, session, each, self._window(metric))
+        return _success(metric, session, each, self._window(metric) if self._until is None else None)
 
     def _window(self, metric: Metric) -> float:
         return max(metric.window_seconds, self.rollout.plan.settle_seconds)
@@ -219,18 +270,59 @@ class RolloutEvidence:
         begun = next(event for event in reversed(rollout.events) if event.kind in (EventKind.RAMP, EventKind.PROMOTE))
         over = now - begun.cause.at
         held = rollout.events[-1].cause.reason if rollout.state is RolloutState.HELD else ""
-        seen = Observed(
-            step=max(0, rollout.step - 1),
-            sessions=sum(count for event, count in self._closed.items() if event >= begun.number),
-            hours=over.total_seconds() / 3600,
-            days=(over if rollout.state is RolloutState.HOLDBACK else now - rollout.created_at).total_seconds() / 86_400,
-            metrics={each.name: compared(self._evidence[each.name], rollout.plan, each)[0] for each in self.metrics},
-            ratio=self._ratio.found()[0],
-            ill=self._ill(),
-            held=held,
-            checked=rollout.verdict == "checked",
-        )
-        return (decide_holdback if rollout.state is RolloutState.HOLDBACK else decide)(rollout.plan, seen)
+        compared = self._compared()
+        seen = {
+            arm: Observed(
+                step=max(0, rollout.step - 1),
+                sessions=sum(count for event, count in self._closed.items() if event >= begun.number),
+                hours=over.total_seconds() / 3600,
+                days=(over if rollout.state is RolloutState.HOLDBACK else now - rollout.created_at).total_seconds() / 86_400,
+                metrics=compared[arm],
+                ratio=self._ratio.found(self._number(arm))[0],
+                ill=self._ill(),
+                held=held,
+                checked=rollout.verdict == "checked",
+            )
+            for arm in rollout.going
+        }
+        if rollout.state is RolloutState.HOLDBACK:
+            return decide_holdback(rollout.plan, next(iter(seen.values())))
+        return self._rebalanced(decide_arms(rollout.plan, seen))
+
+    def _compared(self) -> dict[str, dict[str, ArmEvidence]]:
+        """Each metric of each arm beside production."""
+        plan, arms = self.rollout.plan, len(self._arms)
+        return {
+            arm: {each.name: compared(self._evidence[arm, each.name], plan, each, arms=arms)[0] for each in self.metrics}
+            for arm in self._arms
+        }
+
+    def _rebalanced(self, verdict: RolloutVerdict) -> RolloutVerdict:
+        """Where nothing else is to happen, and enough sessions have come since the last time."""
+        rollout, sessions = self.rollout, sum(self._closed.values())
+        divides = rollout.plan.shares == "top_two" and len(rollout.going) > 1 and rollout.state is RolloutState.CANARY
+        if verdict.event is not None or not divides:
+            return verdict
+        earlier = (event for event in reversed(rollout.events) if event.kind is EventKind.REBALANCE)
+        last = next((event.cause.evidence["sessions"] for event in earlier if event.number > self.begun), 0)
+        if sessions - last < _REBALANCED:
+            return verdict
+        said = ", ".join(f"{share:.4g} {arm}" for arm, share in self.divided().items())
+        return RolloutVerdict(event=EventKind.REBALANCE, reason=f"after {sessions:,} sessions: {said}; {verdict.reason}")
+
+    def divided(self) -> Mapping[str, float]:
+        """The candidates' share by top-two Thompson sampling, of which production may get a part. The same from the same
+        sessions."""
+        rollout, name = self.rollout, self.rollout.plan.primary.name
+        going = rollout.going
+        found = [self._evidence[arm, name] for arm in going]
+        counts, means = ([getattr(each, what)[0] for each in found] for what in ("counts", "means"))
+        pairs = [(counts[0][1], means[0][1]), *((count[0], mean[0]) for count, mean in zip(counts, means, strict=True))]
+        scores = [(float(n * mean), float(n * (1 - mean))) if n else (0.0, 0.0) for n, mean in pairs]
+        seed = hashlib.sha256(f"{rollout.id}/{sum(self._closed.values())}".encode()).digest()
+        chance = np.random.default_rng(int.from_bytes(seed[:8]))
+        shares = top_two_shares(scores, chance=chance, floor=rollout.share / MOST_TOP_TWO, production=1 - rollout.share)
+        return {arm: round(share, 4) for arm, share in zip(going, shares[1:], strict=True)}
 
     def _ill(self) -> str:
         failed = self._recent.count(0.0)
@@ -243,7 +335,7 @@ class RolloutEvidence:
         return {
             "begun": self.begun,
             "cursors": self._cursors,
-            "evidence": {name: each.state() for name, each in self._evidence.items()},
+            "evidence": {self._key(*key): each.state() for key, each in self._evidence.items()},
             "ratio": self._ratio.state(),
             "scales": {name: asdict(scale) for name, scale in self._scales.items()},
             "before": self._before,
@@ -253,22 +345,62 @@ class RolloutEvidence:
 
     def summary(self) -> dict[str, Any]:
         """What there is to be seen of it, for JSON."""
-        plan = self.rollout.plan
-        metrics = {each.name: asdict(compared(self._evidence[each.name], plan, each)[0]) for each in self.metrics}
-        means = {name: [None if math.isnan(mean) else mean for mean in each.means[0]] for name, each in self._evidence.items()}
-        rows = {
-            name: {**row, "mean_canary": means[name][0], "mean_production": means[name][1]} for name, row in metrics.items()
+        arms = {
+            arm: {name: asdict(found) | self._means(arm, name) for name, found in metrics.items()}
+            for arm, metrics in self._compared().items()
         }
-        return {"metrics": rows, "ratio": asdict(self._ratio.found()[0]), "sessions": sum(self._closed.values())}
+        metrics = arms if len(arms) > 1 else arms[self._arms[0]]
+        return {"metrics": metrics, "ratio": asdict(self._ratio.found()[0]), "sessions": sum(self._closed.values())}
+
+    def _means(self, arm: str, metric: str) -> dict[str, float | None]:
+        canary, production = (None if math.isnan(mean) else mean for mean in self._evidence[arm, metric].means[0])
+        return {"mean_canary": canary, "mean_production": production}
 
 
-def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float) -> float | None:
-    """The mean over what was judged in time of a session, by the sources that the plan names; unknown where nothing was."""
-    until = each.at + timedelta(seconds=window)
+class Rebuilt(NamedTuple):
+    """What the test of a rollout comes to by the rows as they are now, what was said late included, on the same sessions."""
+
+    was: RolloutVerdict
+    """By what the running test had."""
+    now: RolloutVerdict
+    summary: Mapping[str, Any]
+
+    @property
+    def changed(self) -> bool:
+        return _decision(self.was) != _decision(self.now)
+
+    def as_json(self) -> dict[str, Any]:
+        verdicts = {"was": self.was, "now": self.now}
+        told = {name: {**_decision(each), "reason": each.reason} for name, each in verdicts.items()}
+        return {**told, "changed": self.changed, "summary": self.summary}
+
+    def audit(self, store: RolloutStore, rollout_id: str, cause: Cause) -> bool:
+        """Keep that the verdict is another one; whether that was new. Nothing that was decided is changed."""
+        return store.correct(rollout_id, _decision(self.was), _decision(self.now), cause)
+
+
+def rebuilt(store: RolloutStore, rollout: Rollout, record: EvidenceRecord) -> Rebuilt:
+    """The evidence that a rollout was last decided on, made anew; of one that is over, that which it ended on."""
+    then = rollout
+    while not then.is_drawing or (then.events[-1].kind is EventKind.PROMOTE and not rollout.plan.holdback):
+        then = replace(then, events=then.events[:-1])
+    running = RolloutEvidence(then, record)
+    anew = running.anew(store)
+    return Rebuilt(running.verdict(record.at), anew.verdict(record.at), anew.summary())
+
+
+def _decision(verdict: RolloutVerdict) -> dict[str, str | None]:
+    return {"event": verdict.event.value if verdict.event else None, "arm": verdict.arm or None}
+
+
+def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float | None) -> float | None:
+    """The mean over what was judged of a session in time, or ever, by the sources that the plan names; unknown where nothing
+    was."""
+    until = None if window is None else each.at + timedelta(seconds=window)
     found = [
         value
         for words in (session.said if session is not None else {}).values()
-        if (value := _worth(metric, [word for word in words if word.at <= until])) is not None
+        if (value := _worth(metric, [word for word in words if until is None or word.at <= until])) is not None
     ]
     return sum(found) / len(found) if found else None
 

@@ -497,7 +497,7 @@ def top_two_shares(
     """
     arms = len(scores)
     least = np.asarray([production, *[floor] * (arms - 1)])
-    if arms < 2 or least.sum() > 1 or min(floor, production) < 0:
+    if arms < 2 or least.sum() > 1 + 1e-9 or min(floor, production) < 0:
         raise InputError(f"{arms} arms cannot have a share of {production:g} for production and {floor:g} for each other one")
     sums = np.asarray(scores, np.float64)
     if not np.isfinite(sums).all() or sums.min() < 0:

@@ -56,6 +56,8 @@ from journeyman.stores.traces.writing import insert, take_turn
 from journeyman.stores.urls import as_url
 
 Row = sa.Row[Any]
+CORRECT = "correct"
+"""In the audit: what a rollout was decided on was corrected by what was told later."""
 
 
 class RolloutStore(OnDatabase):
@@ -273,6 +275,20 @@ class RolloutStore(OnDatabase):
         with self._database.read() as connection:
             row = connection.execute(latest).first()
         return None if row is None else EvidenceRecord(row.number, row.upto, row.state, row.summary, row.at)
+
+    def correct(self, rollout_id: str, was: Mapping[str, Any], now: Mapping[str, Any], cause: Cause) -> bool:
+        """Add to the audit that the rows say something else of a rollout by now than what it was decided on; whether they
+        did not say so before."""
+        table = AUDIT
+        told = sa.select(table.c.after).where(table.c.action == CORRECT, table.c.target == rollout_id)
+        with self._database.write() as connection:
+            take_turn(connection)
+            rows = connection.execute(told.order_by(table.c.seq.desc()).limit(1)).all()
+            before = rows[0].after if rows else dict(was)
+            if before == dict(now):
+                return False
+            _audit(connection, CORRECT, rollout_id, cause, before, dict(now))
+            return True
 
     def lease(self, name: str, holder: str, at: datetime, seconds: float) -> int | None:
         """Take or renew a lease: its generation, which grows with each new holder; `None` while somebody else has it."""
@@ -493,6 +509,11 @@ def _follow(connection: sa.Connection, rollout: Rollout, event: RolloutEvent) ->
         _stage(connection, rollout.baseline.candidate_id, Stage.RETIRED, event.cause, rollout.id)
         for arm in rollout.arms:
             if arm != promoted:
+                _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
+    elif event.kind is EventKind.DROP:
+        before_it = rollout.events[-2].shares
+        for arm in rollout.arms:
+            if arm.name in before_it.keys() - event.shares.keys():
                 _stage(connection, arm.candidate_id, Stage.ROLLED_BACK, event.cause, rollout.id)
     elif event.kind is EventKind.ROLLBACK:
         if before is RolloutState.HOLDBACK:

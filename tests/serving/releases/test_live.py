@@ -34,8 +34,11 @@ SLOT = Slot(SlotKind.CONTEXT)
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "How much?"}]}).encode()
 
 
-def known(path: Path) -> Candidate:
-    candidate = candidate_of(PLAYBOOK)
+OTHER = Playbook(bullets=(Bullet(id="b-2", content="Write amounts in kroner.", domain="general"),))
+
+
+def known(path: Path, playbook: Playbook = PLAYBOOK) -> Candidate:
+    candidate = candidate_of(playbook)
     assert candidate is not None
     with open_store(path) as store:
         store.add_candidate(candidate)
@@ -215,3 +218,64 @@ def test_an_upstream_that_fails_for_everybody_is_not_the_canarys_fault(path: Pat
         kept = store.rollout("r1")
         assert kept is not None
         assert kept.state is RolloutState.CANARY
+
+
+def test_sessions_of_a_candidate_that_was_taken_out_get_production_and_the_others_stay(path: Path, up: Upstream) -> None:
+    candidates = [known(path), known(path, OTHER)]
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        rollout = replace(begun(slot=SLOT), created_at=NOON)
+        arms = tuple(Arm(name=f"canary-{number}", candidate_id=each.id) for number, each in enumerate(candidates, start=1))
+        rollout = replace(rollout, arms=arms)
+        store.start(rollout)
+        rollout = rollout.then(EventKind.RAMP, why(), rollout.next_shares(0.5))
+        store.advance(rollout)
+        assert until(lambda: releases.has_rollouts)
+
+        def served() -> dict[str, tuple[str | None, bool, bool]]:
+            """Of each session its arm, and which of both texts came to the model."""
+            found = {}
+            for number in range(24):
+                _, headers = chat(running, f"s{number}")
+                body = up.asked[-1].body
+                found[f"s{number}"] = (headers.get("x-journeyman-arm"), TEXT.encode() in body, b"kroner" in body)
+            return found
+
+        before = served()
+        assert {arm: (first, second) for arm, first, second in before.values()} == {
+            "production": (False, False), "canary-1": (True, False), "canary-2": (False, True),
+        }  # fmt: skip
+        rollout = rollout.without("canary-2", why("it harms"))
+        assert rollout.shares == {"canary-1": 0.5}
+        store.advance(rollout)
+        version = store.version()
+        assert until(lambda: releases._snapshot.version[:2] == version[:2])
+        after = served()
+        for session, (arm, first, _) in before.items():
+            assert after[session] == (arm, first, False)
+        with open_store(path) as learned:
+            moved = [learned.release(each.id) for each in candidates]
+        assert [each.stage.value for each in moved if each is not None] == ["canary", "rolled_back"]
+        # With the last one out it is over.
+        store.advance(rollout.without("canary-1", why("this, too")))
+        assert until(lambda: not releases.has_rollouts)
+        assert {texts for _, *texts in map(list, served().values()) if any(texts)} == set()
+
+
+def test_the_brake_of_one_candidate_takes_that_one_out(path: Path, up: Upstream) -> None:
+    candidates = [known(path), known(path, OTHER)]
+    with open_rollouts(path) as store, live(path, up) as (running, releases):
+        rollout = replace(begun(slot=SLOT), created_at=NOON)
+        arms = tuple(Arm(name=f"canary-{number}", candidate_id=each.id) for number, each in enumerate(candidates, start=1))
+        rollout = replace(rollout, arms=arms)
+        store.start(rollout)
+        store.advance(rollout.then(EventKind.RAMP, why(), rollout.next_shares(0.5)))
+        assert until(lambda: releases.has_rollouts)
+        up.answer = lambda asked: failed(500) if b"kroner" in asked.body else ok({})
+        for number in range(200):
+            chat(running, f"s{number}")
+            kept = store.rollout("r1")
+            if kept is not None and kept.events[-1].kind is EventKind.DROP:
+                break
+        assert kept is not None
+        assert (kept.state, kept.going, kept.events[-1].cause.actor) == (RolloutState.CANARY, ("canary-1",), "brake")
+        assert until(lambda: releases.state()["brakes"] == {})

@@ -27,7 +27,6 @@ from journeyman.core.rollout import (
     PRODUCTION,
     Arm,
     Cause,
-    EventKind,
     LiveReleases,
     Rollout,
     Slot,
@@ -371,7 +370,7 @@ class LiveContext:
         self._on[rollout.id, arm] = reason
         _log.error("%s: %s", rollout.id, reason)
         try:
-            with atomic_write(self._folder / "brakes" / f"{rollout.id}.json") as part:
+            with atomic_write(self._brake_file(rollout.id, arm)) as part:
                 part.write_text(json.dumps({"rollout": rollout.id, "arm": arm, "reason": reason}))
         except InputError as error:
             _log.warning("the brake of %s will be forgotten when this process ends: %s", rollout.id, error)
@@ -537,7 +536,7 @@ class LiveContext:
         for rollout in rollouts:
             if not rollout.is_drawing:
                 continue
-            arms = {arm.name: loaded(arm) for arm in rollout.arms}
+            arms = {arm.name: loaded(arm) for arm in rollout.arms if arm.name in rollout.going}
             served = {name: found for name, found in arms.items() if found is not None}
             production = loaded(rollout.baseline)
             before = slots.get(rollout.slot, SlotState(production))
@@ -561,6 +560,9 @@ class LiveContext:
 
     # Brakes.
 
+    def _brake_file(self, rollout_id: str, arm: str) -> Path:
+        return self._folder / "brakes" / f"{rollout_id}.{arm}.json"
+
     def _kept_brakes(self) -> dict[tuple[str, str], str]:
         found = {}
         for path in sorted((self._folder / "brakes").glob("*.json")):
@@ -575,13 +577,13 @@ class LiveContext:
         """Roll back what this gateway has stopped serving, where nobody has yet."""
         open_ones = {each.id: each for each in live.rollouts}
         for (id, arm), reason in list(self._on.items()):
-            if (rollout := open_ones.get(id)) is None or not rollout.is_drawing:
-                (self._folder / "brakes" / f"{id}.json").unlink(missing_ok=True)
+            if (rollout := open_ones.get(id)) is None or not rollout.is_drawing or arm not in rollout.going:
+                self._brake_file(id, arm).unlink(missing_ok=True)
                 self._on.pop((id, arm), None)
                 continue
             cause = Cause(reason=reason, actor="brake", at=datetime.now(UTC), evidence={"arm": arm})
             try:
-                store.advance(rollout.then(EventKind.ROLLBACK, cause))
+                store.advance(rollout.without(arm, cause))
             except ReleaseError:
                 # Somebody was faster; the next reading shows what it is now.
                 continue
