@@ -85,7 +85,8 @@ def start(url: str, wanted: RolloutRequest, *, dry_run: bool = False) -> Begun:
 
     Raises:
         InputError: It cannot be meant, or a candidate cannot be served.
-        ReleaseError: No gate let it pass and nobody forces it, or it may not start now.
+        ReleaseError: No gate let it pass and nobody forces it, it may not start now, or it is not what was kept.
+        ModelError: The server that should answer with it does not.
     """
     from journeyman.stores.rollouts import open_rollouts
 
