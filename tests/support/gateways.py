@@ -14,7 +14,8 @@ from journeyman.core.trace import Trace
 from journeyman.experiments.settings import UpstreamSettings
 from journeyman.io.http_server import listen, url_of
 from journeyman.serving.gateway.app import App, Gateway, GatewayServer
-from journeyman.serving.gateway.upstreams import GatewayConfig, resolve
+from journeyman.serving.gateway.forwarding import GatewayConfig
+from journeyman.serving.gateway.upstreams import resolve
 from journeyman.serving.ingest.base import Health
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.wire.dialects import Exchange

@@ -25,7 +25,7 @@ from journeyman.stores.urls import MEMORY, redacted
 if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
     from journeyman.serving.gateway.feedback import FeedbackConfig
-    from journeyman.serving.gateway.upstreams import GatewayConfig
+    from journeyman.serving.gateway.forwarding import GatewayConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
     from journeyman.serving.releases.live import LiveContext
@@ -105,7 +105,8 @@ def _serve(
 
     try:
         from journeyman.serving.gateway.app import serve
-        from journeyman.serving.gateway.upstreams import GatewayConfig, resolve
+        from journeyman.serving.gateway.forwarding import GatewayConfig
+        from journeyman.serving.gateway.upstreams import resolve
     except ModuleNotFoundError as error:
         raise MissingExtra(f"the gateway needs {error.name}: pip install 'journeyman[serve]'") from error
 

@@ -25,8 +25,6 @@ ANY = "*"
 """Every agent, or every domain."""
 PRODUCTION = "production"
 """The arm of those who get what was in production when the rollout began."""
-
-
 CANARY = "canary"
 """The arm of a rollout's only candidate; those of several are canary-1, canary-2, …"""
 MOST_TOP_TWO = 5

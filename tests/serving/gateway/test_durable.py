@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from journeyman.core.errors import StoreError
-from journeyman.serving.gateway import upstreams
+from journeyman.serving.gateway import forwarding
 from journeyman.stores.traces import open_traces
 from tests.serving.gateway.test_passing import BODY, CHAT, ask
 from tests.serving.gateway.test_process import COMPLETION, served, stopped
@@ -117,7 +117,7 @@ def test_a_stream_flows_while_it_is_not_at_its_end(up: Upstream) -> None:
 
 def test_an_answer_does_not_wait_for_a_store_without_end(up: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     up.answer = _answer
-    monkeypatch.setattr(upstreams, "DURABLE_SECONDS", 0.2)
+    monkeypatch.setattr(forwarding, "DURABLE_SECONDS", 0.2)
     with gateway(up.url, durable=True) as running:
         running.memory.keeping = Future[None]()
         assert ask(running.url, body=_chat(1))[0] == 200

@@ -23,6 +23,7 @@ from journeyman.io.metrics import CONTENT_TYPE
 from journeyman.serving.gateway.feedback import LARGEST as LARGEST_FEEDBACK
 from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
 from journeyman.serving.gateway.feedback import FeedbackDesk
+from journeyman.serving.gateway.forwarding import Forwarder, GatewayConfig
 from journeyman.serving.gateway.request import (
     Header,
     HTTPRejection,
@@ -37,15 +38,7 @@ from journeyman.serving.gateway.request import (
     body_of,
     parse_request,
 )
-from journeyman.serving.gateway.upstreams import (
-    BreakerState,
-    Forwarder,
-    GatewayConfig,
-    GatewayMetrics,
-    Routes,
-    Upstream,
-    UpstreamClient,
-)
+from journeyman.serving.gateway.upstreams import BreakerState, GatewayMetrics, Routes, Upstream, UpstreamClient
 from journeyman.serving.ingest.base import Intake
 from journeyman.stores.traces.base import SpanRow
 from journeyman.tracing.otel import wire

@@ -4,16 +4,13 @@ import asyncio
 import io
 import os
 import random
-import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import count
-from time import perf_counter
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -21,27 +18,17 @@ from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
-from journeyman.core.errors import InputError, StoreError
+from journeyman.core.errors import InputError
 from journeyman.experiments.settings import OFFICIAL, Address, Api, UpstreamSettings
 from journeyman.io.metrics import CounterMetricFamily, Families, GaugeMetricFamily, MetricsRegistry
 from journeyman.io.retry import RetryPolicy, retry_after
-from journeyman.serving.gateway.feedback import FeedbackConfig
 from journeyman.serving.gateway.request import (
-    HOP_BY_HOP,
     KEY_PARAMETERS,
-    ExchangeRecording,
-    Header,
     HTTPRejection,
     ProxyRequest,
-    Receive,
-    Send,
-    answer_refusal,
     is_secret,
-    model_of,
-    with_model,
 )
-from journeyman.serving.ingest.base import Health, Intake
-from journeyman.serving.releases.context import SPOKEN, Releases, inject
+from journeyman.serving.ingest.base import Health
 
 # Leaves a server alone that keeps failing.
 
@@ -544,281 +531,3 @@ def _rejection(
     names = ", ".join(each.name for each in route)
     said = f"left alone for now, after failures in a row: {names}; try again in {wait:.0f} s"
     return HTTPRejection(503, said, "upstream_resting", api=call.api, retry_after=wait)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayConfig:
-    """What an operator decides. Sizes in bytes."""
-
-    upstreams: tuple[Upstream, ...]
-    tokens: tuple[str, ...] = field(default=(), repr=False)
-    """Of those who may come. None: whoever can connect may."""
-    request_limit: int = 64 << 20
-    """The largest body that is taken."""
-    record_limit: int = 32 << 20
-    """How much of one answer is kept."""
-    durable: bool = False
-    """Whether the end of an answer waits until its record is kept."""
-    feedback: FeedbackConfig | None = None
-    """Without one no feedback is taken."""
-    releases: Releases | None = field(default=None, repr=False)
-    """Says what is put into requests. `None`: they pass as they come."""
-
-
-# Passes a request on, and its answer back, byte for byte and piece by piece, and has the exchange recorded.
-
-HUNG_UP = 499
-_KEPT_HERE = HOP_BY_HOP | {b"set-cookie", b"alt-svc"}
-"""What an upstream says about its connection, or to a browser that would take us for it."""
-
-
-_UNPROMPTED = frozenset({400, 413, 422})
-"""What a server says to a prompt that it does not take: without what was put into it, it may."""
-
-
-class _Asking(NamedTuple):
-    """Who is asked, and what."""
-
-    call: ProxyRequest
-    route: Sequence[Upstream]
-    meant: Upstream | None
-    """Whom the client's key was given for; the first of the route where it is not said."""
-
-
-class Forwarder:
-    """The way there and back. One for each event loop."""
-
-    def __init__(
-        self, config: GatewayConfig, routes: Routes, asking: UpstreamClient, intake: Intake | None, metrics: GatewayMetrics
-    ) -> None:
-        self._config = config
-        self._routes = routes
-        self._asking = asking
-        self._intake = intake
-        self._metrics = metrics
-
-    async def forward(self, call: ProxyRequest, receive: Receive, send: Send) -> None:
-        """Answer a call whose body was read. Never raises but when the server is stopped."""
-        passage = _ProxiedCall(call, ExchangeRecording(call, self._config.record_limit), send)
-        watch = asyncio.create_task(passage.watch(receive))
-        self._metrics.in_flight += 1
-        try:
-            await self._passed(passage)
-        except asyncio.CancelledError:
-            passage.record.error = passage.record.error or "the client hung up" if passage.gone else "the gateway was stopped"
-            if not passage.gone:
-                raise
-        finally:
-            passage.over = True
-            watch.cancel()
-            self._metrics.in_flight -= 1
-            self._ended(passage)
-
-    async def _passed(self, passage: "_ProxiedCall") -> None:
-        record = passage.record
-        try:
-            upstream, response = await self._answered(passage)
-            record.upstream, record.base_url = upstream.name, upstream.base_url
-        except HTTPRejection as refused:
-            record.error = str(refused)
-            self._metrics.refused(refused.code).inc()
-            passage.status = refused.status
-            await answer_refusal(passage.send, refused, [(b"x-journeyman-request-id", passage.call.id.encode())])
-            return
-        finally:
-            passage.added += (passage.asked_at or perf_counter()) - passage.began
-        try:
-            await passage.back(response, upstream, self._kept if self._config.durable and passage.call.dialect else None)
-        finally:
-            # Gives the connection back where the answer was read to its end, and closes it elsewhere.
-            response.close()
-
-    async def _served(self, call: ProxyRequest, *, production: bool = False) -> ProxyRequest:
-        """The call with what is served for it."""
-        releases = self._config.releases
-        if releases is None or call.dialect not in SPOKEN or not call.releases:
-            return call
-        found = await inject(releases, call.labels, call.dialect, call.encoding, call.body, production=production)
-        if found.degraded is not None:
-            self._metrics.degraded(found.degraded).inc()
-        for candidate in found.served.candidates:
-            self._metrics.served(candidate).inc()
-        return call.with_served(found)
-
-    async def _answered(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse]:
-        """Who answers a call as it is served, and the answer. What a candidate does not answer, production does; the session
-        counts as the candidate's all the same.
-
-        Raises:
-            HTTPRejection: No upstream answered at all.
-        """
-        came, record = passage.call, passage.record
-        call = passage.call = record.call = await self._served(came)
-        if not call.is_on_trial:
-            return await self._ask(passage)
-        if (tried := await self._tried(passage)) is not None:
-            return tried
-        call = passage.call = record.call = await self._served(came, production=True)
-        upstream, response = await self._ask(passage)
-        # What production does not answer either is nobody's failure but the client's, or both arms'.
-        call.fell_back = response.status < 400
-        return upstream, response
-
-    async def _ask(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse]:
-        asking = self._route(passage.call)
-        passage.asked_at = passage.asked_at or perf_counter()
-        return await self._asking.ask(*asking)
-
-    async def _tried(self, passage: "_ProxiedCall") -> tuple[Upstream, ClientResponse] | None:
-        """The answer of a candidate; `None` where it has none, and production may have: a server that is down, a model that is
-        not there, a prompt that has become too long."""
-        target = passage.call.served.target
-        try:
-            upstream, response = await self._ask(passage)
-        except HTTPRejection:
-            if target is None:
-                raise
-            return None
-        if response.status in _UNPROMPTED if target is None else response.status >= 400:
-            response.close()
-            return None
-        return upstream, response
-
-    def _route(self, call: ProxyRequest) -> "_Asking":
-        """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
-        api, target = call.api, call.served.target
-        meant = None
-        if target is not None:
-            # A key was given for whom the client named, not for whom a policy names.
-            meant = next(iter(self._routes.serving(api, target.asked) or self._routes.speaking(api)), None)
-            if target.url:
-                return _Asking(call, (self._routes.at(api, target.url),), meant)
-        if not self._routes.needs_model(api, call.body):
-            return _Asking(call, self._any(call, None), meant)
-        model = model_of(call.body)
-        if model is not None and (named := self._routes.named(api, model)) is not None:
-            return _Asking(call.asking(with_model(call.body, model, model.partition("/")[2])), (named,), meant)
-        return _Asking(call, self._any(call, model), meant)
-
-    def _any(self, call: ProxyRequest, model: str | None) -> Sequence[Upstream]:
-        route = self._routes.serving(call.api, model)
-        if not route:
-            what = f"the model {model}" if model is not None else f"{call.api}'s API"
-            raise HTTPRejection(404, f"no upstream serves {what}", "no_upstream", api=call.api)
-        return route
-
-    def _ended(self, passage: "_ProxiedCall") -> None:
-        call, record = passage.call, passage.record
-        status = HUNG_UP if passage.gone else passage.status
-        self._metrics.ended(call.dialect or "other", record.upstream, status, perf_counter() - passage.began)
-        self._metrics.added().observe(passage.added)
-        if self._config.releases is not None and not passage.gone:
-            failed = status == 0 or status >= 500 or record.error is not None
-            for arm in call.served.arms:
-                self._config.releases.ended(arm, failed=failed or call.fails(arm))
-        if self._intake is not None and call.dialect is not None and not passage.handed_over:
-            self._intake.submit(record.exchange(call.dialect))
-
-    async def _kept(self, passage: "_ProxiedCall") -> None:
-        """Wait until a call's record is kept; not without end: an agent goes on, whatever a store says."""
-        if self._intake is None or passage.call.dialect is None:
-            return
-        passage.handed_over = True
-        done = asyncio.wrap_future(self._intake.keep(passage.record.exchange(passage.call.dialect)))
-        try:
-            await asyncio.wait_for(asyncio.shield(done), DURABLE_SECONDS)
-        except (StoreError, TimeoutError):
-            self._metrics.undurable().inc()
-
-
-DURABLE_SECONDS = 10.0
-"""For which the end of an answer waits for its record to be kept."""
-_LAST_EVENT = re.compile(rb"data: ?\[DONE\]|message_stop|\"response\.(?:completed|incomplete|failed)\"")
-"""Where a stream says that it is over, in any dialect: its reader waits for no more."""
-
-
-class _ProxiedCall:
-    """One call under way."""
-
-    __slots__ = ("_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
-
-    def __init__(self, call: ProxyRequest, record: ExchangeRecording, send: Send) -> None:
-        self.call = call
-        self.record = record
-        self.send = send
-        self.began = perf_counter()
-        self.asked_at: float | None = None
-        self.added = 0.0
-        self.gone = False
-        self.handed_over = False
-        self.over = False
-        self.status = 0
-        self._task = asyncio.current_task()
-
-    async def watch(self, receive: Receive) -> None:
-        """An answer that nobody waits for costs money: end the call when the client hangs up."""
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        if not self.over and self._task is not None:
-            self.gone = True
-            self._task.cancel()
-
-    async def back(
-        self, response: ClientResponse, upstream: Upstream, kept: "Callable[[_ProxiedCall], Awaitable[None]] | None"
-    ) -> None:
-        """Pass the answer on as it comes. A cut is passed on as a cut: the end of the answer is not said.
-
-        Args:
-            kept: Waits until the call's record is kept; then what a reader takes for the end is passed on, and not before.
-        """
-        record = self.record
-        headers = self._headers(response.raw_headers, upstream)
-        self.status = record.status = response.status
-        record.streamed = response.content_type == "text/event-stream"
-        record.encoding = response.headers.get("content-encoding", "").lower()
-        send, content = self.send, response.content
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        held = b""
-        try:
-            while data := await content.readany():
-                record.add(data)
-                if content.at_eof():
-                    break
-                if kept is not None:
-                    data, held = self._before_the_end(held, data)
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            record.error = f"the upstream {upstream.name} broke off: {type(error).__name__}"
-            await send({"type": "http.response.body", "body": held, "more_body": True})
-            return
-        ended = perf_counter()
-        if kept is not None:
-            await kept(self)
-        self.over = True
-        await send({"type": "http.response.body", "body": held + data})
-        self.added += perf_counter() - ended
-
-    def _before_the_end(self, held: bytes, data: bytes) -> tuple[bytes, bytes]:
-        """What can be passed on of an answer that goes on, and what may be its end for whoever reads it."""
-        if not self.record.streamed:
-            return held, data
-        return (b"", held + data) if held or _LAST_EVENT.search(data) else (data, b"")
-
-    def _headers(self, raw: Sequence[Header], upstream: Upstream) -> list[Header]:
-        headers = [(name, value) for name, value in raw if name.lower() not in _KEPT_HERE]
-        # Whatever it is: a browser that is led here must not run it as one of our pages.
-        headers.append((b"content-security-policy", b"sandbox"))
-        headers.append((b"x-journeyman-request-id", self.call.id.encode()))
-        # What a word on this answer may be about, beside the request.
-        named = [name for name in ("session", "trace", "task") if name in self.call.labels]
-        headers += [(f"x-journeyman-{name}".encode(), self.call.labels[name].encode()) for name in named]
-        headers.append((b"x-journeyman-upstream", upstream.name.encode()))
-        served = self.call.served
-        for name, told in (
-            ("release", served.candidates),
-            ("rollout", tuple(arm.rollout_id for arm in served.arms)),
-            ("arm", tuple(arm.arm for arm in served.arms)),
-        ):
-            if told:
-                headers.append((f"x-journeyman-{name}".encode(), ",".join(told).encode()))
-        return headers

@@ -262,6 +262,7 @@ class Snapshot:
 
 _Found = Callable[..., Awaitable[Servable | None]]
 """What a kind of slot serves a request."""
+_RELEASED = {"rollouts": "select 1 from rollouts limit 1", "slot_moves": "select 1 from slot_moves limit 1"}
 AUTO = "auto"
 """The model that a client asks for who leaves it to a policy."""
 
@@ -436,11 +437,11 @@ class LiveContext:
             return True
         try:
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
-                found = database.execute("select exists (select 1 from rollouts), exists (select 1 from slot_moves)").fetchone()
-        except sqlite3.Error:
-            # Of an earlier version, or no store at all: whoever opens it says so.
-            return _older(path)
-        return not any(found)
+                tables = {name for (name,) in database.execute("select name from sqlite_master")}
+                # Nothing can be released in a store of an earlier version yet.
+                return not any(table in tables and database.execute(rows).fetchone() for table, rows in _RELEASED.items())
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: {error}") from error
 
     def _opened(self) -> "RolloutStore":
         if self._store is None:
@@ -599,12 +600,3 @@ def session_of(labels: Mapping[str, str], body: RequestBody) -> str:
 def session_key(session: str) -> str:
     """What a session with a name is drawn by."""
     return f"session:{session}"
-
-
-def _older(path: Path) -> bool:
-    """Whether a file is a store in which nothing can be released yet."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=1)) as database:
-            return not database.execute("select 1 from sqlite_master where name = 'rollouts'").fetchall()
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: {error}") from error
