@@ -81,14 +81,23 @@ class RolloutStore(OnDatabase):
         """Keep where learned weights answer from now on; a URL that is empty is nowhere.
 
         Raises:
-            ReleaseError: They would answer nowhere, and are in production of a slot or in an open rollout.
+            ReleaseError: They would answer nowhere, or from another file, and are in production of a slot or in an open
+                rollout; or the name is that of other weights.
         """
         with self._database.write() as connection:
             take_turn(connection)
-            if not served.url and (slot := _serving(connection, served.candidate_id)):
-                raise ReleaseError(f"{served.candidate_id} answers the requests of {slot}; take it out of there first")
+            _may_serve(connection, served)
             insert(connection, SERVED_MODELS, [served.as_json() | {"at": utc(served.at)}])
             _audit(connection, "serve", served.candidate_id, cause, None, served.as_json())
+
+    def may_serve(self, served: ServedModel) -> None:
+        """Nothing where `serve_model` would take it now; nothing is kept.
+
+        Raises:
+            ReleaseError: As `serve_model` does.
+        """
+        with self._database.read() as connection:
+            _may_serve(connection, served)
 
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
@@ -585,6 +594,22 @@ def _models(connection: sa.Connection) -> Mapping[str, ServedModel]:
         for id, row in latest.items()
         if row.url
     }
+
+
+def _may_serve(connection: sa.Connection, served: ServedModel) -> None:
+    id, known = served.candidate_id, _models(connection)
+    if served.url:
+        other = next(
+            (each.candidate_id for each in known.values() if each.model == served.model and each.candidate_id != id), ""
+        )
+        if other:
+            raise ReleaseError(f"{served.model} is what other weights ({other}) are called already; name these otherwise")
+        if id in known and known[id].model != served.model:
+            raise ReleaseError(f"these weights ({id}) are called {known[id].model} already; name them so")
+    moves = not served.url or (id in known and known[id].digest != served.digest)
+    if moves and (slot := _serving(connection, id)):
+        how = "" if not served.url else ", and from another file"
+        raise ReleaseError(f"{id} answers the requests of {slot}{how}; take it out of there first")
 
 
 def _serving(connection: sa.Connection, candidate_id: str) -> Slot | None:
