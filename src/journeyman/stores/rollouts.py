@@ -174,8 +174,9 @@ class RolloutStore(OnDatabase):
             if other := _open_in(connection, slot):
                 raise ReleaseError(f"{slot}: the rollout {other.id} is open there; roll it back or close it first")
             history = _history(connection, slot)
-            if not history:
-                raise ReleaseError(f"{slot}: nothing was ever promoted there, so there is nothing to undo")
+            if not _standing(history):
+                ever = "still stands of what was" if history else "was ever"
+                raise ReleaseError(f"{slot}: nothing {ever} promoted there, so there is nothing to undo")
             gone, back = history[-1], _before(history)
             move = _put(connection, slot, back, cause, None)
             _stage(connection, gone.candidate_id, Stage.ROLLED_BACK, cause, str(slot))
@@ -625,9 +626,24 @@ def _history(connection: sa.Connection, slot: Slot) -> Sequence[SlotMove]:
     return [_move(row) for row in rows]
 
 
+def _standing(history: Sequence[SlotMove]) -> Sequence[Arm]:
+    """What came into production of a slot and was not taken back, oldest first."""
+    standing: list[Arm] = []
+    promoted: set[str] = set()
+    for move in history:
+        if move.rollout_id is None or move.rollout_id in promoted:
+            # An undo, or the rollback of what was promoted before.
+            del standing[-1:]
+        else:
+            promoted.add(move.rollout_id)
+            standing.append(move.arm)
+    return standing
+
+
 def _before(history: Sequence[SlotMove]) -> Arm:
-    """What was in production of a slot before what is there."""
-    return history[-2].arm if len(history) > 1 else nothing()
+    """What was in production of a slot before what is there. What was taken back does not come again by it."""
+    standing = _standing(history)
+    return standing[-2] if len(standing) > 1 else nothing()
 
 
 def _move(row: Row) -> SlotMove:
