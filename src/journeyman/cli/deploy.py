@@ -16,6 +16,7 @@ from journeyman.cli.shared import acting, emit, json_option, options_named, proj
 from journeyman.core.errors import InputError, ReleaseError
 
 if TYPE_CHECKING:
+    from journeyman.core.candidate import ServedModel
     from journeyman.optimizers.weights.adapters import Artifact
     from journeyman.optimizers.weights.hosting import OllamaHostingProfile
     from journeyman.optimizers.weights.llamacpp import Launched
@@ -328,6 +329,16 @@ def by_llamacpp(
     finally:
         if not well:
             started.stop()
+
+
+def is_served(wish: DeployOptions, known: "ServedModel") -> bool:
+    """Whether what is to be deployed is what a server that was left running here answers with already."""
+    from journeyman.io.files import sha256
+    from journeyman.optimizers.weights import llamacpp
+
+    runs = known.url in {server.url for server in llamacpp.running(_servers())}
+    gguf = wish.artifact().gguf(wish.quantization)
+    return runs and gguf.is_file() and sha256(gguf) == known.digest
 
 
 def _withdraw(wish: DeployOptions, model: str, url: str | None) -> bool:

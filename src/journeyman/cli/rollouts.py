@@ -161,10 +161,10 @@ def evidence(*, rollout: str, rebuild: bool, store: str | None, quiet: bool) -> 
             say(f"There is no evidence on {found.id} yet: nobody has compared its sessions.")
         else:
             head(("rollout", found.id), ("as of", minute(last.at)), ("number", str(last.number)))
-            _show_evidence(last.summary)
+            show_evidence(last.summary)
         if anew is not None:
             say("", "by the rows as they are now:")
-            _show_evidence(anew.summary)
+            show_evidence(anew.summary)
             head(*((name, f"{each.event or 'go on'}: {each.reason}") for name, each in (("was", anew.was), ("now", anew.now))))
             say("the verdict is another one, and the audit is told so" if anew.changed else "the verdict is the same")
     return told | ({} if anew is None else {"rebuilt": anew.as_json()})
@@ -178,7 +178,8 @@ def _rebuilt(kept: "RolloutStore", rollout: Rollout, last: "EvidenceRecord") -> 
     return anew
 
 
-def _show_evidence(summary: Mapping[str, Any]) -> None:
+def show_evidence(summary: Mapping[str, Any]) -> None:
+    """As a table, with its numbers."""
     metrics = dict(_metrics((), summary))
     head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
     names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")

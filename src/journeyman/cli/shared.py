@@ -250,7 +250,8 @@ def project_folder() -> Path:
 
 
 def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
-    """Gives a command `--store` and `--json`. That something is refused is an answer: exit code 1, and the reason."""
+    """Gives a command `--store` and `--json`. That something is refused is an answer: exit code 1, and the reason; and so is
+    that what was looked at does not answer."""
 
     @wraps(act)
     def run(as_json: bool, **given: Any) -> int:
@@ -262,6 +263,6 @@ def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
             emit({"done": False, "reason": str(error)}, as_json=as_json)
             return 1
         emit(result, as_json=as_json)
-        return 0
+        return int(result.get("answers") is False)
 
     return store_option(json_option(run))

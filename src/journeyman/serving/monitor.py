@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from journeyman.core.candidate import ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
@@ -66,18 +67,27 @@ class Monitor:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         holder: str = "",
         lease_seconds: float = 60.0,
+        keep_loaded: Callable[[Iterable[ServedModel]], None] = lambda models: None,
     ) -> None:
+        """
+        Args:
+            keep_loaded: Told each time which learned weights open rollouts may need at once, production's among them.
+        """
         self._store = store
         self._clock = clock
         self._holder = holder or f"{socket.gethostname()}/{os.getpid()}"
         self._lease_seconds = lease_seconds
+        self._keep_loaded = keep_loaded
 
     def once(self) -> list[Decided] | None:
         """Look at every open rollout once; `None` while another monitor does."""
         now = self._clock()
         if self._store.lease("monitor", self._holder, now, self._lease_seconds) is None:
             return None
-        return [self._decided(each, now) for each in self._store.live().rollouts if each.is_drawing]
+        live = self._store.live()
+        needed = {arm.candidate_id for each in live.rollouts for arm in (*each.arms, each.baseline)}
+        self._keep_loaded(model for id, model in live.models.items() if id in needed)
+        return [self._decided(each, now) for each in live.rollouts if each.is_drawing]
 
     def _decided(self, rollout: Rollout, now: datetime) -> Decided:
         evidence = RolloutEvidence(rollout, self._store.evidence(rollout.id))
