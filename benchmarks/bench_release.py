@@ -23,7 +23,8 @@ from pathlib import Path
 from benchmarks.bench_gateway import cpu_seconds, free_port, journeyman, load, memory_mb, recorded, started
 from journeyman.agents.answer import CHARACTERS_PER_TOKEN
 from journeyman.core.playbook import Bullet, Playbook
-from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, Slot, SlotKind, nothing
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, Slot, SlotKind, nothing
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.task import Task
 from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.core.rollout import BrakePlan, EventKind, RolloutPlan
+from journeyman.core.rollout import EventKind
 from journeyman.core.rollout_decision import Brake, Observed, RatioFound, decide_arms, level
+from journeyman.core.rollout_plan import BrakePlan, RolloutPlan
 from journeyman.experiments.release_simulation import (
     Draw,
     Simulated,
@@ -36,6 +37,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Runs = NDArray[np.int64]
 Scores = dict[str, Floats]
+Simulate = Callable[[RolloutPlan, Draw, SimulationSettings, np.random.Generator], Simulated]
+"""Carries runs out: `release_simulation.simulate`, or the same through a store."""
 Spending = tuple[np.random.Generator, float, Callable[[float], float]]
 ROLLBACK, PROMOTE = EventKind.ROLLBACK, EventKind.PROMOTE
 NEVER = 10**9
@@ -140,7 +143,7 @@ def said(found: Simulated, event: EventKind) -> str:
     return f"median {middle:,.0f}, 95 % {most:,.0f} sessions ({found.quantile(event, 0.95, found.canary):,.0f} canary)"
 
 
-def harm(scale: float) -> Iterator[Row]:
+def harm(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     for worse, within in ((0.30, 500), (0.20, 1000), (0.10, 3600)):
         size, chance = Size.of(200, scale), np.random.default_rng([1, int(100 * worse)])
         setting = SimulationSettings(runs=size.runs, sessions=2 * within)
@@ -149,7 +152,7 @@ def harm(scale: float) -> Iterator[Row]:
         yield at_least(name, found.share(ROLLBACK, within), 0.95, size, said(found, ROLLBACK))
 
 
-def equal(scale: float) -> Iterator[Row]:
+def equal(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     free = (0.0,) * 5
     ramp = replace(WATCHED, steps=(0.01, 0.05, 0.10, 0.25, 0.5), step_sessions=(0,) * 5, step_hours=free, step_worst=free)
     sixths = tuple(round(10_000 * k / 6) for k in (1, 2, 3, 4))
@@ -172,7 +175,7 @@ def equal(scale: float) -> Iterator[Row]:
         yield at_least(f"{name}: by a naive z-test of tasks on the same runs", float(tasks), naive_bar, size, beside)
 
 
-def promotion(scale: float) -> Iterator[Row]:
+def promotion(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     size, chance = Size.of(400, scale), np.random.default_rng(3)
     setting = SimulationSettings(runs=size.runs, sessions=10_000)
     found = simulate(FIXED, successes(Traffic(worse=0.05), chance, 10_000), setting, chance)
@@ -184,7 +187,7 @@ def promotion(scale: float) -> Iterator[Row]:
     yield at_least(name, found.share(PROMOTE, 3000), 0.95, size, said(found, PROMOTE))
 
 
-def whole_plan(scale: float) -> Iterator[Row]:
+def whole_plan(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     """The default plan as it stands, with its steps and its 300 sessions of each arm; 1,000 sessions a day."""
     plan, most = replace(only_primary(RolloutPlan()), max_days=NEVER), 12_000
     for worse, event, bar in ((0.0, ROLLBACK, 0.05), (0.05, PROMOTE, 0.05), (0.10, ROLLBACK, 0.95), (0.20, ROLLBACK, 0.95),
@@ -197,7 +200,7 @@ def whole_plan(scale: float) -> Iterator[Row]:
         yield Row(name, found.share(event), bar, size, beside, least=bar > 0.5)
 
 
-def labels(scale: float) -> Iterator[Row]:
+def labels(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     """Equal quality; a failure is told at once, a success when the user comes back: in the canary after three times as long."""
     watch = next(each for each in RolloutPlan().guardrails if each.name == "labelled")
     plan = replace(WATCHED, guardrails=(watch,), primary=replace(FIXED.primary, window_seconds=86_400.0))
@@ -214,7 +217,7 @@ def labels(scale: float) -> Iterator[Row]:
         yield Row(name, found.share(ROLLBACK), 0.05, size, f"held {(found.held >= 0).mean():.1%}")
 
 
-def ratio(scale: float) -> Iterator[Row]:
+def ratio(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     size, chance = Size.of(200, scale), np.random.default_rng(7)
     setting = SimulationSettings(runs=size.runs, sessions=10_000, fall=0.8)
     found = simulate(WATCHED, successes(Traffic(), chance, 10_000), setting, chance)
@@ -227,7 +230,7 @@ def ratio(scale: float) -> Iterator[Row]:
     yield Row("a right share: held, 1,000 looks", float((found.held >= 0).mean()), 0.005, size)
 
 
-def brake(scale: float) -> Iterator[Row]:
+def brake(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     def tripped(failing: float, sessions: int) -> float:
         one = Brake(BrakePlan())
         return next((n for n, bad in enumerate(chance.random(sessions) < failing, 1) if one.add(failed=bool(bad))), math.inf)
@@ -265,7 +268,11 @@ def guarded(name: str, tolerance: float | None = None) -> RolloutPlan:
     return replace(plan, alpha=plan.alpha * alpha / level(plan, metric))
 
 
-def cost(scale: float) -> Iterator[Row]:
+SPENT: list[float] = []
+"""By the last session of each run, before it was scaled."""
+
+
+def cost(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     def drawn(chance: np.random.Generator, count: int) -> Floats:
         tail = np.where(chance.random(count) < 0.01, chance.pareto(1.5, count) + 1, 1.0)
         return np.asarray(np.exp(chance.normal(0, 1.2, count)) * tail)
@@ -277,7 +284,8 @@ def cost(scale: float) -> Iterator[Row]:
 
             def draw(n: int, canary: Bools, ids: Runs, by: Spending = (chance, times, scored)) -> Scores:
                 spent = drawn(by[0], len(canary)) * np.where(canary, by[1], 1.0)
-                scores = np.asarray([by[2](each) for each in spent.tolist()])
+                SPENT[:] = spent.tolist()
+                scores = np.asarray([by[2](each) for each in SPENT])
                 return {"success": np.full(len(canary), np.nan), "cost": scores}
 
             setting = SimulationSettings(runs=size.runs, sessions=max(within, 2500))
@@ -290,7 +298,7 @@ def cost(scale: float) -> Iterator[Row]:
                 yield at_least(name, found.share(ROLLBACK, within), bar, size, said(found, ROLLBACK))
 
 
-def detector(scale: float) -> Iterator[Row]:
+def detector(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     size, chance, change = Size.of(500, scale), np.random.default_rng(11), 2000
     for worse in (0.0, 0.10, 0.20):
         found, at, traffic = HarmDetector(0.7, runs=size.runs), np.full(size.runs, np.inf), Traffic(worse=worse)
@@ -318,17 +326,22 @@ class SeveralArms:
         self.shares = np.tile([0.5, *[0.5 / len(worse)] * len(worse)], (runs, 1))
         """Of production and each candidate, in each run."""
         self.ids, self.promoted, self.over = np.arange(runs), np.full(runs, -1), np.full(runs, NEVER)
+        self.divided = np.zeros(runs, int)
         self.lost = np.zeros(runs)
         """Success that production would have had, on the sessions of its candidates."""
 
-    def session(self) -> None:
-        arm = (self.chance.random(len(self.ids))[:, None] >= np.cumsum(self.shares, axis=1)).sum(axis=1)
+    def session(self, buckets: Floats | None = None) -> None:
+        """One more in each run; where they fall may be handed in, as a rollout's hash gives it."""
+        places = self.chance.random(len(self.ids)) if buckets is None else buckets
+        number = (places[:, None] >= np.cumsum(self.shares[:, 1:], axis=1)).sum(axis=1) + 1
+        arm = self.arm = np.where(number == len(self.worse), 0, number)
         worse = self.worse[arm]
         tasks, right = Traffic().successes(self.chance, np.ones(len(self.ids), bool), worse=worse)
+        self.score = right / tasks
         self.lost[self.ids] += worse.clip(0)
-        for number, evidence in enumerate(self.evidence, start=1):
-            score = np.where((arm == 0) | (arm == number), right / tasks, np.nan)
-            evidence.add(score, canary=arm == number, share=self.shares[:, number], production=self.shares[:, 0])
+        for at, evidence in enumerate(self.evidence, start=1):
+            score = np.where((arm == 0) | (arm == at), self.score, np.nan)
+            evidence.add(score, canary=arm == at, share=self.shares[:, at], production=self.shares[:, 0])
 
     def look(self, n: int) -> bool:
         """Whether any run goes on."""
@@ -345,39 +358,55 @@ class SeveralArms:
             }
             verdict = decide_arms(self.plan, seen)
             arm = self.arms.index(verdict.arm) + 1 if verdict.arm else going[0]
+            self.happened(verdict.event, arm, n)
             if verdict.event is EventKind.DROP:
-                self.divide(at, [number for number in going if number != arm])
+                rest = [number for number in going if number != arm]
+                self.divide(at, dict.fromkeys(rest, 0.5 / len(rest)))
             elif verdict.event in (PROMOTE, ROLLBACK):
                 self.promoted[id], self.over[id], over[at] = arm if verdict.event is PROMOTE else -1, n, True
-            elif n % 50 == 0 and self.plan.shares == "top_two":
-                self.divide(at, going)
+            elif self.plan.shares == "top_two" and len(going) > 1 and n - self.divided[id] >= 50:
+                self.divided[id] = n
+                self.divide(at, self.top_two(at, going, n))
         for evidence in self.evidence:
             evidence.keep(~over)
         self.ids, self.shares = self.ids[~over], self.shares[~over]
         return len(self.ids) > 0
 
-    def divide(self, at: int, going: list[int]) -> None:
-        """A half among those that go on."""
-        shares = np.zeros(len(self.worse))
-        shares[going] = 0.5 / len(going)
-        if self.plan.shares == "top_two" and len(going) > 1:
-            counts = [self.evidence[number - 1].counts[at] for number in going]
-            means = [np.nan_to_num(self.evidence[number - 1].means[at]) for number in going]
-            many = [(counts[0][1], means[0][1]), *((n[0], mean[0]) for n, mean in zip(counts, means, strict=True))]
-            shares[going] = top_two_shares([(n * mean, n * (1 - mean)) for n, mean in many], chance=self.chance)[1:]
-        shares[0] = 1 - shares.sum()
-        self.shares[at] = shares
+    def happened(self, event: EventKind | None, arm: int, n: int) -> None:
+        """Told of each run at each look."""
+
+    def chance_at(self, n: int) -> np.random.Generator:
+        """What the shares are drawn by after so many sessions."""
+        return self.chance
+
+    def top_two(self, at: int, going: list[int], n: int) -> dict[int, float]:
+        counts = [self.evidence[number - 1].counts[at] for number in going]
+        means = [np.nan_to_num(self.evidence[number - 1].means[at]) for number in going]
+        many = [(counts[0][1], means[0][1]), *((each[0], mean[0]) for each, mean in zip(counts, means, strict=True))]
+        scores = [(float(each * mean), float(each * (1 - mean))) for each, mean in many]
+        shares = top_two_shares(scores, chance=self.chance_at(n))[1:]
+        return {number: round(share, 4) for number, share in zip(going, shares, strict=True)}
+
+    def divide(self, at: int, shares: dict[int, float]) -> None:
+        """Production has the rest."""
+        self.shares[at] = [1 - sum(shares.values()), *(shares.get(number, 0.0) for number in range(1, len(self.worse)))]
 
 
-def several(scale: float) -> Iterator[Row]:
+_HALF = replace(FIXED, steps=(0.5,), alpha=0.05, min_sessions=100)
+_BETTER = replace(_HALF, primary=replace(_HALF.primary, require="better"))
+SEVERAL: dict[str, dict[str, RolloutPlan]] = {
+    require: {"equal": plan, "top two": replace(plan, shares="top_two")}
+    for require, plan in (("not worse", _HALF), ("better", _BETTER))
+}
+WORSE = (0.0, 0.1, -0.1)
+
+
+def several(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
     """Three candidates at .70, .60 and .80 beside production at .70."""
     size = Size.of(200, scale)
-    better = replace(FIXED, steps=(0.5,), alpha=0.05, min_sessions=100)
-    plans = {"equal": better, "top two": replace(better, shares="top_two")}
-    for margin in ("not_worse", "better"):
+    for require, plans in SEVERAL.items():
         for name, plan in plans.items():
-            plan, chance = replace(plan, primary=replace(plan.primary, require=margin)), np.random.default_rng(12)
-            arms = SeveralArms(plan, (0.0, 0.1, -0.1), size.runs, chance)
+            arms = SeveralArms(plan, WORSE, size.runs, np.random.default_rng(12))
             for n in range(1, 10_001):
                 arms.session()
                 if n % 10 == 0 and not arms.look(n):
@@ -385,13 +414,13 @@ def several(scale: float) -> Iterator[Row]:
             over = arms.over[arms.promoted == 3]
             middle, most = (np.quantile(over, q, method="higher") for q in (0.5, 0.95))
             beside = f"median {middle:,.0f}, 95 % {most:,.0f} sessions; {arms.lost.mean():.0f} successes lost on worse ones"
-            what = f"three candidates, the best is 10 points better, {name} shares, promoted as {margin.replace('_', ' ')}"
+            what = f"three candidates, the best is 10 points better, {name} shares, promoted as {require}"
             yield at_least(f"{what}: the best", float(np.mean(arms.promoted == 3)), 0.95, size, beside)
             wrong = float(np.mean((arms.promoted > 0) & (arms.promoted != 3)))
             yield Row(f"{what}: another", wrong, 0.05, size, f"the one that is worse {np.mean(arms.promoted == 2):.1%}")
 
 
-PARTS: dict[str, Callable[[float], Iterator[Row]]] = {
+PARTS: dict[str, Callable[..., Iterator[Row]]] = {
     "harm": harm, "equal": equal, "promotion": promotion, "plan": whole_plan, "labels": labels, "ratio": ratio, "brake": brake,
     "cost": cost, "detector": detector, "several": several,
 }  # fmt: skip

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
-from journeyman.core.rollout import BrakePlan, Metric, RolloutPlan
 from journeyman.core.rollout_decision import FRACTIONS, Brake, level
+from journeyman.core.rollout_plan import BrakePlan, Metric, RolloutPlan
 from journeyman.stats.live import (
     GRID,
     BettingEvidence,

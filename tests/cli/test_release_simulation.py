@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from journeyman.cli import main
-from journeyman.core.rollout import EventKind, RolloutPlan
+from journeyman.core.rollout import EventKind
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.release_simulation import Traffic, forecast, only_primary
 
 SIMULATE = ("releases", "simulate")

@@ -15,12 +15,13 @@ from journeyman import Playbook
 from journeyman.cli import main
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.playbook import Bullet
-from journeyman.core.rollout import Rollout, RolloutPlan, drawn, unit_of
+from journeyman.core.rollout import Rollout, drawn, unit_of
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.task import Task
 from journeyman.experiments.agents import candidate_of
 from journeyman.optimizers.playbook import files
 from journeyman.serving.monitor import Monitor
-from journeyman.serving.releases.live import session_key
+from journeyman.serving.releases.assignment import session_key
 from journeyman.stores import EvaluationRecord, open_store
 from journeyman.stores.base import Assignment, EvidenceRecord
 from journeyman.stores.registry import GateVerdict, gate_word
@@ -447,7 +448,15 @@ def test_several_candidates_are_begun_together_and_one_is_taken_out_or_promoted_
     assert "several candidates are on their way; name one of canary-1" in desk.err
     desk("rollback", SLOT, "--arm", "canary-9", *WHY, code=2)
     assert "'canary-9' is not one arm of" in desk.err
+    with open_rollouts(desk.path) as kept:
+        (now,) = kept.rollouts()
+        unit = unit_of(now.salt, session_key("s-1"))
+        kept.assign([Assignment(now.id, unit.id, "canary-2", 2, "drawn", NOON)])
+    assert desk("assign", "s-1", *WHERE)["candidate"] == OLD.id
     out = desk("rollback", SLOT, "--arm", OLD.id, *WHY)["rollout"]
+    told = desk("assign", "s-1", *WHERE)
+    assert (told["arm"], told["candidate"]) == ("canary-2", BASE)
+    assert told["why"].endswith("its candidate was taken out since")
     assert (out["state"], out["shares"]) == ("canary", {"canary-1": 0.15, "canary-3": 0.15})
     promoted = desk("promote", SLOT, "--arm", "canary-3", *WHY)
     assert (promoted["production"], promoted["rollout"]["shares"]) == (third.id, {"canary-3": 0.95})

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import JourneymanError, ReleaseError
 from journeyman.core.release import Stage
-from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutPlan, RolloutState, Slot, nothing
+from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, RolloutState, Slot, nothing
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stores import open_store
 from journeyman.stores.base import Assignment, EvidenceRecord
 from journeyman.stores.rollouts import RolloutStore, open_rollouts

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.core.rollout import EventKind, Metric, RolloutPlan
+from journeyman.core.rollout import EventKind
 from journeyman.core.rollout_decision import (
     ArmEvidence,
     Observed,
@@ -17,6 +17,7 @@ from journeyman.core.rollout_decision import (
     decide_holdback,
     decisive_differences,
 )
+from journeyman.core.rollout_plan import Metric, RolloutPlan
 
 PLAN = RolloutPlan()
 FAIR = RatioFound(e_value=1.2, canary=100, expected=101.0, sessions=1000)

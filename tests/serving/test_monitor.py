@@ -13,8 +13,9 @@ import pytest
 from journeyman.core.candidate import BASE
 from journeyman.core.feedback import Feedback, TargetKind
 from journeyman.core.reward import Source
-from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, RolloutPlan, RolloutState, drawn, unit_of
+from journeyman.core.rollout import PRODUCTION, Arm, Cause, EventKind, Rollout, RolloutState, drawn, unit_of
 from journeyman.core.rollout_decision import Observed, decide
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.core.trace import ModelCall, Trace
 from journeyman.serving.monitor import Decided, Monitor, rebuilt
 from journeyman.stats.live import SampleRatio, compared, evidence_for
@@ -95,8 +96,8 @@ class Desk:
             id=f"{session}-1", task_id="t", candidate_id="c", started_at=at, steps=(call,), session=session, source="gateway"
         )
 
-    def word(self, session: str, arm: str, at: datetime) -> Feedback:
-        good = self.chance.random() < self.success[arm]
+    def word(self, session: str, arm: str, at: datetime, success: float | None = None) -> Feedback:
+        good = self.chance.random() < (self.success[arm] if success is None else success)
         return Feedback(
             id=f"f-{session}",
             target_kind=TargetKind.TRACE,
@@ -105,6 +106,17 @@ class Desk:
             source=Source.CHECK,
             at=at + timedelta(seconds=5),
         )
+
+    def come_after(self, sessions: int, success: float) -> None:
+        """So many come when nobody is on an arm any more."""
+        traces, words = [], []
+        for _ in range(sessions):
+            self.number += 1
+            session, at = f"s{self.number}", self.now
+            traces.append(replace(self.trace(session, "", "", at), steps=(), candidate_id=NEW.id))
+            words.append(replace(self.word(session, "", at, success), id=f"f-{session}"))
+        self.traces.add(traces)
+        self.store.add_feedback(words, now=self.now)
 
     def look(self, seconds: float = 100) -> Decided:
         """What the monitor finds when so much time has gone by since the last session."""
@@ -191,6 +203,32 @@ def test_a_promotion_keeps_a_holdback_and_harm_then_brings_back_what_was_there(o
     assert desk.store.live().production[SLOT].candidate_id == BASE
 
 
+@pytest.mark.parametrize("on_decay", ["alert", "rollback"])
+def test_what_was_promoted_and_declines_when_nobody_is_left_to_compare_with_is_told_once(opened: Opened, on_decay: str) -> None:
+    desk = opened(plan={**PLAN, "on_decay": on_decay}, success={"canary": 0.9, PRODUCTION: 0.9})
+    desk.until_acted(20, most=20)
+    assert desk.rollout.state is RolloutState.CONCLUDED
+    # The monitor has looked some time after the last session.
+    desk.number += 200
+    for _ in range(10):
+        desk.come_after(40, 0.9)
+        found = desk.look()
+        assert not found.acted
+    assert found.verdict.reason.startswith("success since the promotion: 0.")
+    told = []
+    for _ in range(20):
+        desk.come_after(40, 0.4)
+        told += [each for each in desk.looked() if each.acted]
+    (alarm,) = told
+    assert alarm.verdict.reason.startswith("success has declined since the promotion, or work is harder: 0.")
+    declined = [row for row in desk.store.audit() if row.action == "decline"]
+    assert [(row.target, row.actor, row.reason) for row in declined] == [(str(SLOT), "monitor", alarm.verdict.reason)]
+    assert declined[0].after["declined"]
+    back = desk.store.live().production[SLOT]
+    assert back.candidate_id == (BASE if on_decay == "rollback" else NEW.id)
+    assert desk.store.verify() is None
+
+
 def test_labels_that_are_missing_on_one_side_hold_instead_of_rolling_back(opened: Opened) -> None:
     desk = opened(success={"canary": 0.9, PRODUCTION: 0.9}, labelled={"canary": 0.2})
     found = desk.until_acted(40, most=10)
@@ -222,6 +260,23 @@ def test_a_canary_whose_calls_fail_is_rolled_back_without_a_label(opened: Opened
     desk.come(60)
     found = desk.look(40)
     assert (found.verdict.event, found.verdict.metric) == (EventKind.ROLLBACK, "failed_requests")
+
+
+def test_a_metric_of_ones_own_can_be_a_condition(opened: Opened) -> None:
+    compliance = {"name": "architecture", "window_seconds": 60, "tolerance": 0.02, "sources": ["check"]}
+    desk = opened(plan={**PLAN, "guardrails": [compliance]}, success={"canary": 0.9, PRODUCTION: 0.9})
+    for _ in range(30):
+        desk.come(20)
+        arms = {unit_of(desk.rollout.salt, f"session:s{number}").id: number for number in range(1, desk.number + 1)}
+        for each in desk.store.assignments("r1")[-20:]:
+            session = f"s{arms[each.unit]}"
+            value = 0.5 if each.arm == "canary" else 1.0
+            word = replace(desk.word(session, each.arm, each.at), id=f"a-{session}", metric="architecture", value=value)
+            desk.store.add_feedback([word], now=desk.now)
+        if (found := desk.look()).acted:
+            break
+    assert (found.verdict.event, found.verdict.metric) == (EventKind.ROLLBACK, "architecture")
+    assert found.verdict.reason.startswith("architecture is worse on the canary: ")
 
 
 def test_a_session_enters_when_its_window_is_over_and_what_is_said_later_changes_nothing(opened: Opened) -> None:

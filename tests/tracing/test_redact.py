@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from journeyman.core.errors import InputError
 from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, ToolCall, Trace, spoken
 from journeyman.tracing.redaction import Redactor
 from journeyman.tracing.secrets import is_secret_name
 from journeyman.tracing.wire.dialects import Dialect, Exchange
@@ -36,6 +36,37 @@ def test_a_secret_of_each_kind_goes_and_a_marker_says_so(kind: str) -> None:
             assert clean.startswith(before[:1])
             assert REDACTOR.bytes((before + text + after).encode()) == clean.encode()
             assert REDACTOR.suspects((before + text).encode())
+
+
+@pytest.mark.parametrize("kind", planted())
+def test_a_secret_in_a_long_message_goes_from_it_and_from_the_prompt_wherever_it_stands(kind: str) -> None:
+    redactor = Redactor()
+    for seed in range(5):
+        text, secret = planted(seed)[kind]
+        for before, after in ((0, 300), (300, 300), (300, 0)):
+            said = "Look it up by its number. " * before + f"\n{text}\n" + " Tell the city." * after
+            messages = (Message(role="system", text=said), Message(role="user", text="Where is it?"))
+            call = ModelCall(id="c", model="m", prompt=spoken(messages), reply="Oslo", messages=messages)
+            clean, honest = redactor.steps((call, replace(call, messages=messages[1:], prompt=spoken(messages[1:]))))
+            assert isinstance(clean, ModelCall)
+            assert isinstance(honest, ModelCall)
+            assert secret not in clean.prompt
+            assert secret not in clean.messages[0].text
+            assert honest.prompt == "user: Where is it?"
+
+
+def test_a_long_message_is_kept_as_it_is_where_it_holds_no_secret_and_the_next_one_may() -> None:
+    messages = (
+        Message(role="system", text="Look it up by its number. " * 300),
+        Message(role="user", text="my password is hunter2-hunter2"),
+    )
+    call = ModelCall(id="c", model="m", prompt=spoken(messages), reply="Oslo", messages=messages)
+    (clean,) = REDACTOR.steps((call,))
+    assert isinstance(clean, ModelCall)
+    assert clean.messages[0] == messages[0]
+    assert "hunter2" not in clean.prompt + clean.messages[1].text
+    alone = replace(call, messages=messages[:1], prompt=spoken(messages[:1]))
+    assert REDACTOR.steps((alone,))[0] is alone
 
 
 @pytest.mark.parametrize("kind", planted())

@@ -7,7 +7,7 @@ import click
 
 from journeyman.cli.console import head, minute, number, rows_table, say
 from journeyman.cli.deploy import DeployOptions, by_llamacpp, by_ollama, is_served, replaces_option
-from journeyman.cli.shared import acting, answering, read_store_url, store_url
+from journeyman.cli.shared import acting, answering, read_store_url, show_evidence, store_url
 from journeyman.core.candidate import BASE, ServedModel
 from journeyman.core.errors import InputError, ModelError, ReleaseError
 from journeyman.core.rollout import ANY, EventKind, LiveReleases, Slot, SlotKind
@@ -265,8 +265,6 @@ def _show(model: ServedModel, fault: str, slots: list[Slot], calls: "StatisticsG
 
 
 def _show_rollouts(live: LiveReleases, seen: list[dict[str, Any]]) -> None:
-    from journeyman.cli.rollouts import show_evidence
-
     for each in seen:
         click.echo()
         candidates = ", ".join(_name(live, arm["candidate_id"]) for arm in each["arms"])

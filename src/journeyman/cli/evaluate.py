@@ -24,6 +24,7 @@ from journeyman.cli.shared import (
 )
 from journeyman.core.errors import InputError, MissingExtra
 from journeyman.core.playbook import Playbook
+from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Split
 from journeyman.experiments import settings
 from journeyman.experiments.playbook.config import TrainingConfig
@@ -55,7 +56,13 @@ if TYPE_CHECKING:
     invoke_without_command=True,
 )
 @click.option("--playbook", default="none", show_default=True, metavar="FILE", help="The playbook to examine.")
-@click.option("--against", default="none", show_default=True, metavar="FILE", help="The playbook it must beat.")
+@click.option(
+    "--against",
+    default="none",
+    show_default=True,
+    metavar="FILE|SLOT",
+    help="The playbook it must beat; of a slot, as context:desk/oslo, what is in production there.",
+)
 @options(
     TrainingConfig,
     only=("dataset_name", "input_path", "held_out_path", "domain"),
@@ -110,6 +117,7 @@ def command(context: click.Context, /, as_json: bool, **given: Any) -> int:
     Examples:
       journeyman evaluate --playbook playbooks/oslo.json --dataset desk --domain oslo
       journeyman evaluate --playbook new.json --against old.json --dataset gsm8k --input test.jsonl --model openai:gpt-5-mini
+      journeyman evaluate --playbook new.json --against context:desk/oslo --dataset desk --domain oslo
       journeyman evaluate --dataset gsm8k --input test.jsonl --model recorded:b.jsonl --baseline-model recorded:a.jsonl
       journeyman evaluate router --outcomes outcomes.jsonl
     """
@@ -266,7 +274,7 @@ def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
     """Examine a playbook; what is said on the way goes to stderr, the table to stdout."""
     from journeyman.experiments import wiring
 
-    playbook, against = _load(options.pop("playbook")), _load(options.pop("against"))
+    playbook, against = _load(options.pop("playbook")), _against(options.pop("against"))
     output, rival, anywhere = (options.pop(name, None) for name in ("output", "baseline_model", "any_domain"))
     config = settled(TrainingConfig, options)
     for name in _FILES if output else ():
@@ -284,6 +292,7 @@ def _evaluate(options: dict[str, Any], *, quiet: bool) -> "EvaluationReport":
         _write_results(report, Path(output))
     if not quiet:
         write(*report_lines(report))
+        _say_next(playbook, report)
     return report
 
 
@@ -336,9 +345,28 @@ def _trained_on(model: str) -> frozenset[str]:
 
 
 def _load(name: str) -> Playbook:
-    from journeyman.optimizers.playbook import files
+    return Playbook() if name == NONE else Playbook.load(name)
 
-    return Playbook() if name == NONE else files.load(name)
+
+def _against(name: str) -> Playbook:
+    """A playbook by its file, or by the slot that it is in production of."""
+    if name.partition(":")[0] != SlotKind.CONTEXT or Path(name).exists():
+        return _load(name)
+    from journeyman.optimizers.playbook import files
+    from journeyman.stores.rollouts import open_rollouts
+
+    with open_rollouts(settings.load().store_url, make=False) as kept:
+        arm = kept.live().baseline(Slot.parse(name))
+        found = kept.candidate(arm.candidate_id)
+    return Playbook() if found is None else files.loads(found.body, arm.candidate_id)
+
+
+def _say_next(playbook: Playbook, report: "EvaluationReport") -> None:
+    """By its id, as a file may be another one soon."""
+    from journeyman.experiments.agents import candidate_of
+
+    if report.passed and (candidate := candidate_of(playbook)):
+        say(f"into live traffic, in steps: journeyman releases start {candidate.id} --agent NAME --domain NAME")
 
 
 def _anywhere(dataset: "Dataset", playbook: Playbook) -> Playbook:

@@ -14,7 +14,8 @@ from journeyman.cli.shared import acting, answering, emit, json_option, options_
 from journeyman.core.candidate import Candidate
 from journeyman.core.errors import InputError
 from journeyman.core.playbook import Playbook
-from journeyman.core.rollout import ANY, EventKind, RolloutPlan, Slot
+from journeyman.core.rollout import ANY, EventKind, Slot
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.io.files import read_json, read_text
 from journeyman.stores.registry import Registry, find_rollout
 

@@ -1,12 +1,12 @@
 """`journeyman releases slots`, `rollouts`, `assign` and `evidence`: what is served to whom, and how its test stands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import head, minute, named_columns, number, rows_table, say, table
-from journeyman.cli.shared import acting, answering, read_store_url
+from journeyman.cli.console import head, minute, rows_table, say
+from journeyman.cli.shared import acting, answering, read_store_url, show_evidence
 from journeyman.core.rollout import PRODUCTION, Rollout, Slot, SlotKind, drawn, unit_of
 from journeyman.stores.registry import find_rollout
 
@@ -105,7 +105,7 @@ def assign(*, session: str, agent: str | None, domain: str | None, kind: str, st
     Example:
       journeyman releases assign s-17 --agent desk --domain oslo
     """
-    from journeyman.serving.releases.live import session_key
+    from journeyman.serving.releases.assignment import session_key
 
     with _opened(store) as kept:
         live = kept.live()
@@ -130,7 +130,9 @@ def assign(*, session: str, agent: str | None, domain: str | None, kind: str, st
 
 def _why_there(rollout: Rollout, bucket: float, known: "Assignment | None") -> str:
     if known is not None:
-        return f"{known.why} at {minute(known.at)} by the shares of event {known.event}, and stays there"
+        out = known.arm != PRODUCTION and known.arm not in rollout.going
+        then = "its candidate was taken out since" if out else "stays there"
+        return f"{known.why} at {minute(known.at)} by the shares of event {known.event}, and {then}"
     return f"it is not drawn yet; at {bucket:.4f} of 0 to 1 it would fall there, with {rollout.said_shares} on the candidate"
 
 
@@ -176,40 +178,3 @@ def _rebuilt(kept: "RolloutStore", rollout: Rollout, last: "EvidenceRecord") -> 
     anew = rebuilt(kept, rollout, last)
     anew.audit(kept, rollout.id, acting(anew.now.reason).cause(evidence=last.number))
     return anew
-
-
-def show_evidence(summary: Mapping[str, Any]) -> None:
-    """As a table, with its numbers."""
-    metrics = dict(_metrics((), summary))
-    head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
-    names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
-    rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
-    if rows:
-        table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
-
-
-_Path = tuple[str, ...]
-
-
-def _metrics(path: _Path, told: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:
-    """What stands in a summary as `ArmEvidence`, wherever it does."""
-    for name, each in told.items():
-        if isinstance(each, Mapping):
-            if "difference" in each:
-                yield (*(part for part in path if part != "metrics"), name), each
-            else:
-                yield from _metrics((*path, name), each)
-
-
-def _others(path: _Path, told: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
-    for name, each in told.items():
-        if not isinstance(each, Mapping):
-            yield (*path, name), each
-        elif "difference" not in each:
-            yield from _others((*path, name), each)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return number(value, ".4g")
-    return "-" if value is None else str(value)

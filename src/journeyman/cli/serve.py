@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from journeyman.serving.gateway.app import App
     from journeyman.serving.gateway.feedback import FeedbackConfig
     from journeyman.serving.gateway.forwarding import GatewayConfig
+    from journeyman.serving.gateway.releases import ReleaseConfig
     from journeyman.serving.ingest.base import Health, Intake
     from journeyman.serving.releases.context import FixedPlaybook, Releases
     from journeyman.serving.releases.live import LiveContext
@@ -129,7 +130,7 @@ def _serve(
         _pages(store, serving.who, tokens) if serving.pages else nullcontext() as pages,
         _intake(store, project.folder / "spill", record) if serving.record else nullcontext() as intake,
     ):
-        gateway = replace(gateway, releases=releases)
+        gateway = replace(gateway, releases=releases, control=_control(serving, store, releases))
         serve(
             gateway,
             bound,
@@ -154,6 +155,22 @@ def _feedback(project: Project, serving: ServeSettings, record: RecordSettings, 
         per_minute=serving.feedback_per_minute,
         clean=cleaner(record),
     )
+
+
+def _control(serving: ServeSettings, store: str, releases: "Releases | None") -> "ReleaseConfig | None":
+    """Where what is served is what is released.
+
+    Raises:
+        InputError: The variable of its tokens is not set.
+    """
+    from journeyman.serving.gateway.releases import ReleaseConfig
+    from journeyman.serving.releases.live import LiveContext
+
+    name = serving.release_token_env
+    tokens = tokens_in(name, "serve.release_token_env") if name else ()
+    if not isinstance(releases, LiveContext):
+        return None
+    return ReleaseConfig(store_url=store, tokens=tokens, refresh=releases.refresh)
 
 
 @contextmanager
@@ -186,7 +203,7 @@ def _monitor(store: str, live: "LiveContext", every: float) -> Iterator[None]:
     def watch() -> None:
         process: subprocess.Popen[bytes] | None = None
         while not over.wait(1.0):
-            if live.has_rollouts and (process is None or process.poll() is not None):
+            if live.is_serving and (process is None or process.poll() is not None):
                 command = [sys.executable, "-m", "journeyman", "monitor", "--with-parent", "--every", f"{every:g}"]
                 process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
         if process is not None and process.stdin is not None:

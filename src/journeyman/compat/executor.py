@@ -14,12 +14,13 @@ import hashlib
 import logging
 import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from journeyman import sandbox
 from journeyman.agents.answer import Answer, MakeAgent
@@ -31,7 +32,7 @@ from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.reward import Source
 from journeyman.core.score import Experience, Reward, Score
 from journeyman.core.task import Split, Task
-from journeyman.core.trace import Trace, total
+from journeyman.core.trace import ModelCall, Step, Trace, total
 from journeyman.experiments import wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.io.files import check_writable
@@ -47,6 +48,10 @@ from journeyman.sandbox.base import Sandbox
 from journeyman.tasks.base import Verifier
 from journeyman.tasks.scenarios import Acceptance, Scenario, TaskType
 from journeyman.tracing.collector import Collector
+
+if TYPE_CHECKING:
+    from journeyman.serving.ingest.in_process import StoreReleases
+    from journeyman.serving.releases.context import SessionArm
 
 # What an executor is told, and what it answers.
 
@@ -73,8 +78,15 @@ class ExecutorConfig:
     """What kind of work a goal is that is given as text."""
     domain: str = "general"
     """Whose bullets are shown and learned. Training on scenarios learns in "general"."""
-    agent: MakeAgent | None = None
+    agent: str | MakeAgent | None = None
+    """What the agent is called: in its runs' records, and where something is released for it. Or `make_agent`."""
+    make_agent: MakeAgent | None = None
     """Who does the work, instead of the agent that writes code and runs it."""
+    releases: bool = False
+    """Serve what is released for the agent and the domain, and learn into a candidate beside the skillbook, which stays as it
+    is; see docs/executor.md. Without, what is learned is used at once."""
+    store: str | Path = ""
+    """With `releases`, where they are kept, and the runs that count for them: a URL or a path. Without one the project's."""
     verifier: Verifier | None = None
     """Judges every result. Without one, checks do, and where a goal has none nobody does (see `Execution.success`)."""
     rounds: int = ROUNDS
@@ -89,9 +101,10 @@ class ExecutorConfig:
     """Cosine from which two bullets are one."""
     embedder: str = "hashing"
     concurrency: int = 10
-    """Calls in flight at once."""
+    """Calls in flight at once: of goals, and of lessons beside them."""
     collector: Collector | None = None
-    """Gets the trace of every goal, with the bullets that were shown and what it was found worth."""
+    """Gets the trace of every goal, with the bullets that were shown and what it was found worth. With `releases`, and where
+    none is given, the store does."""
 
     def __post_init__(self) -> None:
         for name in ("rounds", "queue_size", "token_budget", "min_support", "concurrency"):
@@ -101,6 +114,26 @@ class ExecutorConfig:
             raise InputError(f"ptc_base_url is {self.ptc_base_url!r}, and must begin with http:// or https://")
         if self.task_type not in set(TaskType):
             raise InputError(f"task_type is {self.task_type!r}, and must be one of {', '.join(TaskType)}")
+        if self.releases and not self.name:
+            raise InputError('releases=True lacks the name of the agent: say agent="desk", as in releases start --agent desk')
+        if self.releases and self.min_support > 1:
+            raise InputError("min_support is not for releases=True, where a gate says what is shown; leave it out")
+
+    @property
+    def name(self) -> str:
+        """The agent's; empty where it has none."""
+        return self.agent if isinstance(self.agent, str) else ""
+
+    @property
+    def maker(self) -> MakeAgent | None:
+        """Who makes the agent; `None` for the usual one."""
+        return self.make_agent if isinstance(self.agent, str) else self.agent or self.make_agent
+
+    @property
+    def learned_path(self) -> Path:
+        """The playbook file that what is learned goes into: the skillbook, or with `releases` the candidate beside it."""
+        path = Path(self.skillbook_path)
+        return path.with_name(f"{path.stem}.candidate{path.suffix}") if self.releases else path
 
     @property
     def models(self) -> tuple[str, str]:
@@ -182,6 +215,8 @@ _Result = TypeVar("_Result")
 
 FLUSH = 30.0
 """Seconds that `aclose` gives to what is still to be learned."""
+_ARMS = 8
+"""Playbooks for which it is remembered how to choose from them."""
 
 
 def create_ace_executor(**settings: Any) -> "Executor":
@@ -207,14 +242,19 @@ class Executor:
             wiring.check(name, base_url=config.base_url, key_env=config.key_env)
         self.config = config
         self._skillbook = _Skillbook(Path(config.skillbook_path))
+        if config.releases:
+            # What is learned goes there: a file that cannot take it is said before anything is.
+            _Skillbook(config.learned_path)
+        self._released = _released(config) if config.releases else None
+        self._collector = config.collector or (self._released.collector if self._released else None)
         self._embedder = Cached(embedders.load(config.embedder))
-        self._chooser = Chooser(self._embedder, budget=config.token_budget, min_support=config.min_support)
+        self._choosers: OrderedDict[str, Chooser] = OrderedDict()
         self._loop = _Loop()
         self._closed = False
         self._stats = ExecutorStats()
         self._taught: set[str] = set()
         """Ids of the attempts that were judged: each counts once."""
-        self._open_models: dict[str, Model] = {}
+        self._open_models: dict[tuple[str, str], Model] = {}
         self._walls: Sandbox | None = None
         self._learner: Learner | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -225,18 +265,32 @@ class Executor:
         """What was done and learned so far."""
         return replace(self._stats, learning=self._learner.stats if self._learner else LearningStats())
 
-    async def aforward(self, goal: str | Scenario | Task, *, checks: Sequence[str | Acceptance] = ()) -> Execution:
+    @property
+    def releases(self) -> Mapping[str, Any]:
+        """What is served, as the gateway's `/health` says it; nothing without `releases`."""
+        return self._released.state() if self._released else {}
+
+    async def aforward(
+        self, goal: str | Scenario | Task, *, checks: Sequence[str | Acceptance] = (), session: str | None = None
+    ) -> Execution:
         """Do what is asked. A model or sandbox that fails gives an execution with an `error`, not an exception.
 
         Args:
             goal: What is wanted, in words; a scenario with its own files and checks; or a task, which is answered in one call.
             checks: What must hold of the result: shell commands, or `Acceptance`s. The agent never sees them.
-        """
-        return await asyncio.wrap_future(self._submit(self._forward(goal, checks)))
+            session: Whose visit it belongs to. With `releases` all goals of a session are served the same; goals without one
+                are of one session where they say the same.
 
-    def forward(self, goal: str | Scenario | Task, *, checks: Sequence[str | Acceptance] = ()) -> Execution:
+        Raises:
+            InputError: The session is no text, or empty.
+        """
+        return await asyncio.wrap_future(self._submit(self._forward(goal, checks, session)))
+
+    def forward(
+        self, goal: str | Scenario | Task, *, checks: Sequence[str | Acceptance] = (), session: str | None = None
+    ) -> Execution:
         """`aforward`, for a program without an event loop."""
-        return self._submit(self._forward(goal, checks)).result()
+        return self._submit(self._forward(goal, checks, session)).result()
 
     async def afeedback(self, execution: Execution, reward: float, evidence: str = "") -> None:
         """Say what an execution that nobody had judged was worth: 1 (or True) all right, 0 all wrong. It is learned from then.
@@ -246,6 +300,7 @@ class Executor:
 
         Raises:
             InputError: The reward lies outside 0 to 1, or the execution was judged before.
+            StoreError: With `releases`, the store does not take it; nothing was learned, and it may be said again.
         """
         await asyncio.wrap_future(self._submit(self._feedback(execution, reward, evidence)))
 
@@ -295,23 +350,48 @@ class Executor:
         finally:
             self._under_way.discard(task)
 
-    async def _forward(self, goal: str | Scenario | Task, checks: Sequence[str | Acceptance]) -> Execution:
+    async def _forward(self, goal: str | Scenario | Task, checks: Sequence[str | Acceptance], session: str | None) -> Execution:
+        if session is not None and not (isinstance(session, str) and session.strip()):
+            raise InputError(f'the session is {session!r:.40}, and must be a text, as in session="s-17"')
         scenario, task = self._taken(goal, checks)
-        playbook, candidate_id = self._skillbook.newest()
+        playbook, candidate_id, where = await self._served(task, session)
         workshop = ScenarioWorkshop([scenario] if scenario else [], self._sandbox)
         usual = partial(Coder, workshop=workshop, rounds=self.config.rounds) if scenario else Answer
-        make: MakeAgent = self.config.agent or usual
-        agent = make(model=self._model(self.config.model), choose=self._chooser.of(playbook), candidate_id=candidate_id)
+        make: MakeAgent = self.config.maker or usual
+        choose = self._chooser(candidate_id if where else "").of(playbook)
+        agent = make(model=self._model(self.config.model, "goals"), choose=choose, candidate_id=candidate_id)
         trace = await attempt(agent, task, id=f"{task.id}/{uuid.uuid4().hex}", clock=wiring.now)
         score = Score(trace_id=trace.id, rewards=(await self._judged(task, trace, scenario, workshop),))
         shown = tuple(bullet for bullet in playbook.bullets if bullet.id in trace.shown)
         execution = Execution(task=task, trace=trace, score=score, bullets=shown)
         self._count(execution)
-        if self.config.collector is not None:
-            self.config.collector.keep(replace(trace, rewards=score.rewards, raw={**trace.raw, "split": task.split.value}))
+        self._keep(execution, where, session)
         if execution.success is not None or _stumbled(execution):
             await self._learn(execution)
         return execution
+
+    async def _served(self, task: Task, session: str | None) -> "tuple[Playbook, str, SessionArm | None]":
+        """The playbook, its id, and the arm of the session. Where nothing is released, the skillbook is what there is."""
+        found, where = await self._released.serves(task, session) if self._released else (None, None)
+        return (found.playbook, found.candidate_id, where) if found else (*self._skillbook.newest(), where)
+
+    def _chooser(self, name: str) -> Chooser:
+        """Of what is shown: one for each arm, as it follows a playbook from revision to revision, and arms alternate."""
+        if name not in self._choosers:
+            config = self.config
+            self._choosers[name] = Chooser(self._embedder, budget=config.token_budget, min_support=config.min_support)
+        self._choosers.move_to_end(name)
+        if len(self._choosers) > _ARMS:
+            self._choosers.popitem(last=False)
+        return self._choosers[name]
+
+    def _keep(self, execution: Execution, where: "SessionArm | None", session: str | None) -> None:
+        trace = replace(execution.trace, rewards=execution.score.rewards, session=session, agent=self.config.name or None)
+        if self._released and where:
+            self._released.ended(where, failed=trace.error is not None)
+            trace = replace(trace, steps=_on_arm(execution, where, self.config.model), ended_at=wiring.now())
+        if self._collector is not None:
+            self._collector.keep(replace(trace, raw={**trace.raw, "split": execution.task.split.value}))
 
     def _taken(self, goal: str | Scenario | Task, checks: Sequence[str | Acceptance]) -> tuple[Scenario | None, Task]:
         """The goal as a task, and as the scenario that it was made of."""
@@ -331,7 +411,8 @@ class Executor:
             return Reward(name="finished", value=None, evidence=trace.error)
         judge: Verifier | None = workshop if scenario and scenario.checks else self.config.verifier
         if judge is None:
-            return Reward(name="unjudged", value=None, evidence=_history(trace))
+            # It weighs nothing: nobody was to tell, and whoever tells later is heard.
+            return Reward(name="unjudged", value=None, evidence=_history(trace), weight=0.0)
         try:
             return await judge.verify(task, trace)
         except Exception as error:  # noqa: BLE001 - the boundary: the answer is there, whatever becomes of the verdict
@@ -343,6 +424,8 @@ class Executor:
             raise InputError(f"the reward is {reward}, and must be between 0 and 1")
         if execution.success is not None or execution.trace.id in self._taught:
             raise InputError(f"what became of {execution.trace.id} is known already, and one attempt counts once")
+        if self._released:
+            await self._released.turned_out(execution.trace.id, float(reward))
         found = "\n".join(filter(None, (evidence, execution.score.evidence)))
         verdict = Reward(name="feedback", value=float(reward), evidence=found, source=Source.TRUTH)
         await self._learn(replace(execution, score=Score(trace_id=execution.trace.id, rewards=(verdict,))))
@@ -360,21 +443,28 @@ class Executor:
     def _teacher(self) -> Learner:
         if self._learner is None:
             lessons = Lessons(
-                path=self._skillbook.path,
-                reflector=self._model(self.config.models[1]),
+                path=self.config.learned_path,
+                reflector=self._model(self.config.models[1], "lessons"),
                 curator=Curator(self._embedder, self.config.similarity_threshold),
                 stamp=lambda: wiring.now().isoformat(timespec="seconds"),
                 name="executor",
+                base=self._in_production if self._released else Playbook,
             )
             self._learner = Learner(lessons, most_waiting=self.config.queue_size)
         return self._learner
 
-    def _model(self, name: str) -> Model:
-        if name not in self._open_models:
-            self._open_models[name] = wiring.connect(
+    def _in_production(self) -> Playbook:
+        """What a candidate comes after."""
+        found = self._released.production() if self._released else None
+        return found or self._skillbook.newest()[0]
+
+    def _model(self, name: str, what_for: str) -> Model:
+        # A goal must not wait for its turn behind lessons of the same model.
+        if (name, what_for) not in self._open_models:
+            self._open_models[name, what_for] = wiring.connect(
                 name, concurrency=self.config.concurrency, base_url=self.config.base_url, key_env=self.config.key_env
             )
-        return self._open_models[name]
+        return self._open_models[name, what_for]
 
     def _sandbox(self) -> Sandbox:
         if self._walls is None:
@@ -405,6 +495,8 @@ class Executor:
         for resource in (self._walls, *self._open_models.values()):
             if resource is not None:
                 await resource.close()
+        if self._released:
+            await asyncio.to_thread(self._released.close)
 
 
 def _acceptance(check: str | Acceptance, number: int) -> Acceptance:
@@ -421,6 +513,24 @@ def _history(trace: Trace) -> str:
     return "\n".join(
         f"round {number}: {findings.text}" for number, (_, findings) in enumerate(tries(trace), start=1) if findings.text
     )
+
+
+def _on_arm(execution: Execution, where: "SessionArm", model: str) -> tuple[Step, ...]:
+    """The steps as a gateway records them: each call says where its session is. What broke off has a call that failed."""
+    trace = execution.trace
+    steps: list[Step] = list(trace.steps)
+    if trace.error is not None and not any(call.error for call in trace.calls):
+        steps.append(ModelCall(model=model, prompt=execution.task.question, reply="", error=trace.error))
+    named = [replace(step, id=step.id or f"{trace.id}/{number}") for number, step in enumerate(steps)]
+    release = {"release": dict(where.labels)}
+    return tuple(replace(step, raw={**step.raw, **release}) if isinstance(step, ModelCall) else step for step in named)
+
+
+def _released(config: ExecutorConfig) -> "StoreReleases":
+    # Without releases nobody needs what reads a store.
+    from journeyman.serving.ingest.in_process import StoreReleases
+
+    return StoreReleases(config.store, agent=config.name, domain=config.domain)
 
 
 class _Skillbook:

@@ -7,19 +7,17 @@ once, by a hash, and stays where it is. See docs/releases.md.
 
 import hashlib
 import hmac
-import math
 import secrets
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Self
 
 from journeyman.core.candidate import BASE, Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, ReleaseError
-from journeyman.core.reward import Source
+from journeyman.core.rollout_plan import RolloutPlan
 
 ANY = "*"
 """Every agent, or every domain."""
@@ -93,171 +91,6 @@ def slots_of(kind: SlotKind, agent: str | None, domain: str | None) -> tuple[Slo
 def most_specific(slots: Container[Slot], kind: SlotKind, agent: str | None, domain: str | None) -> Slot | None:
     """The one of some slots that serves a request; `None` where none does."""
     return next((slot for slot in slots_of(kind, agent, domain) if slot in slots), None)
-
-
-# The plan of a rollout, whole and frozen when it begins.
-
-
-def _require(holds: bool, key: str, must: str) -> None:
-    if not holds:
-        raise InputError(f"{key} {must}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """What a session is judged by: a number from 0 to 1, where more is better."""
-
-    name: str
-    """A metric of feedback or a reward's name ("success"), or one that is measured: failed_requests, latency, cost, tokens; or
-    labelled, which is whether anybody judged the session in time."""
-    tolerance: float = 0.0
-    """So much worse is not counted as harm."""
-    require: Literal["not_worse", "better"] = "not_worse"
-    """Of the primary metric: what must be shown before promotion."""
-    margin: float = 0.05
-    """Not worse means: by less than this."""
-    window_seconds: float = 0.0
-    """How long after its assignment a session is waited for."""
-    sources: tuple[str, ...] = (Source.TRUTH, Source.PERSON, Source.CHECK, Source.JUDGE)
-    """Whose word counts."""
-    action: Literal["rollback", "hold"] = "rollback"
-    """What harm leads to."""
-
-    def __post_init__(self) -> None:
-        _require(bool(self.name), "name", "names a metric")
-        _require(0 <= self.tolerance < 1, "tolerance", "is from 0 to below 1")
-        _require(0 < self.margin < 1, "margin", "is above 0 and below 1")
-        _require(0 <= self.window_seconds < math.inf, "window_seconds", "is a number of seconds")
-        known = {str(each) for each in Source}
-        _require(set(self.sources) <= known, "sources", f"are of {', '.join(sorted(known))}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrakePlan:
-    """When a gateway stops serving an arm by itself, without store or monitor."""
-
-    failures: float = 0.20
-    """The share of the arm's sessions that may fail hard: no answer, an error of the server, an empty reply."""
-    alpha: float = 0.01
-    """How often it stops an arm that fails just so much."""
-    least_sessions: int = 3
-
-    def __post_init__(self) -> None:
-        _require(0 < self.failures < 1, "failures", "is above 0 and below 1")
-        _require(0 < self.alpha < 1, "alpha", "is above 0 and below 1")
-        _require(self.least_sessions >= 1, "least_sessions", "is at least 1")
-
-
-_DAY = 86_400.0
-_GUARDRAILS = (
-    Metric(name="failed_requests", tolerance=0.01),
-    Metric(name="latency", tolerance=0.03),
-    Metric(name="cost", tolerance=0.01),
-    Metric(name="labelled", tolerance=0.005, window_seconds=_DAY, action="hold"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutPlan:
-    """How a rollout goes: its steps, and what decides."""
-
-    steps: tuple[float, ...] = (0.01, 0.05, 0.10, 0.25, 0.50)
-    """The share of new sessions that goes to the candidate, step by step; several divide it among them."""
-    shares: Literal["equal", "top_two"] = "equal"
-    """How several candidates divide their share: equally, or so that the best and its rival get most of it (top-two Thompson
-    sampling), none less than a tenth at a share of a half, anew every 50 sessions."""
-    step_sessions: tuple[int, ...] = (50, 200, 500, 1000, 1000)
-    """Sessions, of all arms, before the next step."""
-    step_hours: tuple[float, ...] = (1, 6, 24, 24, 24)
-    step_worst: tuple[float, ...] = (1.0, 0.30, 0.15, 0.10, 0.07)
-    """How bad the lower end of the interval may be at most, to go on from the step."""
-    on_harm: Literal["rollback", "hold"] = "rollback"
-    on_end: Literal["hold", "rollback"] = "hold"
-    """When the time is over without a verdict. Nothing is promoted by time."""
-    promote: Literal["automatic", "ask"] = "automatic"
-    max_days: float = 28
-    holdback: float = 0.05
-    """The share of new sessions that stays on what was in production before, after a promotion."""
-    holdback_days: float = 7
-    min_sessions: int = 300
-    """Of each arm, before promotion."""
-    alpha: float = 0.05
-    """Of a false rollback, over all metrics and all looks together."""
-    alpha_promote: float = 0.05
-    primary: Metric = Metric(name="success", window_seconds=_DAY)
-    guardrails: tuple[Metric, ...] = _GUARDRAILS
-    brake: BrakePlan = BrakePlan()
-    settle_seconds: float = 30
-    """At the least so long after its assignment a session is closed: its first answer may take that long."""
-
-    def __post_init__(self) -> None:
-        rising = all(before < after for before, after in pairwise((0.0, *self.steps)))
-        _require(bool(self.steps) and rising and self.steps[-1] <= 1, "steps", "are shares above 0, at most 1, and rising")
-        for name in ("step_sessions", "step_hours", "step_worst"):
-            told: Sequence[float] = getattr(self, name)
-            whole = len(told) == len(self.steps) and min(told) >= 0
-            _require(whole, name, f"has a number, 0 or more, for each of {len(self.steps)} steps")
-        for name in ("alpha", "alpha_promote"):
-            _require(0 < getattr(self, name) < 1, name, "is above 0 and below 1")
-        _require(0 <= self.holdback < 1, "holdback", "is a share from 0 to below 1")
-        _require(self.min_sessions >= 1, "min_sessions", "is at least 1")
-        _require(0 <= self.settle_seconds < math.inf, "settle_seconds", "is a number of seconds")
-        _require(0 < self.max_days < math.inf and 0 <= self.holdback_days < math.inf, "max_days and holdback_days", "are days")
-        names = [self.primary.name, *(each.name for each in self.guardrails)]
-        _require(len(set(names)) == len(names), "guardrails", "judge each metric once, and not the primary one again")
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any], where: str = "the plan") -> Self:
-        """A plan from what a file holds; what is not said is as by default.
-
-        Raises:
-            InputError: A key is not known, or its value cannot be; the sentence names it.
-        """
-        plan: Self = _read(cls, given, where)
-        return plan
-
-    def as_json(self) -> dict[str, Any]:
-        """What `read` takes."""
-        return asdict(self)
-
-
-def _read(cls: type[Any], given: Any, where: str) -> Any:
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: a table of settings is wanted, not {given!r:.40}")
-    hints = get_type_hints(cls)
-    if strange := [key for key in given if key not in hints]:
-        raise InputError(f"{where}: there is no {strange[0]!r}; there are {', '.join(hints)}")
-    if missing := [each.name for each in fields(cls) if each.default is MISSING and each.name not in given]:
-        raise InputError(f"{where}: {missing[0]} is missing")
-    values = {key: _value(hints[key], value, f"{where}: {key}") for key, value in given.items()}
-    try:
-        return cls(**values)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple):
-            raise InputError(f"{where} is a list")
-        return tuple(_value(get_args(hint)[0], each, f"{where}[{at}]") for at, each in enumerate(value))
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise InputError(f"{where} is {' or '.join(map(repr, get_args(hint)))}, not {value!r:.40}")
-        return value
-    if hint in (Metric, BrakePlan):
-        return _read(hint, value, where)
-    kinds, must = _KINDS[hint]
-    if isinstance(value, bool) or not isinstance(value, kinds) or (isinstance(value, float) and not math.isfinite(value)):
-        raise InputError(f"{where} is a {must}, not {value!r:.40}")
-    return value
-
-
-_KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
-    float: ((int, float), "number"),
-    int: ((int,), "whole number"),
-    str: ((str,), "text"),
-}
 
 
 # Which arm a session is on.
@@ -479,8 +312,8 @@ class Rollout:
         return next((event.cause.at for event in reversed(self.events) if event.kind is EventKind.RAMP), self.created_at)
 
     def arm(self, name: str) -> Arm:
-        """What an arm is served; the baseline for whoever is on none."""
-        return next((arm for arm in self.arms if arm.name == name), self.baseline)
+        """What an arm is served; the baseline for whoever is on none, or on one that was taken out."""
+        return next((arm for arm in self.arms if arm.name == name and name in self.going), self.baseline)
 
     @property
     def going(self) -> tuple[str, ...]:

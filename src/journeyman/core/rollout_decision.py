@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.core.rollout import BrakePlan, EventKind, Metric, RolloutPlan
+from journeyman.core.rollout import EventKind
+from journeyman.core.rollout_plan import BrakePlan, Metric, RolloutPlan
 
 FRACTIONS = tuple(0.03 * 30 ** (at / 11) for at in range(12))
 """Bets, as fractions of the largest one that cannot ruin the bettor. Small ones find small differences, large ones find large

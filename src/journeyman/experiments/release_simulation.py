@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from journeyman.core.rollout import EventKind, RolloutPlan
+from journeyman.core.rollout import EventKind
 from journeyman.core.rollout_decision import Observed, RolloutVerdict, decide, level
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stats.live import BettingEvidence, SampleRatio, compared, evidence_for
 
 Floats = NDArray[np.float64]

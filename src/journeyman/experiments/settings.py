@@ -153,6 +153,8 @@ class ServeSettings(Config):
     judge's word; without it feedback is from end users."""
     feedback_per_minute: Annotated[int, Field(ge=0, le=1_000_000)] = 20
     """How many words of feedback one rater may send in a minute; 0 for no limit."""
+    release_token_env: Variable = ""
+    """The variable that holds the token of those who may change what is released over HTTP; without it nobody may."""
     record: Annotated[bool, option("--no-record")] = True
     """Whether anything is kept of what is passed on."""
     pages: Annotated[bool, option("--no-pages")] = True

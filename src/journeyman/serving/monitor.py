@@ -23,9 +23,10 @@ from journeyman.core.candidate import ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
-from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Metric, Rollout, RolloutState
+from journeyman.core.rollout import MOST_TOP_TWO, PRODUCTION, Cause, EventKind, Rollout, RolloutState, SlotMove
 from journeyman.core.rollout_decision import ArmEvidence, Observed, RolloutVerdict, decide_arms, decide_holdback
-from journeyman.stats.live import BettingEvidence, SampleRatio, Scale, compared, evidence_for, top_two_shares
+from journeyman.core.rollout_plan import Metric
+from journeyman.stats.live import BettingEvidence, HarmDetector, SampleRatio, Scale, compared, evidence_for, top_two_shares
 from journeyman.stores.base import Assignment, EvidenceRecord, SessionScore
 from journeyman.stores.rollouts import RolloutStore
 from journeyman.stores.sessions import ServedSession, TraceOpinion
@@ -41,7 +42,7 @@ _DRAWN = "drawn"
 _OF_SCALE = 100
 """Calls of production that a scale is made of."""
 _RECENT = 50
-"""Sessions of production by which it is told whether production itself is ill."""
+"""Sessions of production by which it is told how it does now."""
 _LEAST = 10
 _REBALANCED = 50
 """Sessions after which several candidates divide their share anew."""
@@ -87,7 +88,32 @@ class Monitor:
         live = self._store.live()
         needed = {arm.candidate_id for each in live.rollouts for arm in (*each.arms, each.baseline)}
         self._keep_loaded(model for id, model in live.models.items() if id in needed)
-        return [self._decided(each, now) for each in live.rollouts if each.is_drawing]
+        open_ones = {each.slot for each in live.rollouts}
+        promoted = [move for slot, move in live.production.items() if move.serves and move.rollout_id and slot not in open_ones]
+        found = [self._decided(each, now) for each in live.rollouts if each.is_drawing]
+        return found + [each for move in promoted if (each := self._watched(move, now)) is not None]
+
+    def _watched(self, move: SlotMove, now: datetime) -> Decided | None:
+        """What was promoted, since its rollout was concluded; `None` where nothing was shown that it could fall below."""
+        rollout, record = self._store.rollout(move.rollout_id or ""), self._store.evidence(move.rollout_id or "")
+        if rollout is None or record is None or rollout.state is not RolloutState.CONCLUDED:
+            return None
+        watch = DecayWatch.of(rollout, move.candidate_id, record)
+        if watch is None or (not watch.close(self._store, now) and not watch.alarmed):
+            return None
+        verdict = RolloutVerdict(event=None, reason=watch.reason, metric=rollout.plan.primary.name)
+        if not watch.alarmed or watch.told:
+            watch.keep(self._store, now)
+            return Decided(rollout, verdict, acted=False)
+        cause = Cause(reason=watch.reason, actor="monitor", at=now, evidence=watch.summary())
+        watch.told = True
+        if not watch.keep(self._store, now):
+            return None
+        log.warning("%s: %s", move.slot, watch.reason)
+        self._store.tell("decline", move.slot, cause)
+        if rollout.plan.on_decay == "rollback":
+            self._store.undo(move.slot, cause)
+        return Decided(rollout, verdict, acted=True)
 
     def _decided(self, rollout: Rollout, now: datetime) -> Decided:
         evidence = RolloutEvidence(rollout, self._store.evidence(rollout.id))
@@ -241,14 +267,14 @@ class RolloutEvidence:
         if metric.name == "exposed":
             return float(session is not None)
         if metric.name == "labelled":
-            return float(_success(self.rollout.plan.primary, session, each, self._window(metric)) is not None)
+            return float(_success(self.rollout.plan.primary, session, each.at, self._window(metric)) is not None)
         if session is None:
             return None
         if metric.name == "failed_requests":
             return float(not any(call.failed for call in session.calls))
         if metric.name in _SCALED:
             return self._scaled(metric.name, session, on_arm=each.arm != PRODUCTION)
-        return _success(metric, session, each, self._window(metric) if self._until is None else None)
+        return _success(metric, session, each.at, self._window(metric) if self._until is None else None)
 
     def _window(self, metric: Metric) -> float:
         return max(metric.window_seconds, self.rollout.plan.settle_seconds)
@@ -329,8 +355,7 @@ class RolloutEvidence:
         counts, means = ([getattr(each, what)[0] for each in found] for what in ("counts", "means"))
         pairs = [(counts[0][1], means[0][1]), *((count[0], mean[0]) for count, mean in zip(counts, means, strict=True))]
         scores = [(float(n * mean), float(n * (1 - mean))) if n else (0.0, 0.0) for n, mean in pairs]
-        seed = hashlib.sha256(f"{rollout.id}/{sum(self._closed.values())}".encode()).digest()
-        chance = np.random.default_rng(int.from_bytes(seed[:8]))
+        chance = self.chance(sum(self._closed.values()))
         shares = top_two_shares(scores, chance=chance, floor=rollout.share / MOST_TOP_TWO, production=1 - rollout.share)
         return {arm: round(share, 4) for arm, share in zip(going, shares[1:], strict=True)}
 
@@ -339,6 +364,11 @@ class RolloutEvidence:
         if len(self._recent) < _LEAST or failed <= self.rollout.plan.brake.failures * len(self._recent):
             return ""
         return f"{failed} of its last {len(self._recent)} sessions failed"
+
+    def chance(self, sessions: int) -> np.random.Generator:
+        """What the shares are drawn by after so many sessions."""
+        seed = hashlib.sha256(f"{self.rollout.id}/{sessions}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(seed[:8]))
 
     def state(self) -> dict[str, Any]:
         """What the next one goes on from, for JSON."""
@@ -403,10 +433,91 @@ def _decision(verdict: RolloutVerdict) -> dict[str, str | None]:
     return {"event": verdict.event.value if verdict.event else None, "arm": verdict.arm or None}
 
 
-def _success(metric: Metric, session: ServedSession | None, each: Assignment, window: float | None) -> float | None:
+class DecayWatch:
+    """Whether what was promoted has become worse than its rollout showed, with nobody left to compare it with."""
+
+    def __init__(self, rollout: Rollout, candidate_id: str, record: EvidenceRecord, detector: HarmDetector) -> None:
+        kept = record.state.get("watch", {})
+        self.rollout, self._candidate_id, self._record = rollout, candidate_id, record
+        self._detector = HarmDetector.from_state(kept["detector"]) if "detector" in kept else detector
+        self._cursor = int(kept.get("cursor", 0))
+        self._recent = list(map(float, kept.get("recent", ())))
+        self.told = bool(kept.get("told", False))
+        """Whether an alarm was."""
+
+    @classmethod
+    def of(cls, rollout: Rollout, candidate_id: str, record: EvidenceRecord) -> "DecayWatch | None":
+        """Goes on from what was kept. The bound is the low end of what was shown: production's mean, and the difference at
+        least. `None` where no evidence was."""
+        told = record.summary["metrics"]
+        arm = next((each.name for each in rollout.arms if each.candidate_id == candidate_id), "")
+        shown = told.get(arm, told).get(rollout.plan.primary.name, {})
+        mean, low = shown.get("mean_production"), shown.get("low")
+        if mean is None or low is None:
+            return None
+        try:
+            detector = HarmDetector(min(1.0, mean + low), tolerance=rollout.plan.decay_tolerance)
+        except InputError:
+            # Nothing can be worse than that.
+            return None
+        return cls(rollout, candidate_id, record, detector)
+
+    def close(self, store: RolloutStore, now: datetime) -> bool:
+        """Take in sessions whose time is over; whether there were any."""
+        plan = self.rollout.plan
+        window = max(plan.primary.window_seconds, plan.settle_seconds)
+        since, until = self.rollout.events[-1].cause.at, now - timedelta(seconds=window)
+        found = False
+        while not self.alarmed:
+            began, (self._cursor, sessions) = (
+                self._cursor,
+                store.candidate_sessions(self._candidate_id, since, until, after=self._cursor, limit=AT_ONCE),
+            )
+            for each in sessions:
+                score = _success(plan.primary, each.session, each.at, window)
+                self._detector.add(math.nan if score is None else score)
+                if score is not None:
+                    self._recent = [*self._recent[1 - _RECENT :], score]
+            if self._cursor == began:
+                break
+            found = True
+        return found
+
+    @property
+    def alarmed(self) -> bool:
+        return bool(self._detector.alarmed[0])
+
+    @property
+    def reason(self) -> str:
+        """What it has come to, in one sentence."""
+        recent = self._recent
+        now = (
+            f"{sum(recent) / len(recent):.3f} over the last {len(recent)} sessions"
+            if recent
+            else "not known of any session yet"
+        )
+        told = "has declined since the promotion, or work is harder" if self.alarmed else "since the promotion"
+        return f"{self.rollout.plan.primary.name} {told}: {now}; shown was {self._detector.mean:.3f} at least"
+
+    def keep(self, store: RolloutStore, now: datetime) -> bool:
+        """Whether it was: somebody else may have been faster."""
+        record = self._record
+        watch = {"detector": self._detector.state(), "cursor": self._cursor, "recent": self._recent, "told": self.told}
+        state = {**record.state, "watch": watch}
+        summary = {**record.summary, "since_promotion": self.summary()}
+        return store.add_evidence(self.rollout.id, EvidenceRecord(record.number + 1, record.upto, state, summary, now))
+
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        mean = sum(self._recent) / len(self._recent) if self._recent else None
+        shown = {"sessions": self._detector.sessions, "recent_mean": mean, "shown": self._detector.mean}
+        return {**shown, "level": float(self._detector.level[0]), "alarm": self._detector.alarm, "declined": self.alarmed}
+
+
+def _success(metric: Metric, session: ServedSession | None, begun: datetime, window: float | None) -> float | None:
     """The mean over what was judged of a session in time, or ever, by the sources that the plan names; unknown where nothing
     was."""
-    until = None if window is None else each.at + timedelta(seconds=window)
+    until = None if window is None else begun + timedelta(seconds=window)
     found = [
         value
         for words in (session.said if session is not None else {}).values()

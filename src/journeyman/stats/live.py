@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from journeyman.core.errors import InputError
-from journeyman.core.rollout import Metric, RolloutPlan
 from journeyman.core.rollout_decision import (
     DOUBT,
     FRACTIONS,
@@ -29,6 +28,7 @@ from journeyman.core.rollout_decision import (
     is_watch,
     level,
 )
+from journeyman.core.rollout_plan import Metric, RolloutPlan
 
 Floats = NDArray[np.float64]
 

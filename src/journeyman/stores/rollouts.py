@@ -26,15 +26,15 @@ from journeyman.core.rollout import (
     LiveReleases,
     Rollout,
     RolloutEvent,
-    RolloutPlan,
     RolloutState,
     Slot,
     SlotMove,
     nothing,
 )
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE, OnDatabase
-from journeyman.stores.sessions import ServedSession, of_units
+from journeyman.stores.sessions import CandidateSession, ServedSession, of_candidate, of_units
 from journeyman.stores.sql import move_row
 from journeyman.stores.tables import (
     ASSIGNMENTS,
@@ -259,6 +259,13 @@ class RolloutStore(OnDatabase):
         with self._database.read() as connection:
             return of_units(connection, rollout_id, units)
 
+    def candidate_sessions(
+        self, candidate_id: str, since: datetime, until: datetime, *, after: int = 0, limit: int = 2000
+    ) -> tuple[int, Sequence[CandidateSession]]:
+        """As `of_candidate` finds them."""
+        with self._database.read() as connection:
+            return of_candidate(connection, candidate_id, since, until, after=after, limit=limit)
+
     def add_evidence(self, rollout_id: str, evidence: EvidenceRecord, scores: Iterable[SessionScore] = ()) -> bool:
         """Keep what the test came to, and the scores that entered it; whether it was kept: somebody else may have come to the
         same number before, and then nothing is."""
@@ -299,6 +306,12 @@ class RolloutStore(OnDatabase):
                 return False
             _audit(connection, CORRECT, rollout_id, cause, before, dict(now))
             return True
+
+    def tell(self, action: str, slot: Slot, cause: Cause) -> None:
+        """Add to the audit what was found of a slot; nothing is changed there."""
+        with self._database.write() as connection:
+            take_turn(connection)
+            _audit(connection, action, str(slot), cause, None, dict(cause.evidence))
 
     def lease(self, name: str, holder: str, at: datetime, seconds: float) -> int | None:
         """Take or renew a lease: its generation, which grows with each new holder; `None` while somebody else has it."""

@@ -2,16 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
 from journeyman.core.feedback import TargetKind
 from journeyman.core.reward import RECORDER, Reward, label
+from journeyman.stores.base import utc
 from journeyman.stores.tables import FEEDBACK, SERVED_CALLS
-from journeyman.stores.traces.labels import reward_of, word_of
-from journeyman.stores.traces.tables import TRACE_LABELS, TRACE_REWARDS, TRACES
+from journeyman.stores.traces.labels import own_rewards, reward_of, word_of
+from journeyman.stores.traces.tables import TRACE_CANDIDATES, TRACE_LABELS, TRACE_REWARDS, TRACES
 
 _T = TypeVar("_T")
 _AT_ONCE = 500
@@ -59,20 +61,66 @@ def of_units(connection: sa.Connection, rollout_id: str, units: Collection[str])
     }
 
 
+class CandidateSession(NamedTuple):
+    """A session that was served a candidate while nobody was on an arm."""
+
+    at: datetime
+    """When it began."""
+    session: ServedSession
+    """Without its calls."""
+
+
+def of_candidate(
+    connection: sa.Connection, candidate_id: str, since: datetime, until: datetime, *, after: int, limit: int
+) -> tuple[int, list[CandidateSession]]:
+    """Sessions that the gateway served a candidate, in the order of their first traces, and up to which `seq` they were read.
+
+    Args:
+        since: Begun then or later.
+        until: Up to the first that began later.
+        after: From behind a `seq` on; a session that has a trace before it is none of them.
+    """
+    table = TRACES
+    others = sa.select(TRACE_CANDIDATES.c.trace).where(TRACE_CANDIDATES.c.candidate_id == candidate_id)
+    theirs = (
+        table.c.source == "gateway",
+        table.c.started_at >= utc(since),
+        sa.or_(table.c.candidate_id == candidate_id, table.c.seq.in_(others)),
+    )
+    found = sa.select(table.c.seq, table.c.id, table.c.session, table.c.started_at).where(*theirs, table.c.seq > after)
+    rows = list(takewhile(lambda row: row.started_at <= until, connection.execute(found.order_by(table.c.seq).limit(limit))))
+    named = {row.session for row in rows if row.session}
+    before = sa.select(table.c.session).where(*theirs, table.c.seq <= after, table.c.session.in_(named))
+    known = set(connection.scalars(before)) if named and after else set()
+    said = _said(connection, [row.id for row in rows])
+    units: dict[str, CandidateSession] = {}
+    for row in rows:
+        if row.session not in known:
+            unit = units.setdefault(row.session or row.id, CandidateSession(row.started_at, ServedSession((), {})))
+            units[row.session or row.id] = unit._replace(
+                session=ServedSession((), {**unit.session.said, row.id: said.get(row.id, ())})
+            )
+    return (rows[-1].seq if rows else after), list(units.values())
+
+
 def _said(connection: sa.Connection, trace_ids: Collection[str]) -> Mapping[str, Sequence[TraceOpinion]]:
     ids: dict[int, str] = {}
     found: dict[str, list[TraceOpinion]] = defaultdict(list)
     meant: dict[tuple[str, str], list[str]] = defaultdict(list)
-    names = (TRACES.c.seq, TRACES.c.id, TRACES.c.task_id, TRACES.c.session, TRACES.c.own_label, TRACES.c.started_at)
+    columns = ("seq", "id", "task_id", "session", "own_label", "started_at", "seconds")
+    names = [TRACES.c[name] for name in columns]
+    over: dict[int, datetime] = {}
     for some in _batches(trace_ids):
-        for seq, id, task, session, own, began in connection.execute(sa.select(*names).where(TRACES.c.id.in_(some))):
-            ids[seq] = id
+        for seq, id, task, session, own, began, seconds in connection.execute(sa.select(*names).where(TRACES.c.id.in_(some))):
+            ids[seq], over[seq] = id, began + timedelta(seconds=seconds or 0)
             meant[TargetKind.TASK, task].append(id)
             if session:
                 meant[TargetKind.SESSION, session].append(id)
             if own is not None:
                 found[id].append(TraceOpinion(label(own, RECORDER), began))
     for seqs in _batches(ids):
+        for seq, came_with in own_rewards(connection, seqs).items():
+            found[ids[seq]] += [TraceOpinion(each, over[seq]) for each in came_with]
         _add_labels(connection, seqs, ids, found)
         rewards = sa.select(TRACE_REWARDS).where(TRACE_REWARDS.c.trace.in_(seqs)).order_by(TRACE_REWARDS.c.seq)
         for row in connection.execute(rewards):

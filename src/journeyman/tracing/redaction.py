@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from journeyman.core.errors import InputError
 from journeyman.core.reward import Reward
-from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace
+from journeyman.core.trace import AgentCall, Message, ModelCall, Reasoning, Step, ToolCall, Trace, spoken
 from journeyman.tracing import secrets
 from journeyman.tracing.wire.dialects import Exchange
 
@@ -256,6 +256,12 @@ _IDS: Mapping[type, Sequence[str]] = {
 _LONG, _LONGEST = 1_000, 100_000
 """Characters of a text that is remembered when it was looked through."""
 _REMEMBERED = 64
+_ENDS = 200
+"""Characters at the ends of such a text that are looked at together with what stands beside them."""
+
+
+def _is_long(text: str) -> bool:
+    return _LONG <= len(text) <= _LONGEST
 
 
 class Redactor:
@@ -275,7 +281,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without its secrets; the same object where there are none."""
-        if not _LONG <= len(text) <= _LONGEST:
+        if not _is_long(text):
             return self._cleaned(text)
         clean = self._again(text)
         return text if clean == text else clean
@@ -326,7 +332,7 @@ class Redactor:
         return steps if all(new is old for new, old in zip(clean, steps, strict=True)) else clean
 
     def _step(self, step: Step) -> Step:
-        if not self._own and not self._has(_texts(step), _ids(step)):
+        if not self._own and not self._has(_texts(self._abridged(step)), _ids(step)):
             return step
         changed = self._fields(step)
         if isinstance(step, ModelCall) and step.messages:
@@ -362,6 +368,19 @@ class Redactor:
     def _has(self, texts: Iterable[str], ids: Iterable[str]) -> bool:
         # One look at all of them together: most of what a look costs is its beginning.
         return next(secrets.find("\0".join(texts)), None) is not None or secrets.begins("\0".join(ids))
+
+    def _abridged(self, step: Step) -> Step:
+        """A step in which a secret is found where there is one in the step itself. A long message stands there twice, alone and
+        in the prompt, and was often looked through for an earlier call."""
+        if not isinstance(step, ModelCall) or not any(map(_is_long, (message.text for message in step.messages))):
+            return step
+        if step.prompt != spoken(step.messages):
+            return step
+        short = tuple(replace(each, text=self._ends(each.text)) if _is_long(each.text) else each for each in step.messages)
+        return replace(step, messages=short, prompt=spoken(short))
+
+    def _ends(self, text: str) -> str:
+        return f"{text[:_ENDS]}\0{text[-_ENDS:]}" if self._again(text) == text else _CERTAIN
 
     def mapping(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A mapping as from JSON, without secrets; what stands under a secret's name goes, unless it is a number."""

@@ -16,7 +16,7 @@ import pytest
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Cause, EventKind, Rollout, drawn, unit_of
-from journeyman.serving.releases.live import DEGRADED, DRAWN, Assigner
+from journeyman.serving.releases.assignment import DEGRADED, DRAWN, Assigner
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from tests.contracts.test_rollout_stores import NOON, begun, ramped
 from tests.support import postgres

@@ -14,7 +14,8 @@ import pytest
 from journeyman import Playbook
 from journeyman.core.candidate import Candidate
 from journeyman.core.playbook import Bullet
-from journeyman.core.rollout import Arm, EventKind, Rollout, RolloutPlan, RolloutState, Slot, SlotKind
+from journeyman.core.rollout import Arm, EventKind, Rollout, RolloutState, Slot, SlotKind
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.settings import Project
 from journeyman.serving.releases.artifacts import CandidateLoader

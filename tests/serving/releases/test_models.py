@@ -16,7 +16,8 @@ from journeyman.core.candidate import Candidate, Kind, ServedModel
 from journeyman.core.errors import ReleaseError
 from journeyman.core.playbook import Bullet
 from journeyman.core.policy import Card
-from journeyman.core.rollout import SLOT_KINDS, Arm, EventKind, Rollout, RolloutPlan, RolloutState, Slot
+from journeyman.core.rollout import SLOT_KINDS, Arm, EventKind, Rollout, RolloutState, Slot
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.router import training
 from journeyman.experiments.router.config import RouterConfig

@@ -18,7 +18,7 @@ from typing import Protocol
 from journeyman.agents.answer import Answer, MakeAgent
 from journeyman.agents.attempt import Attempt, attempt_all, together
 from journeyman.core.errors import ModelBusy, ModelError, ModelRefused, SandboxError, TaskError
-from journeyman.core.playbook import Batch, Bullet, Insight, InsightVerdict, Playbook, Retire
+from journeyman.core.playbook import Add, Batch, Bullet, Insight, InsightVerdict, Playbook, Retire
 from journeyman.core.score import Experience
 from journeyman.core.task import Split, Task
 from journeyman.models.base import Model
@@ -329,6 +329,8 @@ class Lessons:
     """ISO 8601, for bullets."""
     name: str
     """Stands in the provenance of every bullet."""
+    base: Callable[[], Playbook] = Playbook
+    """What the file begins as, and holds at the least: what is in production, where the file is to come after it."""
 
     async def reflect(self, experience: Experience, shown: Sequence[Bullet]) -> Reflection:
         return await reflect(self.reflector, [experience], shown)
@@ -339,10 +341,12 @@ class Lessons:
         # One that nobody has judged yet may be judged later, and is counted then.
         judged = [experience for experience in experiences if experience.solved is not None]
 
-        added = 0
+        added, base = 0, self.base()
 
-        def make(playbook: Playbook) -> Batch:
+        def make(found: Playbook) -> Batch:
             nonlocal added
+            caught_up = _missing(base, found, f"{id}/base", at)
+            playbook = found.apply(caught_up)
             origin = Origin(
                 batch_id=id,
                 at=at,
@@ -353,10 +357,20 @@ class Lessons:
             batch, report = self.curator.curate(playbook, [insight for insight in insights if insight.content], origin)
             added = len(report.added)
             batch = replace(batch, deltas=(*batch.deltas, *votes(judged, playbook, insights)))
-            return replace(batch, deltas=(*batch.deltas, *to_retire(playbook.apply(batch))))
+            learned = (*caught_up.deltas, *batch.deltas, *to_retire(playbook.apply(batch)))
+            return replace(batch, deltas=learned, trained_on=batch.trained_on | caught_up.trained_on)
 
-        merge(self.path, make, new=Playbook(created_at=at))
+        merge(self.path, make, new=replace(base, created_at=base.created_at or at))
         return added
+
+
+def _missing(base: Playbook, found: Playbook, id: str, at: str) -> Batch:
+    """What brings a playbook up to another one: bullets that it lacks, and those that are retired there."""
+    known = {bullet.id: bullet for bullet in found.bullets}
+    added = [Add(bullet=bullet) for bullet in base.bullets if bullet.id not in known]
+    gone = [bullet for bullet in base.bullets if bullet.retired and (old := known.get(bullet.id)) and not old.retired]
+    retired = [Retire(bullet_id=bullet.id, reason=bullet.retired) for bullet in gone]
+    return Batch(id=id, deltas=(*added, *retired), at=at, trained_on=base.trained_on)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from journeyman.serving.gateway.feedback import LARGEST as LARGEST_FEEDBACK
 from journeyman.serving.gateway.feedback import PATHS as FEEDBACK_PATHS
 from journeyman.serving.gateway.feedback import FeedbackDesk
 from journeyman.serving.gateway.forwarding import Forwarder, GatewayConfig
+from journeyman.serving.gateway.releases import LARGEST as LARGEST_RELEASE
+from journeyman.serving.gateway.releases import ReleaseDesk, is_asked
 from journeyman.serving.gateway.request import (
     Header,
     HTTPRejection,
@@ -223,6 +225,7 @@ class Gateway:
         self._asking = UpstreamClient(self.metrics)
         self._forwarder = Forwarder(config, self._routes, self._asking, intake, self.metrics)
         self._telemetry = Telemetry(intake, config.request_limit, self.metrics) if intake is not None else None
+        self._releases = ReleaseDesk(config.control) if config.control is not None else None
         self._desk = FeedbackDesk(config.feedback, self.metrics) if config.feedback is not None else None
         self.draining = False
         """Said by `/health` while the server stops."""
@@ -240,6 +243,8 @@ class Gateway:
             await self._health(scope["headers"], send)
         elif path in FEEDBACK_PATHS and scope["method"] == "POST":
             await self._feedback(scope, receive, send)
+        elif self._releases is not None and is_asked(scope["method"], path):
+            await self._release(self._releases, scope, receive, send)
         elif path == "/metrics":
             await self._metrics(scope["headers"], send)
         elif self._pages is not None:
@@ -297,6 +302,22 @@ class Gateway:
             await self._desk.take(body, send, trusted=trusted, client=(scope.get("client") or ("unknown",))[0])
         except HTTPRejection as refused:
             self.metrics.refused(f"feedback_{refused.status}").inc()
+            await answer_refusal(send, refused)
+        except ClientDisconnected:
+            self.metrics.refused("gone").inc()
+
+    async def _release(self, desk: ReleaseDesk, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            headers: Sequence[Header] = scope["headers"]
+            if not (self._door.demands and desk.knows(headers)):
+                self._door.enter(headers)
+            if scope["method"] == "POST":
+                body = await body_of(receive, LARGEST_RELEASE, "a plan is small")
+                await desk.act(scope["path"], headers, body, send)
+            else:
+                await desk.see(scope["path"], send)
+        except HTTPRejection as refused:
+            self.metrics.refused(f"releases_{refused.status}").inc()
             await answer_refusal(send, refused)
         except ClientDisconnected:
             self.metrics.refused("gone").inc()

@@ -12,6 +12,7 @@ from aiohttp import ClientResponse
 
 from journeyman.core.errors import StoreError
 from journeyman.serving.gateway.feedback import FeedbackConfig
+from journeyman.serving.gateway.releases import ReleaseConfig
 from journeyman.serving.gateway.request import (
     HOP_BY_HOP,
     ExchangeRecording,
@@ -46,6 +47,8 @@ class GatewayConfig:
     """Without one no feedback is taken."""
     releases: Releases | None = field(default=None, repr=False)
     """Says what is put into requests. `None`: they pass as they come."""
+    control: ReleaseConfig | None = None
+    """Without one nothing is shown or changed of releases."""
 
 
 HUNG_UP = 499

@@ -125,9 +125,7 @@ class ProxyRequest:
         arms, target = self.served.arms, self.served.target
         told: dict[str, Any] = {}
         if arms:
-            told["release"] = [
-                {"rollout": arm.rollout_id, "unit": arm.unit, "arm": arm.arm, "fell_back": self.fails(arm)} for arm in arms
-            ]
+            told["release"] = [{**arm.labels, "fell_back": self.fails(arm)} for arm in arms]
         if target is not None and target.choice is not None:
             told["route"] = asdict(target.choice)
         return told

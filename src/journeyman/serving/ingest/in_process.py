@@ -7,21 +7,30 @@ The agent never waits for the store: a thread of its own writes, secrets are tak
 at once waits in memory and then in a file. What is in memory is written when the program ends.
 """
 
+import asyncio
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, NamedTuple, Self, TypeVar, overload
 
-from journeyman.core.errors import StoreError
+from journeyman.core.errors import InputError, StoreError
+from journeyman.core.feedback import Feedback, TargetKind
+from journeyman.core.playbook import Playbook
+from journeyman.core.reward import Source
+from journeyman.core.rollout import Slot, SlotKind
+from journeyman.core.task import Task
 from journeyman.core.trace import Trace
 from journeyman.experiments import settings
 from journeyman.serving.ingest.base import Intake
 from journeyman.serving.ingest.factory import open_intake
 from journeyman.serving.ingest.hooks import Kind, traced_by
+from journeyman.serving.releases.artifacts import CandidateLoader
+from journeyman.serving.releases.context import FixedPlaybook, SessionArm
+from journeyman.serving.releases.live import LiveContext
 from journeyman.stores.traces import open_traces
 from journeyman.stores.urls import MEMORY, as_url, is_url
 from journeyman.tracing.collector import KEPT, Collector, Sink
@@ -96,8 +105,12 @@ def _sink(store: str | Path | Sink | None) -> Sink | None:
     project = settings.load()
     if store is None:
         return _Background(project.store_url, project)
+    return _Background(_url(store), project)
+
+
+def _url(store: str | Path) -> str:
     # The program may change its folder before the first trace.
-    return _Background(str(store) if is_url(str(store)) else as_url(Path(store).absolute()), project)
+    return str(store) if is_url(str(store)) else as_url(Path(store).absolute())
 
 
 class _Background:
@@ -194,3 +207,86 @@ def traced(
     """
     wrap = traced_by(collector=collector or usual, name=name, kind=kind)
     return wrap if function is None else wrap(function)
+
+
+# What is released in that store, for an agent in this process.
+
+
+class StoreReleases:
+    """Says what each session of an agent is served, and keeps the runs by which it counts in a test. For one event loop."""
+
+    def __init__(self, store: str | Path, *, agent: str, domain: str) -> None:
+        """
+        Args:
+            store: A URL or a path; empty for the project's.
+            domain: Of what is in production.
+
+        Raises:
+            InputError: The project's settings cannot be read, nothing can be kept in the store, or no slot is of such a name.
+            StoreError: The store cannot be read, and was not before.
+        """
+        project = settings.load()
+        if str(store) == MEMORY:
+            raise InputError(f"the store is {MEMORY}, and what is released must be kept; name a file or postgresql://…")
+        Slot(SlotKind.CONTEXT, agent, domain)
+        self._url = _url(store) if str(store) else project.store_url
+        self._labels = {"agent": agent, "domain": domain}
+        loader = CandidateLoader(project)
+        self._live = LiveContext(self._url, project.folder / "releases", loader.load, kinds=(SlotKind.CONTEXT,))
+        if not self._live.is_known:
+            self._live.close()
+            raise StoreError(f"what is released cannot be read: {self._live.state()['fault']}")
+        self.collector = TraceCollector(self._url, agent=agent)
+        """Keeps traces in the store, and nobody waits for it."""
+
+    async def serves(self, task: Task, session: str | None) -> tuple[FixedPlaybook | None, SessionArm | None]:
+        """What a task of a session is served, and on which arm the session is. A task without one is known by its words."""
+        labels = {**self._labels, "domain": task.domain, **({"session": session} if session else {})}
+        goal = _Goal(task.question.encode(errors="surrogatepass"))
+        found, where = await self._live.serves(SlotKind.CONTEXT, labels, goal)
+        return (found if isinstance(found, FixedPlaybook) else None), where
+
+    def production(self) -> Playbook | None:
+        """What is in production for the agent in its domain; `None` is nothing."""
+        found = self._live.production(SlotKind.CONTEXT, self._labels)
+        return found.playbook if isinstance(found, FixedPlaybook) else None
+
+    def ended(self, where: SessionArm, *, failed: bool) -> None:
+        """A task of a session on an arm is over."""
+        self._live.ended(where, failed=failed)
+
+    async def turned_out(self, trace_id: str, value: float) -> None:
+        """Keep what a trace was worth in truth, whether or not the trace is in the store yet.
+
+        Raises:
+            StoreError: It is not kept.
+        """
+        word = Feedback(
+            id=f"{trace_id}/feedback",
+            target_kind=TargetKind.TRACE,
+            target=trace_id,
+            value=value,
+            source=Source.TRUTH,
+            at=datetime.now(UTC),
+        )
+        await asyncio.to_thread(self._say, word)
+
+    def _say(self, word: Feedback) -> None:
+        from journeyman.stores.rollouts import open_rollouts
+
+        with open_rollouts(self._url) as store:
+            store.add_feedback([word], now=word.at)
+
+    def state(self) -> Mapping[str, Any]:
+        """What is served, as the gateway's `/health` says it."""
+        return self._live.state()
+
+    def close(self) -> None:
+        self.collector.close()
+        self._live.close()
+
+
+class _Goal(NamedTuple):
+    """A task as a conversation, of which it is known how it begins."""
+
+    beginning: bytes

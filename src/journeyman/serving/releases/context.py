@@ -92,6 +92,11 @@ class SessionArm:
     counts: bool = True
     """Whether it is in the test."""
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """What the record of a call says of it: a call with these is one of a session of the test."""
+        return {"rollout": self.rollout_id, "unit": self.unit, "arm": self.arm}
+
 
 class ServedRelease(NamedTuple):
     """What is served for a request."""
@@ -226,7 +231,7 @@ class FixedPlaybook:
             raise InputError(f"{name or 'the playbook'} holds no bullets, so there is nothing to serve; name another playbook")
         if not _is_whole(strategies(playbook.active)):
             raise InputError(f"{name or 'the playbook'} holds half a surrogate pair, which servers refuse; mend it")
-        self.candidate_id = candidate.id
+        self.playbook, self.candidate_id = playbook, candidate.id
         self._name, self._digest, self._settings = name, files.digest(playbook), settings
         # Where all are shown there is nothing to choose, and nothing is embedded.
         whole = settings.select == "whole"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from journeyman.core.candidate import Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, ReleaseError, SettingError
-from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, LiveReleases, Rollout, RolloutPlan, RolloutState, Slot
+from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, LiveReleases, Rollout, RolloutState, Slot
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments import settings
 from journeyman.io.files import sha256
 from journeyman.stores import open_store

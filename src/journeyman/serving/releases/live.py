@@ -4,17 +4,13 @@ While the store is away, what was read last holds, also after a start: it stands
 served; then a session gets what is in production, and where that is not known the request passes as it came.
 """
 
-import asyncio
 import hashlib
 import json
 import logging
-import queue
 import sqlite3
 import threading
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import closing, suppress
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,15 +27,13 @@ from journeyman.core.rollout import (
     Rollout,
     Slot,
     SlotKind,
-    drawn,
     most_specific,
-    unit_of,
 )
 from journeyman.core.rollout_decision import Brake
 from journeyman.io.atomic import atomic_write
 from journeyman.serving.releases.artifacts import ModelRoute, Servable, address_of
+from journeyman.serving.releases.assignment import CACHED, Assigner, Beginning, session_of
 from journeyman.serving.releases.context import FixedPlaybook, RequestBody, ServedRelease, ServedTarget, SessionArm
-from journeyman.stores.base import Assignment
 from journeyman.stores.urls import as_url
 
 if TYPE_CHECKING:
@@ -49,180 +43,6 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
 PATIENCE = 0.25
 """Seconds that the store may make a session's first request wait."""
-
-
-# Which arm a session is on: drawn once, on disk before a model is asked, and the same in every gateway.
-#
-# The first row about a session holds, whoever wrote it. While the store does not answer, a session that nobody has drawn yet
-# is served what is in production, and left out of the test for good.
-
-CACHED = 100_000
-"""Sessions whose arm is remembered; of others the store is asked."""
-AT_ONCE = 500
-"""Assignments in one transaction."""
-DRAWN, DEGRADED = "drawn", "degraded"
-"""Why a session is on its arm."""
-_LONGEST_SECONDS = 2.0
-"""For which what is being written is waited for."""
-_FAILURES, _REST_SECONDS = 5, 5.0
-"""After so many failures in a row the store is left alone for so long."""
-
-
-class AssignmentWriter:
-    """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
-
-    def __init__(self, open_store: "Callable[[], RolloutStore]") -> None:
-        self._open = open_store
-        self._waiting: queue.SimpleQueue[tuple[Assignment, Future[Assignment]] | None] = queue.SimpleQueue()
-        self._over = False
-        self._store: RolloutStore | None = None
-        self._tried = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
-        self._thread.start()
-
-    def put(self, wanted: Assignment) -> "Future[Assignment]":
-        """What holds of the session, once it is on disk."""
-        future: Future[Assignment] = Future()
-        self._waiting.put((wanted, future))
-        return future
-
-    def warm(self, seconds: float) -> None:
-        """Wait until the store was opened, or could not be: whoever comes first need not wait for it."""
-        self._tried.wait(seconds)
-
-    def close(self) -> None:
-        self._waiting.put(None)
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        with suppress(StoreError):
-            self._store = self._open()
-        self._tried.set()
-        while batch := self._batch():
-            # From here on nobody can take it back: it is written, or it is said that it was not.
-            going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
-            try:
-                self._store = self._store or self._open()
-                kept = self._store.assign([wanted for wanted, _ in going]) if going else ()
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
-                for _, future in going:
-                    future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
-            else:
-                for (_, future), each in zip(going, kept, strict=True):
-                    future.set_result(each)
-        if self._store is not None:
-            self._store.close()
-
-    def _batch(self) -> list[tuple[Assignment, "Future[Assignment]"]]:
-        """What waits, at least one; nothing at the end."""
-        if self._over or (first := self._waiting.get()) is None:
-            return []
-        batch = [first]
-        with suppress(queue.Empty):
-            while len(batch) < AT_ONCE and (more := self._waiting.get_nowait()) is not None:
-                batch.append(more)
-            self._over = len(batch) < AT_ONCE
-        return batch
-
-
-class Assigner:
-    """Puts sessions on arms. For one event loop."""
-
-    def __init__(
-        self,
-        open_store: "Callable[[], RolloutStore]",
-        *,
-        timeout_seconds: float = 0.1,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """
-        Args:
-            open_store: Opens one that does not wait for long itself.
-            timeout_seconds: For which a session's first request waits for its turn.
-        """
-        self._writer = AssignmentWriter(open_store)
-        self._timeout = timeout_seconds
-        self._clock = clock
-        self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
-        self._going: dict[tuple[str, str], asyncio.Future[SessionArm]] = {}
-        self._unsaid: list[Assignment] = []
-        self._failures, self._rests_until = 0, 0.0
-        self.degraded = 0
-        """Sessions that were served production as the store did not answer."""
-
-    def warm(self, seconds: float = 10.0) -> None:
-        """Wait until the store was opened, or could not be."""
-        self._writer.warm(seconds)
-
-    async def arm(self, rollout: Rollout, session: str) -> SessionArm:
-        """Where a session is in a rollout; it is drawn where nobody knows it yet."""
-        unit = unit_of(rollout.salt, session)
-        key = (rollout.id, unit.id)
-        if (known := self._arms.get(key)) is not None:
-            self._arms.move_to_end(key)
-            return known
-        if (going := self._going.get(key)) is None:
-            event = rollout.events[-1].number
-            wanted = Assignment(rollout.id, unit.id, drawn(unit.bucket, rollout.shares), event, DRAWN, self._clock())
-            going = self._going[key] = asyncio.ensure_future(self._found(key, wanted))
-        # Requests of one session that come at once are told the same, also when the first of them hangs up.
-        return await asyncio.shield(going)
-
-    async def _found(self, key: tuple[str, str], wanted: Assignment) -> SessionArm:
-        try:
-            arm = self._arms[key] = await self._kept(wanted)
-        finally:
-            del self._going[key]
-        if len(self._arms) > CACHED:
-            self._arms.popitem(last=False)
-        return arm
-
-    async def _kept(self, wanted: Assignment) -> SessionArm:
-        if monotonic() >= self._rests_until:
-            try:
-                kept = await self._written(wanted)
-            except (StoreError, TimeoutError):
-                self._failures += 1
-                if self._failures >= _FAILURES:
-                    self._failures, self._rests_until = 0, monotonic() + _REST_SECONDS
-            else:
-                self._failures = 0
-                self._say()
-                return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, kept.why == DRAWN)
-        self.degraded += 1
-        if len(self._unsaid) < CACHED:
-            self._unsaid.append(wanted._replace(arm=PRODUCTION, why=DEGRADED))
-        return SessionArm(wanted.rollout_id, wanted.unit, PRODUCTION, wanted.event, counts=False)
-
-    async def _written(self, wanted: Assignment) -> Assignment:
-        """
-        Raises:
-            StoreError: It is not written.
-            TimeoutError: It was taken back before it was; or nobody knows, after long.
-        """
-        written = self._writer.put(wanted)
-        kept = asyncio.wrap_future(written)
-        try:
-            return await asyncio.wait_for(asyncio.shield(kept), self._timeout)
-        except TimeoutError:
-            if written.cancel():
-                raise
-            # It is being written: whoever does not wait for what comes of it may serve the session two arms.
-            return await asyncio.wait_for(kept, _LONGEST_SECONDS)
-
-    def _say(self) -> None:
-        """Tell the store, which answers again, who was served production meanwhile: they stay there, whoever asks."""
-        said, self._unsaid = self._unsaid, []
-        for each in said:
-            self._writer.put(each)
-
-    def close(self) -> None:
-        if self._unsaid:
-            self._say()
-        self._writer.close()
-
-
-# What is served.
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +97,7 @@ class LiveContext:
         load: Callable[[Candidate, Mapping[str, ServedModel]], Servable],
         *,
         auto: str = AUTO,
+        kinds: Collection[SlotKind] = tuple(SlotKind),
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """
@@ -284,10 +105,11 @@ class LiveContext:
             folder: Where the last snapshot is kept, and brakes that are on.
             load: Makes of a candidate what serves it, as `CandidateLoader` does.
             auto: The model that a client asks for who leaves it to a policy.
+            kinds: Of slots that are served from; nothing is loaded for others.
         """
         self._url = as_url(store_url)
         self._folder = folder
-        self._load, self._auto = load, auto
+        self._load, self._auto, self._kinds = load, auto, frozenset(kinds)
         self._poll_seconds = poll_seconds
         self._snapshot = Snapshot()
         self._known: dict[tuple[str, ServedModel | None], Servable] = {}
@@ -298,10 +120,10 @@ class LiveContext:
         self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
-        self._over = threading.Event()
-        self._poll()
-        if self._read_at is None:
-            self._restore()
+        self._over, self._reading = threading.Event(), threading.Lock()
+        self.refresh()
+        self.is_known = self._read_at is not None or self._restored()
+        """Whether it was known at the start what is served: the store could be read, or had been read before."""
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
 
@@ -311,15 +133,9 @@ class LiveContext:
         arms: list[SessionArm] = []
 
         async def found(kind: SlotKind, asked: str = "") -> Servable | None:
-            state = self._snapshot.of(kind, labels)
-            if state is None or (kind is SlotKind.WEIGHTS and not state.is_for(asked)):
-                return None
-            if state.rollout is None:
-                return state.production
-            where = await self._assigned().arm(state.rollout, session_of(labels, body))
-            arms.append(where)
-            arm = PRODUCTION if production else self._arm_served(where)
-            return state.arms.get(arm, state.arms.get(PRODUCTION))
+            serves, where = await self.serves(kind, labels, body, asked, production=production)
+            arms.extend([where] if where is not None else ())
+            return serves
 
         target = None if body.model is None else await self._target(body.model, labels, body, found)
         playbook = await found(SlotKind.CONTEXT)
@@ -341,6 +157,29 @@ class LiveContext:
         candidates = (*target.candidates, weights.candidate_id)
         return replace(target, model=weights.model, url=weights.url, candidates=candidates)
 
+    async def serves(
+        self, kind: SlotKind, labels: Mapping[str, str], body: Beginning, asked: str = "", *, production: bool = False
+    ) -> tuple[Servable | None, SessionArm | None]:
+        """What a kind of slot serves a session, and on which arm that is: the one rule, for gateways and in an agent's process.
+
+        Args:
+            asked: The model, where weights may stand in for it.
+            production: As `served` takes it.
+        """
+        state = self._snapshot.of(kind, labels)
+        if state is None or (kind is SlotKind.WEIGHTS and not state.is_for(asked)):
+            return None, None
+        if state.rollout is None:
+            return state.production, None
+        where = await self._assigned().arm(state.rollout, session_of(labels, body))
+        arm = PRODUCTION if production else self._arm_served(where)
+        return state.arms.get(arm, state.arms.get(PRODUCTION)), where
+
+    def production(self, kind: SlotKind, labels: Mapping[str, str]) -> Servable | None:
+        """What is in production for such requests; `None` is nothing."""
+        state = self._snapshot.of(kind, labels)
+        return None if state is None else state.production
+
     def _arm_served(self, where: SessionArm) -> str:
         return PRODUCTION if (where.rollout_id, where.arm) in self._on else where.arm
 
@@ -348,6 +187,11 @@ class LiveContext:
     def has_rollouts(self) -> bool:
         """Whether sessions are on different arms somewhere."""
         return any(state.rollout is not None for state in self._snapshot.slots.values())
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether anything is released, or on its way."""
+        return bool(self._snapshot.slots)
 
     def ended(self, where: SessionArm, *, failed: bool) -> None:
         """A request of a session is over. Of each session the first one counts, and the first that fails."""
@@ -403,11 +247,16 @@ class LiveContext:
         if self._store is not None:
             self._store.close()
 
-    # In the thread that reads.
+    def refresh(self) -> None:
+        """Read what is released now, and serve it."""
+        with self._reading:
+            self._poll()
+
+    # In the thread that reads, or that wants it read.
 
     def _watch(self) -> None:
         while not self._over.wait(self._poll_seconds):
-            self._poll()
+            self.refresh()
 
     def _poll(self) -> None:
         try:
@@ -488,8 +337,8 @@ class LiveContext:
         with atomic_write(self._file) as part:
             part.write_text(json.dumps(told))
 
-    def _restore(self) -> None:
-        """The last snapshot, where the store cannot be read at the start."""
+    def _restored(self) -> bool:
+        """The last snapshot, where the store cannot be read at the start; whether there was one."""
         try:
             told = json.loads(self._file.read_text())
             kept = told["production"].items()
@@ -504,9 +353,11 @@ class LiveContext:
             by_id = {each.candidate_id: each for each in models}
             self._snapshot = self._made_of(moves, rollouts, (), candidates.__getitem__, by_id)
         except FileNotFoundError:
-            return
+            return False
         except (OSError, ValueError, KeyError, TypeError, JourneymanError) as error:
             _log.warning("%s cannot be read, so requests pass as they come until the store answers: %s", self._file, error)
+            return False
+        return True
 
     @property
     def _file(self) -> Path:
@@ -533,9 +384,9 @@ class LiveContext:
                 _log.error("%s cannot be served: %s", arm.candidate_id, error)
                 return None
 
-        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items()}
+        slots = {slot: SlotState(loaded(arm)) for slot, arm in moves.items() if slot.kind in self._kinds}
         for rollout in rollouts:
-            if not rollout.is_drawing:
+            if not rollout.is_drawing or rollout.slot.kind not in self._kinds:
                 continue
             arms = {arm.name: loaded(arm) for arm in rollout.arms if arm.name in rollout.going}
             served = {name: found for name, found in arms.items() if found is not None}
@@ -588,15 +439,3 @@ class LiveContext:
             except ReleaseError:
                 # Somebody was faster; the next reading shows what it is now.
                 continue
-
-
-def session_of(labels: Mapping[str, str], body: RequestBody) -> str:
-    """What a session is known by: its name, else how its conversation begins."""
-    if session := labels.get("session"):
-        return session_key(session)
-    return f"beginning:{hashlib.blake2b(body.beginning, digest_size=16).hexdigest()}"
-
-
-def session_key(session: str) -> str:
-    """What a session with a name is drawn by."""
-    return f"session:{session}"

@@ -132,12 +132,13 @@ def weigh(connection: sa.Connection, traces: Collection[int]) -> None:
     if not traces:
         return
     labels, rewards = _labels(connection, traces), given(connection, traces)
+    came_with = own_rewards(connection, rewards)
     own = sa.select(TRACES.c.seq, TRACES.c.own_label).where(TRACES.c.seq.in_(labels.keys() | rewards.keys()))
     for seq, label in connection.execute(own).all():
         holds, who = _in_force(label, labels.get(seq, ()))
         values: dict[str, object] = {"label": holds, "labelled_by": who}
         if seq in rewards:
-            values["reward"] = decide(codec.in_force(_own_rewards(connection, seq), rewards[seq])).value
+            values["reward"] = decide(codec.in_force(came_with[seq], rewards[seq])).value
         connection.execute(sa.update(TRACES).where(TRACES.c.seq == seq).values(values))
 
 
@@ -179,10 +180,10 @@ def _in_force(own: bool | None, said: Iterable[tuple[str, bool | None]]) -> tupl
     return latest[who], who
 
 
-def _own_rewards(connection: sa.Connection, seq: int) -> Sequence[Reward]:
-    header = sa.select(PARTS.c.body).where(PARTS.c.trace == seq, PARTS.c.position == 0)
-    body: bytes = connection.scalars(header).one()
-    return codec.own_rewards(codec.unpack(body))
+def own_rewards(connection: sa.Connection, traces: Collection[int]) -> dict[int, Sequence[Reward]]:
+    """The rewards that each trace came with."""
+    headers = sa.select(PARTS.c.trace, PARTS.c.body).where(PARTS.c.trace.in_(traces), PARTS.c.position == 0)
+    return {seq: codec.own_rewards(codec.unpack(body)) for seq, body in connection.execute(headers)}
 
 
 # What each says of which traces, and how far people who labelled the same ones agree.

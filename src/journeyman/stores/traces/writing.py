@@ -382,8 +382,10 @@ def _contents(connection: sa.Connection, texts: Mapping[str, tuple[str, bool]]) 
     wanted = sa.select(CONTENTS.c.digest, CONTENTS.c.seq, CONTENTS.c.indexed).where(CONTENTS.c.digest.in_(texts))
     known = {row.digest: row for row in connection.execute(wanted)}
     rows = [_content(digest, *told) for digest, told in texts.items() if digest not in known]
-    insert(connection, CONTENTS, rows)
-    kept = {digest: seq for digest, seq, _ in connection.execute(wanted)}
+    if rows:
+        insert(connection, CONTENTS, rows)
+    # Another writer may have kept one of them meanwhile.
+    kept = {row.digest: row.seq for row in (connection.execute(wanted) if rows else known.values())}
     late = [digest for digest, row in known.items() if texts[digest][1] and not row.indexed]
     if late:
         connection.execute(sa.update(CONTENTS).where(CONTENTS.c.digest.in_(late)).values(indexed=True))
