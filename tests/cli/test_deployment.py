@@ -16,6 +16,7 @@ from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.rollout import Slot
 from journeyman.io.files import sha256
 from journeyman.stores import EvaluationRecord, open_store
+from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.rollouts import open_rollouts
 from tests.contracts.test_rollout_stores import NOON
 from tests.support import ollama
@@ -102,9 +103,16 @@ def test_a_first_version_that_passed_its_gate_is_in_production_at_once_and_goes_
 def test_a_version_that_was_promoted_is_taken_back_and_what_was_there_before_comes_again(desk: Desk) -> None:
     first = desk.deploy("agent_v1.0", *FORCED)["candidate"]
     second = desk.deploy("agent_v1.1")["candidate"]
-    desk("--ab-test", "--model-a", "v1.0", "--model-b", "v1.1", "--test-name", "t", *FORCED)
+    begun = desk("--ab-test", "--model-a", "v1.0", "--model-b", "v1.1", "--test-name", "t", *FORCED)
     shown = desk.shown("--monitor", "--model-id", "agent_v1.1")
     assert all(word in shown for word in ("of no slot", "canary", "agent_v1.0", "nobody has compared its sessions yet"))
+    success = {"canary": 12, "production": 11, "difference": 0.125, "low": -0.25, "high": 0.5, "e_harm": 0.1, "e_promote": 2.0}
+    with open_rollouts(STORE) as store:
+        store.add_evidence(begun["rollout"]["id"], EvidenceRecord(1, 23, {}, {"metrics": {"success": success}}, NOON))
+    shown = desk.shown("--monitor", "--model-id", "agent_v1.1")
+    assert all(word in shown for word in ("success", "0.125", "-0.25", "0.5"))
+    (seen,) = desk("--monitor", "--model-id", "agent_v1.0")["rollouts"]
+    assert seen["evidence"]["summary"]["metrics"] == {"success": success}
     assert desk("promote", "weights", "--reason", "it is better", group="releases")["production"] == second
     desk("close", "weights", "--reason", "nobody complains", group="releases")
     assert desk("--rollback", "--model-id", "agent_v1.1", "--reason", "somebody does")["production"] == {"weights:*/*": first}

@@ -155,7 +155,10 @@ def _deploy(store: str | None, quiet: bool, given: Mapping[str, Any]) -> dict[st
 
 def _answering_already(wish: DeployOptions) -> ServedModel | None:
     """The same file under the same name, where it was deployed before and runs: who only forces it need not end it first."""
-    with _opened(wish.store) as kept:
+    from journeyman.stores.rollouts import open_rollouts
+
+    # A project's first candidate may come with its store.
+    with open_rollouts(store_url(wish.store), make=False) as kept:
         known = next((each for each in kept.live().models.values() if each.model == wish.name), None)
     return known if known is not None and is_served(wish, known) else None
 
