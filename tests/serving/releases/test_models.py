@@ -17,6 +17,7 @@ from journeyman.core.errors import ReleaseError
 from journeyman.core.playbook import Bullet
 from journeyman.core.policy import Card
 from journeyman.core.rollout import SLOT_KINDS, Arm, EventKind, Rollout, RolloutState, Slot
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.router import training
 from journeyman.experiments.router.config import RouterConfig
@@ -27,7 +28,8 @@ from journeyman.models import embedders
 from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.objective import parse
 from journeyman.serving.gateway.cascade import AnswerCheck
-from journeyman.serving.releases.artifacts import CandidateLoader
+from journeyman.serving.monitor import Monitor
+from journeyman.serving.releases.artifacts import CandidateLoader, KeepLoaded
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
@@ -35,7 +37,7 @@ from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.tracing.wire.dialects import Exchange
 from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
-from tests.support import routing
+from tests.support import ollama, routing
 from tests.support.gateways import Running, gateway, quick
 from tests.support.upstream import Asked, Reply, Upstream, events, failed, ok, upstream
 
@@ -349,3 +351,48 @@ def test_weights_that_are_needed_go_on_being_served(folder: Path, store: Rollout
     store.serve_model(nowhere, why("it is old"))
     assert not store.live().models
     assert store.verify() is None
+
+
+def test_ollama_keeps_both_sides_of_an_open_rollout_loaded(folder: Path, store: RolloutStore, own: Upstream) -> None:
+    new, known_elsewhere = (Candidate(kind=Kind.ADAPTER, body=letter * 64) for letter in "bc")
+    now = [0.0]
+    keep = KeepLoaded({"box": quick("http://127.0.0.1:1/v1")}, clock=lambda: now[0])
+    monitor = Monitor(store, clock=lambda: NOON, keep_loaded=keep)
+
+    def looked(seconds: float) -> list[tuple[str, Any]]:
+        now[0] += seconds
+        before = len(box.kept_loaded)
+        assert monitor.once() is not None
+        keep.wait(10)
+        return box.kept_loaded[before:]
+
+    with ollama.serving(folder / "blobs") as box:
+        for name in ("desk-1:latest", "desk-2:latest"):
+            box.models[name] = {"request": {}, "size": 1, "digest": "d"}
+        served = {"desk-1": (WEIGHTS, f"{box.url}/v1"), "desk-2": (new, f"{box.url}/v1"), "m": (known_elsewhere, own.url)}
+        for name, (candidate, url) in served.items():
+            store.serve_model(ServedModel(candidate_id=known(folder, candidate).id, url=url, model=name, at=NOON), why())
+        in_production(store, WEIGHTS)
+        assert looked(0) == []
+
+        arm = Arm(name="production", candidate_id=WEIGHTS.id, digest=WEIGHTS.digest)
+        rollout = replace(
+            begun("r2", candidate=new, slot=Slot.parse("weights"), baseline=arm, plan=RolloutPlan(holdback=0.5)),
+            created_at=NOON,
+        )
+        store.start(rollout)
+        both = [("desk-1", "600s"), ("desk-2", "600s")]
+        assert [looked(seconds) for seconds in (0, 60, 179, 1)] == [both, [], [], both]
+        # Also while the new one is in production, and some are held back.
+        for kind, shares in ((EventKind.RAMP, {"canary": 0.5}), (EventKind.PROMOTE, {"canary": 0.5})):
+            rollout = rollout.then(kind, why(), shares)
+            store.advance(rollout)
+        assert looked(240) == both
+        # A server that is gone, or that is no Ollama, harms nobody.
+        store.advance(rollout.then(EventKind.CONCLUDE, why()))
+        other = replace(arm, candidate_id=new.id)
+        store.start(begun("r3", candidate=known_elsewhere, slot=Slot.parse("weights:desk"), baseline=other))
+        nowhere = ServedModel(candidate_id=new.id, url="box", model="desk-2", at=NOON)
+        store.serve_model(nowhere, why())
+        assert looked(240) == []
+    assert [each.path for each in own.asked] == ["/api/version"]
