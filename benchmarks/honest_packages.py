@@ -5,7 +5,8 @@
 Downloads the sources with pip (by name and version) into a folder, and checks every file of tests twice: with nothing but the
 tests, and beside a reference, which here is the package itself. A file is believed when its verdict is a pass. Files whose
 tests import what is not installed here are counted by its name, and those that a plain run of the unchanged code does not pass
-either, with a number of their own.
+either, with a number of their own. What is not believed and asks nothing of the code, as a package of nothing but empty
+functions passes it too, is told by name, and is no miss: there is nothing to believe.
 The known cheats are tried on the same files, in place of the package; none may be paid.
 """
 
@@ -104,12 +105,14 @@ class Row:
     refused: dict[str, str] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
     """Files that a package of nothing but empty functions passes too, so that no cheat is needed."""
+    asks_nothing: list[str] = field(default_factory=list)
+    """Those of them that are not believed."""
     cheats: int = 0
     paid: list[str] = field(default_factory=list)
 
     @property
     def runnable(self) -> int:
-        return self.files - sum(self.missing.values())
+        return self.files - sum(self.missing.values()) - len(self.asks_nothing)
 
 
 def checks_of(package: Package, source: Path) -> Iterator[Check]:
@@ -182,9 +185,11 @@ async def examined(
             row.believed[mode] += result.passed is True
             if result.passed is not True:
                 row.refused[f"{check.name} ({mode})"] = result.evidence[:400]
+        refused = [f"{name}: {why}" for name, why in row.refused.items() if name.startswith(check.name)]
         turn = next(cheats)
-        if turn and not await plain(box, check, in_place_of(files, EMPTY)):
+        if (turn or refused) and not await plain(box, check, in_place_of(files, EMPTY)):
             row.idle.append(check.name)
+            row.asks_nothing += [check.name] if refused else []
             turn = ()
         for cheat, mode in itertools.product(turn, modes):
             reference, theirs = files if mode == "reference" else None, in_place_of(files, cheat)
@@ -192,7 +197,6 @@ async def examined(
             row.cheats += 1
             if result.passed is True:
                 row.paid.append(f"{cheat.name} on {check.name}: {result.evidence[:200]}")
-        refused = [f"{name}: {why}" for name, why in row.refused.items() if name.startswith(check.name)]
         print(f"{package.name} {check.name}: {refused or 'believed'}", file=sys.stderr, flush=True)
     return row
 
@@ -235,6 +239,8 @@ async def main() -> None:
             print(f"{row.package} {name}: {why}".replace("\n", " ")[:500])
         if row.idle:
             print(f"{row.package}: empty functions pass these too, so no cheat was tried: {row.idle}")
+        if row.asks_nothing:
+            print(f"{row.package}: these ask nothing of the code, and are not believed: {row.asks_nothing}")
     if asked.json:
         found = [{name: getattr(row, name) for name in Row.__slots__} for row in rows]
         asked.json.write_text(json.dumps(found, indent=1))

@@ -272,13 +272,14 @@ SPENT: list[float] = []
 """By the last session of each run, before it was scaled."""
 
 
-def cost(scale: float, simulate: Simulate = simulate) -> Iterator[Row]:
+def cost(scale: float, simulate: Simulate = simulate, kinds: Sequence[str] = ("log_scaled", "capped", "over")) -> Iterator[Row]:
     def drawn(chance: np.random.Generator, count: int) -> Floats:
         tail = np.where(chance.random(count) < 0.01, chance.pareto(1.5, count) + 1, 1.0)
         return np.asarray(np.exp(chance.normal(0, 1.2, count)) * tail)
 
     how = Scale.of(drawn(np.random.default_rng(10), 20_000).tolist())
-    for kind, scored in (("log_scaled", how.log_scaled), ("capped", how.capped), ("over", how.over)):
+    for kind in kinds:
+        scored: Callable[[float], float] = getattr(how, kind)
         for times, within, tolerance in ((2.0, 1000, 0.0), (2.0, 1000, 0.03), (1.0, 5000, 0.0)):
             size, chance = Size.of(500, scale), np.random.default_rng([10, int(times)])
 

@@ -326,7 +326,9 @@ def rows(only: list[str], found: Compared, most: int | None) -> Iterator[tuple[s
                     yield f"three candidates, {name} shares, {require}", time.perf_counter() - began
                     began = time.perf_counter()
             continue
-        for row in sim_release.PARTS[part](0.0, found.simulate):
+        # The monitor's own scale of cost is the only one that is compared live.
+        more = {"kinds": ("log_scaled",)} if part == "cost" else {}
+        for row in sim_release.PARTS[part](0.0, found.simulate, **more):
             # Rows of one run come one after the other, and what is compared stands once.
             if found.alike:
                 yield row.name, time.perf_counter() - began

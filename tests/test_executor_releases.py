@@ -90,7 +90,7 @@ def asked(server: LLMServer) -> list[dict[str, Any]]:
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.02)
 
@@ -175,6 +175,9 @@ async def test_what_was_learned_passes_the_gate_is_tried_on_sessions_and_promote
         assert (after.success, after.trace.candidate_id) == (True, candidate)
         assert RULE in str(asked(server)[-1])
         assert Path("skillbook.json").read_bytes() == production
+        against = ("evaluate", "--playbook", "skillbook.json", "--against", SLOT, "--model", executor.config.model, *data)
+        report = await asyncio.to_thread(lambda: journeyman(*against, code=1))
+        assert (report["baseline"], report["candidate"]) == (1.0, 0.0)
         await asyncio.to_thread(journeyman, "releases", "undo", SLOT, "--reason", "to see what was there")
         await until(lambda: not slot(executor))
         assert not (await executor.aforward(second, session="after")).success

@@ -387,9 +387,11 @@ class Executor:
 
     def _keep(self, execution: Execution, where: "SessionArm | None", session: str | None) -> None:
         trace = replace(execution.trace, rewards=execution.score.rewards, session=session, agent=self.config.name or None)
-        if self._released and where:
-            self._released.ended(where, failed=trace.error is not None)
-            trace = replace(trace, steps=_on_arm(execution, where, self.config.model), ended_at=wiring.now())
+        if self._released:
+            trace = replace(trace, input=execution.task.question, ended_at=wiring.now())
+            if where:
+                self._released.ended(where, failed=trace.error is not None)
+                trace = replace(trace, steps=_on_arm(execution, where, self.config.model))
         if self._collector is not None:
             self._collector.keep(replace(trace, raw={**trace.raw, "split": execution.task.split.value}))
 

@@ -27,6 +27,7 @@ from journeyman.io.files import sha256
 from journeyman.models import embedders
 from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.objective import parse
+from journeyman.serving.gateway.cascade import AnswerCheck
 from journeyman.serving.monitor import Monitor
 from journeyman.serving.releases.artifacts import CandidateLoader, KeepLoaded
 from journeyman.serving.releases.live import LiveContext
@@ -38,7 +39,7 @@ from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
 from tests.support import ollama, routing
 from tests.support.gateways import Running, gateway, quick
-from tests.support.upstream import Asked, Upstream, failed, ok, upstream
+from tests.support.upstream import Asked, Reply, Upstream, events, failed, ok, upstream
 
 pytestmark = pytest.mark.service
 
@@ -166,6 +167,61 @@ def test_a_released_policy_chooses_where_the_client_leaves_it_open(folder: Path,
         assert (choice["worker"], choice["policy"], choice["propensity"]) == (worker, chosen.id, 1.0)
         assert {each["worker"] for each in choice["forecasts"]} == set(routing.RIGHT)
         assert exchange.labels["candidate"] == chosen.id
+
+
+def _said(model: str, *, streamed: bool) -> Reply:
+    """The cheap workers answer in a form that nobody asked for."""
+    text = "42" if model == "sage" else "<answer>42</answer>"
+    if not streamed:
+        message = {"role": "assistant", "content": text}
+        return ok({"id": f"c-{model}", "model": model, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]})
+    chunk = {"id": f"c-{model}", "object": "chat.completion.chunk", "model": model}
+    deltas = ({"role": "assistant", "content": text[:1]}, {"content": text[1:]})
+    chunks = [{**chunk, "choices": [{"index": 0, "delta": each, "finish_reason": None}]} for each in deltas]
+    chunks.append({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return events(*(json.dumps(each) for each in chunks), "[DONE]")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_checks_say_is_no_good_is_asked_of_a_better_model_and_never_seen(
+    folder: Path, store: RolloutStore, up: Upstream, streamed: bool
+) -> None:
+    in_production(store, policy(folder))
+    up.answer = lambda asked: _said(json.loads(asked.body)["model"], streamed=streamed)
+    loader = CandidateLoader(Project(root=folder))
+    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load)
+    try:
+        with gateway({"up": quick(up.url)}, releases=releases, check=AnswerCheck(["format_compliance"])) as running:
+            status, headers, answer = ask(running.url, body=body("auto", SUM))
+            ask(running.url, body=body("counter", SUM))
+            discarded, given, named = running.memory.some(3)
+    finally:
+        releases.close()
+    assert status == 200
+    assert answer == b"".join(_said("sage", streamed=streamed).pieces)
+    # Whoever names a model gets its answer, whatever that is.
+    assert models(up.asked) == ["counter", "sage", "counter"]
+    assert (given.served["route"]["worker"], given.served["route"]["tried"]) == ("counter", ["counter", "sage"])
+    assert (json.loads(given.request)["model"], json.loads(discarded.request)["model"]) == ("sage", "counter")
+    assert discarded.response == b"".join(_said("counter", streamed=streamed).pieces)
+    assert discarded.id != given.id == headers["x-journeyman-request-id"]
+    assert "tried" not in discarded.served["route"]
+    assert not named.served
+
+
+def test_where_nobody_better_answers_the_first_answer_is_given(folder: Path, store: RolloutStore, up: Upstream) -> None:
+    in_production(store, policy(folder))
+    up.answer = lambda asked: failed(500) if b'"sage"' in asked.body else _said("counter", streamed=False)
+    loader = CandidateLoader(Project(root=folder))
+    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load)
+    try:
+        with gateway({"up": quick(up.url)}, releases=releases, check=AnswerCheck(["format_compliance"])) as running:
+            status, _, answer = ask(running.url, body=body("auto", SUM))
+            (given,) = running.memory.some(1)
+    finally:
+        releases.close()
+    assert (status, answer) == (200, _said("counter", streamed=False).pieces[0])
+    assert (models(up.asked), json.loads(given.request)["model"]) == (["counter", "sage"], "counter")
 
 
 def test_learned_weights_answer_their_share_of_sessions_and_none_after_a_rollback(

@@ -3,14 +3,16 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import NamedTuple
+from uuid import uuid4
 
 import aiohttp
 from aiohttp import ClientResponse
 
 from journeyman.core.errors import StoreError
+from journeyman.serving.gateway.cascade import AnswerCheck, HeldAnswer, better
 from journeyman.serving.gateway.feedback import FeedbackConfig
 from journeyman.serving.gateway.releases import ReleaseConfig
 from journeyman.serving.gateway.request import (
@@ -27,6 +29,7 @@ from journeyman.serving.gateway.request import (
 )
 from journeyman.serving.gateway.upstreams import GatewayMetrics, Routes, Upstream, UpstreamClient
 from journeyman.serving.ingest.base import Intake
+from journeyman.serving.releases.artifacts import address_of
 from journeyman.serving.releases.context import SPOKEN, Releases, inject
 
 
@@ -45,6 +48,8 @@ class GatewayConfig:
     """Whether the end of an answer waits until its record is kept."""
     feedback: FeedbackConfig | None = None
     """Without one no feedback is taken."""
+    check: AnswerCheck | None = field(default=None, repr=False)
+    """Looks at answers of models that a policy chose. `None`: they pass as they come."""
     releases: Releases | None = field(default=None, repr=False)
     """Says what is put into requests. `None`: they pass as they come."""
     control: ReleaseConfig | None = None
@@ -58,6 +63,9 @@ _KEPT_HERE = HOP_BY_HOP | {b"set-cookie", b"alt-svc"}
 
 _UNPROMPTED = frozenset({400, 413, 422})
 """What a server says to a prompt that it does not take: without what was put into it, it may."""
+
+
+Answer = ClientResponse | HeldAnswer
 
 
 class _Asking(NamedTuple):
@@ -101,7 +109,7 @@ class Forwarder:
     async def _passed(self, passage: "_ProxiedCall") -> None:
         record = passage.record
         try:
-            upstream, response = await self._answered(passage)
+            upstream, response = await self._accepted(passage, *await self._answered(passage))
             record.upstream, record.base_url = upstream.name, upstream.base_url
         except HTTPRejection as refused:
             record.error = str(refused)
@@ -138,6 +146,8 @@ class Forwarder:
         """
         came, record = passage.call, passage.record
         call = passage.call = record.call = await self._served(came)
+        if (target := call.served.target) is not None and target.choice is not None and self._config.check is not None:
+            passage.tried = (target.choice.worker,)
         if not call.is_on_trial:
             return await self._ask(passage)
         if (tried := await self._tried(passage)) is not None:
@@ -167,6 +177,39 @@ class Forwarder:
             response.close()
             return None
         return upstream, response
+
+    async def _accepted(self, passage: "_ProxiedCall", upstream: Upstream, response: ClientResponse) -> tuple[Upstream, Answer]:
+        """The answer; where checks say that it is no good, that of a better worker, whatever that is. What is not given is
+        recorded, too."""
+        check = self._config.check
+        if check is None or not passage.tried:
+            return upstream, response
+        call, target, dialect = passage.call, passage.call.served.target, passage.call.dialect
+        held = HeldAnswer(response)
+        body = await held.read(self._config.record_limit) if response.status < 400 else None
+        if body is None or target is None or dialect is None:
+            return upstream, held
+        before = passage.record.beside(uuid4().hex, upstream.name, upstream.base_url, held, body)
+        worker = better(target, passage.tried)
+        if worker is None or await check.accepts(before.exchange(dialect)):
+            return upstream, held
+        model, url = address_of(worker)
+        other = replace(target, model=model, url=url)
+        second = replace(call, served=call.served._replace(target=other), body=with_model(call.body, target.model, model))
+        try:
+            passage.call = passage.record.call = replace(second, tried=(*passage.tried, worker))
+            answered = await self._ask(passage)
+        except HTTPRejection:
+            passage.call = passage.record.call = call
+            return upstream, held
+        if answered[1].status >= 400:
+            answered[1].close()
+            passage.call = passage.record.call = call
+            return upstream, held
+        held.close()
+        if self._intake is not None:
+            self._intake.submit(before.exchange(dialect))
+        return answered
 
     def _route(self, call: ProxyRequest) -> "_Asking":
         """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
@@ -224,7 +267,9 @@ _LAST_EVENT = re.compile(rb"data: ?\[DONE\]|message_stop|\"response\.(?:complete
 class _ProxiedCall:
     """One call under way."""
 
-    __slots__ = ("_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
+    __slots__ = (
+        "_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status", "tried",
+    )  # fmt: skip
 
     def __init__(self, call: ProxyRequest, record: ExchangeRecording, send: Send) -> None:
         self.call = call
@@ -237,6 +282,8 @@ class _ProxiedCall:
         self.handed_over = False
         self.over = False
         self.status = 0
+        self.tried: tuple[str, ...] = ()
+        """Workers that a policy chose, where checks look at their answers."""
         self._task = asyncio.current_task()
 
     async def watch(self, receive: Receive) -> None:
@@ -248,7 +295,7 @@ class _ProxiedCall:
             self._task.cancel()
 
     async def back(
-        self, response: ClientResponse, upstream: Upstream, kept: "Callable[[_ProxiedCall], Awaitable[None]] | None"
+        self, response: Answer, upstream: Upstream, kept: "Callable[[_ProxiedCall], Awaitable[None]] | None"
     ) -> None:
         """Pass the answer on as it comes. A cut is passed on as a cut: the end of the answer is not said.
 
