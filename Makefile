@@ -2,7 +2,7 @@
 # make demo-weights      the same in its weights, served by llama.cpp: some twenty minutes, and the building of llama.cpp
 # make test    set up, then every test once                               make nightly the same with many more repetitions
 # make bench   what things cost, as ratios
-# make soak    five minutes of faults: kills, a full disk, broken input; MINUTES=20 or HOURS=8 for more
+# make soak    seven minutes of faults: kills, a full disk, broken input; MINUTES=20 or HOURS=8 for more
 # make docs    write docs/commands.md anew                                make clean   remove what was built, not .venv nor .journeyman
 #
 # On Linux a plain install of torch brings the GPU libraries along, some gigabytes. To have the small CPU wheel instead, point
@@ -55,6 +55,7 @@ bench: $(VENV)/.dev
 
 # It ends with 1 when something is lost that was acknowledged, ends in a traceback, or is left behind.
 soak: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.soak_release --quick $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m benchmarks.soak $(if $(HOURS),--hours $(HOURS),--minutes $(or $(MINUTES),5)) $(if $(SEED),--seed $(SEED))
 
 figures: $(VENV)/.dev

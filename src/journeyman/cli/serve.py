@@ -16,7 +16,7 @@ import click
 from journeyman.cli.console import say
 from journeyman.cli.options import options, provided
 from journeyman.cli.shared import cleaner, emit, json_option, options_named, store_option, store_url, tokens_in
-from journeyman.core.errors import InputError, MissingExtra, PlaybookError
+from journeyman.core.errors import InputError, MissingExtra, PlaybookError, StoreUnreachable
 from journeyman.core.playbook import Playbook
 from journeyman.experiments import settings
 from journeyman.experiments.settings import Project, RecordSettings, ServeSettings, Settings
@@ -250,7 +250,10 @@ def _pages(store_url: str, who: str, tokens: tuple[str, ...]) -> "Iterator[App]"
 
     if missing := [name for name in _OF_PAGES if find_spec(name) is None]:
         raise MissingExtra(f"the pages need {missing[0]}: pip install 'journeyman[serve]', or serve with --no-pages")
-    make_ready(store_url)
+    try:
+        make_ready(store_url)
+    except StoreUnreachable as error:
+        say(f"journeyman: {error}", "journeyman: what is recorded waits until it answers, and what was released last is served")
     with ExitStack() as opened:
 
         def pages() -> "App":

@@ -12,6 +12,7 @@
     ├── PlanError      a plan that cannot be carried out: a circle, a missing input, nobody who could do it
     ├── PlaybookError  a playbook, journal or delta that cannot be what it says it is
     ├── StoreError     the store refused, or holds what it should not
+    │   ├── StoreUnreachable  its server does not answer now: the same call may succeed later
     │   └── Unkeepable     one record is such that no store takes it: what stands beside it can be kept
     ├── ReleaseError   a step the release table does not allow
     ├── TrainingError  the program that trains weights failed, or was killed
@@ -82,6 +83,10 @@ class PlanError(JourneymanError):
 
 class StoreError(JourneymanError):
     """The store refused, or holds what it should not."""
+
+
+class StoreUnreachable(StoreError):
+    """The store's server does not answer now: the same call may succeed later."""
 
 
 class Unkeepable(StoreError):

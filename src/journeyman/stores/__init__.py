@@ -7,6 +7,7 @@ postgresql://USER:PASSWORD@HOST/DATABASE   a server; needs the extra `postgres`
 
 from pathlib import Path
 
+from journeyman.core.errors import StoreUnreachable
 from journeyman.stores.base import AttemptRecord, EvaluationRecord, RunRecord, RunState, Store
 from journeyman.stores.traces import open_traces
 from journeyman.stores.traces.base import TraceStore
@@ -45,7 +46,17 @@ def open_store(url: str | Path, *, make: bool = True) -> Store:
     return SqlStore(as_url(url), make=make)
 
 
-_MAKE = "import sys; from journeyman.stores import open_traces; open_traces(sys.stdin.read()).close()"
+_AWAY = 75
+_MAKE = f"""
+import sys
+from journeyman.core.errors import StoreUnreachable
+from journeyman.stores import open_traces
+try:
+    open_traces(sys.stdin.read()).close()
+except StoreUnreachable as error:
+    print(error, end="")
+    sys.exit({_AWAY})
+"""
 
 
 def make_ready(url: str) -> None:
@@ -53,6 +64,7 @@ def make_ready(url: str) -> None:
     what migrations take with them.
 
     Raises:
+        StoreUnreachable: Its server does not answer.
         JourneymanError: As `open_traces` does.
     """
     import subprocess
@@ -62,6 +74,8 @@ def make_ready(url: str) -> None:
         return
     # Not on the command line, which everybody can read: the URL may hold a password.
     done = subprocess.run([sys.executable, "-c", _MAKE], input=url.encode(), capture_output=True)
+    if done.returncode == _AWAY:
+        raise StoreUnreachable(done.stdout.decode())
     if done.returncode:
         # Once more, to be told why.
         open_traces(url).close()

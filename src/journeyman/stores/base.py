@@ -104,6 +104,10 @@ class AttemptTotals:
 # What is served live.
 
 
+DRAWN, DEGRADED = "drawn", "degraded"
+"""Why a session is on its arm: by chance; or on production as the store did not answer, and therefore out of the test."""
+
+
 class Assignment(NamedTuple):
     """Which arm a session is on."""
 
@@ -113,7 +117,7 @@ class Assignment(NamedTuple):
     event: int
     """The number of the event by whose shares it was drawn."""
     why: str
-    """drawn, or forced."""
+    """`DRAWN` or `DEGRADED`."""
     at: datetime
     seq: int = 0
     """Its place in the order of assignments; 0 where it is not kept yet."""

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from journeyman.core.errors import InputError, MissingExtra, StoreError, Unkeepable
+from journeyman.core.errors import InputError, MissingExtra, StoreError, StoreUnreachable, Unkeepable
 from journeyman.stores.tables import METADATA
 from journeyman.stores.traces.tables import create_search_and_triggers
 from journeyman.stores.urls import MEMORY, is_nowhere, redacted
@@ -24,6 +24,8 @@ from journeyman.stores.urls import MEMORY, is_nowhere, redacted
 PATIENCE = 30
 """Seconds to wait for another process that writes to the same SQLite file."""
 _PAUSE = 0.01
+_CONNECT_SECONDS = 5
+"""For which a server of PostgreSQL is waited for that takes a connection and says nothing, unless the URL says otherwise."""
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -33,6 +35,7 @@ _DRIVERS = {
 }
 
 _DAMAGED = "the store is damaged; restore it from a backup, or move it away"
+_NOT_YET = ("starting up", "shutting down", "recovery mode", "too many")
 _ADVICE = {
     "database is locked": f"another process has been writing to it for more than {PATIENCE} s; wait for it or stop it",
     "unable to open database file": "see that its folder can be written to",
@@ -138,7 +141,8 @@ def describe(error: Exception) -> str:
 
 def _postgres(url: sa.URL, dumps: "partial[str]") -> sa.Engine:
     try:
-        return sa.create_engine(url, json_serializer=dumps, pool_pre_ping=True)
+        options = {"connect_timeout": _CONNECT_SECONDS} if "connect_timeout" not in url.query else {}
+        return sa.create_engine(url, json_serializer=dumps, pool_pre_ping=True, connect_args=options)
     except ModuleNotFoundError as error:
         raise MissingExtra(f"{error.name} is missing: pip install 'journeyman[postgres]'") from error
 
@@ -350,8 +354,13 @@ class Database:
 
     def _open(self, url: str) -> None:
         self.name, self._engine = connect(url, self.patience)
+        self.connections = 0
+        sa.event.listen(self._engine, "connect", self._connected)
         # In memory there is one connection for all threads, and a transaction is its own.
         self._turn = RLock() if url == MEMORY else nullcontext()
+
+    def _connected(self, *_: object) -> None:
+        self.connections += 1
 
     @property
     def dialect(self) -> str:
@@ -400,7 +409,14 @@ class Database:
         except (sa.exc.DataError, sa.exc.IntegrityError, OverflowError) as error:
             raise Unkeepable(f"{self.name}: {describe(error)}") from error
         except sa.exc.SQLAlchemyError as error:
-            raise StoreError(f"{self.name}: {describe(error)}") from error
+            kind = StoreUnreachable if self.dialect == "postgresql" and _is_away(error) else StoreError
+            raise kind(f"{self.name}: {describe(error)}") from error
+
+
+def _is_away(error: sa.exc.SQLAlchemyError) -> bool:
+    """Whether a server may answer later that could not be asked now. One that refuses whoever asks says that it is FATAL."""
+    said = str(getattr(error, "orig", None) or error)
+    return "connection" in said and ("FATAL" not in said or any(words in said for words in _NOT_YET))
 
 
 class OnDatabase:
@@ -409,6 +425,11 @@ class OnDatabase:
     def __init__(self, url: str, *, make: bool = True, patience: float = PATIENCE) -> None:
         """As `Database` is opened."""
         self._database = Database(url, make=make, patience=patience)
+
+    @property
+    def connections(self) -> int:
+        """How many were made so far: after one more, the server may have been started anew."""
+        return self._database.connections
 
     def close(self) -> None:
         self._database.close()

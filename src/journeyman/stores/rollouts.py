@@ -32,7 +32,7 @@ from journeyman.core.rollout import (
     nothing,
 )
 from journeyman.core.rollout_plan import RolloutPlan
-from journeyman.stores.base import Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
+from journeyman.stores.base import DEGRADED, DRAWN, Assignment, AuditRecord, EvidenceRecord, SessionScore, utc
 from journeyman.stores.engine import PATIENCE, OnDatabase
 from journeyman.stores.sessions import CandidateSession, ServedSession, of_candidate, of_units
 from journeyman.stores.sql import move_row
@@ -186,12 +186,16 @@ class RolloutStore(OnDatabase):
     # Sessions.
 
     def assign(self, wanted: Sequence[Assignment]) -> Sequence[Assignment]:
-        """Keep on which arms sessions are; the first word on a session holds, whoever it is of. What holds, in their order."""
-        rows = [{**each._asdict(), "at": utc(each.at)} for each in wanted]
+        """Keep on which arms sessions are. The first word on a session holds, whoever it is of, unless a gateway tells that the
+        session was served production while the store did not answer: then that does. What holds, in their order."""
+        # In the order of their keys: of two who write the same sessions at once, neither has what the other waits for.
+        ordered = sorted(wanted, key=lambda each: (each.rollout_id, each.unit))
+        rows = [{**each._asdict(), "at": utc(each.at)} for each in ordered]
         for row in rows:
             del row["seq"]
         # A loss of power may lose the last moment's: the hash gives them again.
         with self._database.write(swift=True) as connection:
+            _take_back(connection, [each for each in ordered if each.why == DEGRADED])
             insert(connection, ASSIGNMENTS, rows)
             found = _assigned(connection, wanted)
         return [found[each.rollout_id, each.unit] for each in wanted]
@@ -203,12 +207,16 @@ class RolloutStore(OnDatabase):
             row = connection.execute(sa.select(ASSIGNMENTS).where(*where)).first()
         return None if row is None else _assignment(row)
 
-    def assignments(self, rollout_id: str, *, after: int = 0, limit: int = 10_000) -> Sequence[Assignment]:
-        """In the order in which they were made, from behind a `seq` on."""
+    def assignments(
+        self, rollout_id: str, *, after: int = 0, limit: int = 10_000, newest: bool = False
+    ) -> Sequence[Assignment]:
+        """In the order in which they were made: the first so many from behind a `seq` on, or the newest."""
         table = ASSIGNMENTS
-        found = sa.select(table).where(table.c.rollout_id == rollout_id, table.c.seq > after).order_by(table.c.seq).limit(limit)
+        found = sa.select(table).where(table.c.rollout_id == rollout_id, table.c.seq > after)
+        order = table.c.seq.desc() if newest else table.c.seq
         with self._database.read() as connection:
-            return [_assignment(row) for row in connection.execute(found)]
+            rows = [_assignment(row) for row in connection.execute(found.order_by(order).limit(limit))]
+        return rows[::-1] if newest else rows
 
     # What was said of what was served.
 
@@ -438,6 +446,13 @@ def _event_json(event: RolloutEvent) -> list[Any]:
 
 def _assignment(row: Row) -> Assignment:
     return Assignment(row.rollout_id, row.unit, row.arm, row.event, row.why, row.at, row.seq)
+
+
+def _take_back(connection: sa.Connection, served: Sequence[Assignment]) -> None:
+    """What was drawn of sessions that were served something else."""
+    for rollout_id, some in groupby(served, lambda each: each.rollout_id):
+        of_them = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit.in_([each.unit for each in some]))
+        connection.execute(sa.delete(ASSIGNMENTS).where(*of_them, ASSIGNMENTS.c.why == DRAWN))
 
 
 def _assigned(connection: sa.Connection, wanted: Sequence[Assignment]) -> Mapping[tuple[str, str], Assignment]:

@@ -1,6 +1,7 @@
 """What the store says is served, in a gateway: while the store is there, while it is not, and when an arm only fails."""
 
 import json
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -280,3 +281,14 @@ def test_the_brake_of_one_candidate_takes_that_one_out(path: Path, up: Upstream)
         assert kept is not None
         assert (kept.state, kept.going, kept.events[-1].cause.actor) == (RolloutState.CANARY, ("canary-1",), "brake")
         assert until(lambda: releases.state()["brakes"] == {})
+
+
+def test_a_gateway_whose_postgresql_takes_connections_and_says_nothing_starts_all_the_same(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://someone@127.0.0.1:{silent.getsockname()[1]}/journeyman"
+        releases = LiveContext(url, tmp_path / "releases", CandidateLoader(Project(root=tmp_path)).load)
+    try:
+        assert releases.state()["seconds_since_read"] is None
+        assert not releases.has_rollouts
+    finally:
+        releases.close()

@@ -1,25 +1,28 @@
 """Which arm a session is on: drawn once, on disk before a model is asked, and the same in every gateway.
 
-The first row about a session holds, whoever wrote it. While the store does not answer, a session that nobody has drawn yet is
-served what is in production, and left out of the test for good.
+The first row about a session holds, whoever wrote it. While the store does not answer, a session that is not known here is
+served what is in production, and stays there for good, out of the test: what is told of it afterwards holds over what another
+gateway may have drawn meanwhile. What others wrote is followed, so that their sessions are known here by then.
 """
 
 import asyncio
 import hashlib
+import json
 import queue
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from journeyman.core.errors import StoreError
 from journeyman.core.rollout import PRODUCTION, Rollout, drawn, unit_of
 from journeyman.serving.releases.context import SessionArm
-from journeyman.stores.base import Assignment
+from journeyman.stores.base import DEGRADED, DRAWN, Assignment
 
 if TYPE_CHECKING:
     from journeyman.stores.rollouts import RolloutStore
@@ -28,23 +31,38 @@ CACHED = 100_000
 """Sessions whose arm is remembered; of others the store is asked."""
 AT_ONCE = 500
 """Assignments in one transaction."""
-DRAWN, DEGRADED = "drawn", "degraded"
-"""Why a session is on its arm."""
-_LONGEST_SECONDS = 2.0
+_TRIED_SECONDS = 0.8
+"""For which a store is tried, that others may have locked or that may be starting, before it counts as away."""
+_PAUSE_SECONDS = 0.02
+_LONGEST_SECONDS = 1.0
 """For which what is being written is waited for."""
-_FAILURES, _REST_SECONDS = 5, 5.0
-"""After so many failures in a row the store is left alone for so long."""
+_RETRY_SECONDS = 0.1
+"""After which a store that is away is tried again."""
+_LATELY_SECONDS = 10.0
+"""A server that crashed may have lost what it was told within these."""
+
+_Wanted = tuple[Assignment, "Future[Assignment]"]
 
 
 class AssignmentWriter:
     """Writes assignments in a thread of its own, as many in one transaction as are waiting."""
 
-    def __init__(self, open_store: "Callable[[], RolloutStore]") -> None:
+    def __init__(self, open_store: "Callable[[], RolloutStore]", kept: Path | None = None) -> None:
+        """
+        Args:
+            kept: The file of what the store is still to be told, also by the next process.
+        """
         self._open = open_store
-        self._waiting: queue.SimpleQueue[tuple[Assignment, Future[Assignment]] | None] = queue.SimpleQueue()
-        self._over = False
+        self._kept, self._keeping = kept, threading.Lock()
+        self._waiting: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
+        self._told: deque[Assignment] = deque(maxlen=CACHED)
+        self._over = threading.Event()
         self._store: RolloutStore | None = None
         self._tried = threading.Event()
+        self._lately: deque[tuple[float, Assignment]] = deque()
+        self._connections = 0
+        self.is_away = False
+        """Whether the store did not answer when it was last tried, which is done over and over."""
         self._thread = threading.Thread(target=self._run, name="assignments", daemon=True)
         self._thread.start()
 
@@ -54,11 +72,23 @@ class AssignmentWriter:
         self._waiting.put((wanted, future))
         return future
 
+    def tell(self, served: Assignment) -> None:
+        """Have it written as soon as the store answers, that a session was served production as it did not."""
+        self.is_away = True
+        with self._keeping:
+            self._told.append(served)
+            if self._kept is not None:
+                # It need not outlive the machine: then the session is over, too.
+                with suppress(OSError), self._kept.open("a") as file:
+                    file.write(json.dumps([*served[:5], served.at.isoformat()]) + "\n")
+        self._waiting.put(None)
+
     def warm(self, seconds: float) -> None:
         """Wait until the store was opened, or could not be: whoever comes first need not wait for it."""
         self._tried.wait(seconds)
 
     def close(self) -> None:
+        self._over.set()
         self._waiting.put(None)
         self._thread.join(30)
 
@@ -66,31 +96,93 @@ class AssignmentWriter:
         with suppress(StoreError):
             self._store = self._open()
         self._tried.set()
-        while batch := self._batch():
+        unsaid = self._left_behind()
+        ends = False
+        while not ends:
+            # Whatever is in the queue at the end is still written.
+            batch, ends = self._batch(waits=self.is_away or bool(unsaid)), self._over.is_set()
             # From here on nobody can take it back: it is written, or it is said that it was not.
             going = [(wanted, future) for wanted, future in batch if future.set_running_or_notify_cancel()]
+            while self._told:
+                unsaid.append(self._told.popleft())
             try:
-                self._store = self._store or self._open()
-                kept = self._store.assign([wanted for wanted, _ in going]) if going else ()
+                kept = self._tried_long(unsaid, [wanted for wanted, _ in going])
             except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for ever
+                self.is_away = True
                 for _, future in going:
                     future.set_exception(StoreError(f"assignments cannot be kept: {error}"))
+                self._over.wait(_RETRY_SECONDS)
             else:
+                self.is_away = False
+                self._forget()
                 for (_, future), each in zip(going, kept, strict=True):
                     future.set_result(each)
         if self._store is not None:
             self._store.close()
 
-    def _batch(self) -> list[tuple[Assignment, "Future[Assignment]"]]:
-        """What waits, at least one; nothing at the end."""
-        if self._over or (first := self._waiting.get()) is None:
+    def _left_behind(self) -> list[Assignment]:
+        """What the process before could not tell the store."""
+        if self._kept is None or not self._kept.exists():
             return []
-        batch = [first]
+        found = []
+        for line in self._kept.read_text(errors="replace").splitlines():
+            # The last line may be half a one.
+            with suppress(ValueError, TypeError):
+                rollout_id, unit, arm, event, why, at = json.loads(line)
+                found.append(Assignment(rollout_id, unit, arm, event, why, datetime.fromisoformat(at)))
+        return found
+
+    def _forget(self) -> None:
+        if self._kept is not None and self._kept.exists():
+            with self._keeping:
+                if not self._told:
+                    self._kept.unlink(missing_ok=True)
+
+    def _batch(self, *, waits: bool) -> list[_Wanted]:
+        """What is there to be written; nothing where the store is only to be tried."""
+        batch: list[_Wanted] = []
         with suppress(queue.Empty):
-            while len(batch) < AT_ONCE and (more := self._waiting.get_nowait()) is not None:
-                batch.append(more)
-            self._over = len(batch) < AT_ONCE
+            first = self._waiting.get(timeout=_RETRY_SECONDS if waits else 1.0 if self._lately else None)
+            while len(batch) < AT_ONCE:
+                if first is not None:
+                    batch.append(first)
+                first = self._waiting.get_nowait()
         return batch
+
+    def _tried_long(self, unsaid: list[Assignment], wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+        until = monotonic() + _TRIED_SECONDS
+        while True:
+            try:
+                return self._written(unsaid, wanted)
+            except StoreError:
+                if self.is_away or self._over.is_set() or monotonic() > until:
+                    raise
+            self._over.wait(_PAUSE_SECONDS)
+
+    def _written(self, unsaid: list[Assignment], wanted: Sequence[Assignment]) -> Sequence[Assignment]:
+        """
+        Raises:
+            StoreError: The store does not answer; what it was told of `unsaid` is not in there any more.
+        """
+        store = self._store = self._store or self._open()
+        while unsaid:
+            self._remember(store.assign(unsaid[:AT_ONCE]))
+            del unsaid[:AT_ONCE]
+        kept = store.assign(wanted)
+        if store.connections != self._connections:
+            # The server may have crashed since: what it was told last, without waiting for its disk, is told again.
+            lately = [each for _, each in self._lately]
+            for begin in range(0, len(lately), AT_ONCE):
+                store.assign(lately[begin : begin + AT_ONCE])
+            self._connections = store.connections
+        self._remember(kept)
+        return kept
+
+    def _remember(self, kept: Iterable[Assignment]) -> None:
+        now = monotonic()
+        self._lately.extend((now, each) for each in kept)
+        while self._lately and self._lately[0][0] < now - _LATELY_SECONDS:
+            self._lately.popleft()
 
 
 class Assigner:
@@ -100,30 +192,41 @@ class Assigner:
         self,
         open_store: "Callable[[], RolloutStore]",
         *,
-        timeout_seconds: float = 0.1,
+        kept: Path | None = None,
+        timeout_seconds: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """
         Args:
             open_store: Opens one that does not wait for long itself.
-            timeout_seconds: For which a session's first request waits for its turn.
+            kept: The file of what the store is still to be told, also by the next process.
+            timeout_seconds: For which a session's first request waits for its turn, while the store is not known to be away.
         """
-        self._writer = AssignmentWriter(open_store)
+        self._writer = AssignmentWriter(open_store, kept)
         self._timeout = timeout_seconds
         self._clock = clock
         self._arms: OrderedDict[tuple[str, str], SessionArm] = OrderedDict()
         self._going: dict[tuple[str, str], asyncio.Future[SessionArm]] = {}
-        self._unsaid: list[Assignment] = []
-        self._failures, self._rests_until = 0, 0.0
+        self._news: deque[Assignment] = deque()
         self.degraded = 0
         """Sessions that were served production as the store did not answer."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store did not answer when it was last tried, which is done over and over."""
+        return self._writer.is_away
 
     def warm(self, seconds: float = 10.0) -> None:
         """Wait until the store was opened, or could not be."""
         self._writer.warm(seconds)
 
+    def follow(self, found: Iterable[Assignment]) -> None:
+        """Know what stands in the store, whoever wrote it. From any thread."""
+        self._news.extend(found)
+
     async def arm(self, rollout: Rollout, session: str) -> SessionArm:
         """Where a session is in a rollout; it is drawn where nobody knows it yet."""
+        self._hear()
         unit = unit_of(rollout.salt, session)
         key = (rollout.id, unit.id)
         if (known := self._arms.get(key)) is not None:
@@ -136,31 +239,35 @@ class Assigner:
         # Requests of one session that come at once are told the same, also when the first of them hangs up.
         return await asyncio.shield(going)
 
-    async def _found(self, key: tuple[str, str], wanted: Assignment) -> SessionArm:
-        try:
-            arm = self._arms[key] = await self._kept(wanted)
-        finally:
-            del self._going[key]
+    def _hear(self) -> None:
+        while self._news:
+            each = self._news.popleft()
+            key = (each.rollout_id, each.unit)
+            # Whom this gateway has served production stays there, whatever the store has not heard yet.
+            if (known := self._arms.get(key)) is None or known.counts:
+                self._know(key, _arm(each))
+
+    def _know(self, key: tuple[str, str], arm: SessionArm) -> None:
+        self._arms[key] = arm
         if len(self._arms) > CACHED:
             self._arms.popitem(last=False)
+
+    async def _found(self, key: tuple[str, str], wanted: Assignment) -> SessionArm:
+        try:
+            arm = await self._kept(wanted)
+            self._know(key, arm)
+        finally:
+            del self._going[key]
         return arm
 
     async def _kept(self, wanted: Assignment) -> SessionArm:
-        if monotonic() >= self._rests_until:
-            try:
-                kept = await self._written(wanted)
-            except (StoreError, TimeoutError):
-                self._failures += 1
-                if self._failures >= _FAILURES:
-                    self._failures, self._rests_until = 0, monotonic() + _REST_SECONDS
-            else:
-                self._failures = 0
-                self._say()
-                return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, kept.why == DRAWN)
+        if not self._writer.is_away:
+            with suppress(StoreError, TimeoutError):
+                return _arm(await self._written(wanted))
         self.degraded += 1
-        if len(self._unsaid) < CACHED:
-            self._unsaid.append(wanted._replace(arm=PRODUCTION, why=DEGRADED))
-        return SessionArm(wanted.rollout_id, wanted.unit, PRODUCTION, wanted.event, counts=False)
+        served = wanted._replace(arm=PRODUCTION, why=DEGRADED)
+        self._writer.tell(served)
+        return _arm(served)
 
     async def _written(self, wanted: Assignment) -> Assignment:
         """
@@ -175,19 +282,15 @@ class Assigner:
         except TimeoutError:
             if written.cancel():
                 raise
-            # It is being written: whoever does not wait for what comes of it may serve the session two arms.
+            # It is being written, and will most likely be.
             return await asyncio.wait_for(kept, _LONGEST_SECONDS)
 
-    def _say(self) -> None:
-        """Tell the store, which answers again, who was served production meanwhile: they stay there, whoever asks."""
-        said, self._unsaid = self._unsaid, []
-        for each in said:
-            self._writer.put(each)
-
     def close(self) -> None:
-        if self._unsaid:
-            self._say()
         self._writer.close()
+
+
+def _arm(kept: Assignment) -> SessionArm:
+    return SessionArm(kept.rollout_id, kept.unit, kept.arm, kept.event, counts=kept.why == DRAWN)
 
 
 # What a session is.

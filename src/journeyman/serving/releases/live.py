@@ -9,10 +9,12 @@ import json
 import logging
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -41,8 +43,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
-PATIENCE = 0.25
-"""Seconds that the store may make a session's first request wait."""
+PATIENCE = 0.1
+"""Seconds after which a store that others have locked is tried anew: whoever waits longer looks ever more seldom."""
+FOLLOWED = 20_000
+"""Sessions that a gateway knows when it starts."""
+_START_SECONDS = 3.0
+"""For which a start waits for the store."""
+_AGAIN = 4
+"""Readings for which what was read is read again: of two who write at once, the first may end last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +128,14 @@ class LiveContext:
         self._ended: set[tuple[str, str, bool]] = set()
         self._read_at: float | None = None
         self._fault = ""
-        self._over, self._reading = threading.Event(), threading.Lock()
-        self.refresh()
-        self.is_known = self._read_at is not None or self._restored()
-        """Whether it was known at the start what is served: the store could be read, or had been read before."""
+        self._over, self._reading, self._tried = threading.Event(), threading.Lock(), threading.Event()
+        self._followed: dict[str, deque[int]] = {}
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
         self._thread.start()
+        # A server that takes connections and does not answer holds up a reading, and nothing else.
+        self._tried.wait(_START_SECONDS)
+        self.is_known = self._read_at is not None or self._restored()
+        """Whether it was known at the start what is served: the store could be read, or had been read before."""
 
     async def served(self, labels: Mapping[str, str], body: RequestBody, *, production: bool = False) -> ServedRelease:
         if not self._snapshot.slots:
@@ -255,6 +265,8 @@ class LiveContext:
     # In the thread that reads, or that wants it read.
 
     def _watch(self) -> None:
+        self.refresh()
+        self._tried.set()
         while not self._over.wait(self._poll_seconds):
             self.refresh()
 
@@ -267,6 +279,7 @@ class LiveContext:
             version = store.version()
             if version != self._snapshot.version:
                 self._take(store.live(), version, store)
+            self._follow(store)
             if self._on:
                 self._tell_brakes(store, store.live())
             self._read_at, self._fault = monotonic(), ""
@@ -276,6 +289,15 @@ class LiveContext:
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self._fault = f"{type(error).__name__}: {error}"
             _log.exception("what is released could not be read")
+
+    def _follow(self, store: "RolloutStore") -> None:
+        """Hear of the sessions that other gateways have put on arms."""
+        ids = [state.rollout.id for state in self._snapshot.slots.values() if state.rollout is not None]
+        self._followed = {id: self._followed.get(id, deque(maxlen=_AGAIN)) for id in ids}
+        for id, marks in self._followed.items():
+            found = store.assignments(id, after=marks[0]) if marks else store.assignments(id, limit=FOLLOWED, newest=True)
+            self._assigned().follow(found)
+            marks.append(max((each.seq for each in found), default=marks[-1] if marks else 0))
 
     def _is_empty(self) -> bool:
         """Whether nothing was ever released here. A file is asked without what takes a quarter of the gateway's memory."""
@@ -303,7 +325,8 @@ class LiveContext:
         if self._assigner is None:
             from journeyman.stores.rollouts import open_rollouts
 
-            self._assigner = Assigner(lambda: open_rollouts(self._url, patience=PATIENCE))
+            opened = partial(open_rollouts, self._url, patience=PATIENCE)
+            self._assigner = Assigner(opened, kept=self._file.with_suffix(".degraded"))
         return self._assigner
 
     def _take(self, live: LiveReleases, version: tuple[int, ...], store: "RolloutStore") -> None:
@@ -322,7 +345,7 @@ class LiveContext:
         if any(state.rollout is not None for state in made.slots.values()):
             self._assigned().warm()
         self._snapshot = made
-        self._ended = {each for each in self._ended if self._rollout(each[0]) is not None}
+        self._ended = {each for each in self._ended.copy() if self._rollout(each[0]) is not None}
         # Also of those that were loaded before: whoever starts without a store has nothing else.
         arms = [*moves.values(), *(arm for each in live.rollouts for arm in (*each.arms, each.baseline))]
         for arm in arms:
