@@ -201,11 +201,11 @@ def test_what_checks_say_is_no_good_is_asked_of_a_better_model_and_never_seen(
     assert answer == b"".join(_said("sage", streamed=streamed).pieces)
     # Whoever names a model gets its answer, whatever that is.
     assert models(up.asked) == ["counter", "sage", "counter"]
-    assert (given.served["route"]["worker"], given.served["route"]["tried"]) == ("counter", ["counter", "sage"])
+    assert (given.served["route"]["worker"], given.served["route"]["escalated"]) == ("counter", "sage")
     assert (json.loads(given.request)["model"], json.loads(discarded.request)["model"]) == ("sage", "counter")
     assert discarded.response == b"".join(_said("counter", streamed=streamed).pieces)
     assert discarded.id != given.id == headers["x-journeyman-request-id"]
-    assert "tried" not in discarded.served["route"]
+    assert "escalated" not in discarded.served["route"]
     assert not named.served
 
 

@@ -48,14 +48,13 @@ class AnswerCheck:
         return all(score is None or score >= HALF for score in scores)
 
 
-def better(target: ServedTarget, tried: Sequence[str]) -> str | None:
-    """The worker that is forecast to be right most often among those that are better than the one that was chosen."""
-    choice = target.choice
-    if choice is None:
+def better(target: ServedTarget) -> str | None:
+    """Of those who are forecast to be right more often than who was chosen, the best."""
+    if target.choice is None:
         return None
-    known = {each.worker: each.success for each in choice.forecasts}
-    rest = [name for name in known if name not in tried and known[name] > known.get(choice.worker, 1.0)]
-    return max(rest, key=lambda name: (known[name], name), default=None)
+    forecasts = {each.worker: each.success for each in target.choice.forecasts}
+    rest = {name: success for name, success in forecasts.items() if success > forecasts.get(target.choice.worker, 1.0)}
+    return max(rest, key=lambda name: (rest[name], name), default=None)
 
 
 class HeldAnswer:

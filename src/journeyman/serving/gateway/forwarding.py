@@ -30,7 +30,7 @@ from journeyman.serving.gateway.request import (
 from journeyman.serving.gateway.upstreams import GatewayMetrics, Routes, Upstream, UpstreamClient
 from journeyman.serving.ingest.base import Intake
 from journeyman.serving.releases.artifacts import address_of
-from journeyman.serving.releases.context import SPOKEN, Releases, inject
+from journeyman.serving.releases.context import SPOKEN, Releases, ServedTarget, inject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +146,6 @@ class Forwarder:
         """
         came, record = passage.call, passage.record
         call = passage.call = record.call = await self._served(came)
-        if (target := call.served.target) is not None and target.choice is not None and self._config.check is not None:
-            passage.tried = (target.choice.worker,)
         if not call.is_on_trial:
             return await self._ask(passage)
         if (tried := await self._tried(passage)) is not None:
@@ -179,37 +177,44 @@ class Forwarder:
         return upstream, response
 
     async def _accepted(self, passage: "_ProxiedCall", upstream: Upstream, response: ClientResponse) -> tuple[Upstream, Answer]:
-        """The answer; where checks say that it is no good, that of a better worker, whatever that is. What is not given is
-        recorded, too."""
-        check = self._config.check
-        if check is None or not passage.tried:
+        """The answer; where checks say that it is no good, that of a better worker, whatever that is."""
+        check, target, dialect = self._config.check, passage.call.served.target, passage.call.dialect
+        if check is None or dialect is None or target is None or not target.is_chosen or response.status >= 400:
             return upstream, response
-        call, target, dialect = passage.call, passage.call.served.target, passage.call.dialect
         held = HeldAnswer(response)
-        body = await held.read(self._config.record_limit) if response.status < 400 else None
-        if body is None or target is None or dialect is None:
-            return upstream, held
-        before = passage.record.beside(uuid4().hex, upstream.name, upstream.base_url, held, body)
-        worker = better(target, passage.tried)
-        if worker is None or await check.accepts(before.exchange(dialect)):
-            return upstream, held
-        model, url = address_of(worker)
-        other = replace(target, model=model, url=url)
-        second = replace(call, served=call.served._replace(target=other), body=with_model(call.body, target.model, model))
         try:
-            passage.call = passage.record.call = replace(second, tried=(*passage.tried, worker))
-            answered = await self._ask(passage)
-        except HTTPRejection:
-            passage.call = passage.record.call = call
-            return upstream, held
-        if answered[1].status >= 400:
-            answered[1].close()
-            passage.call = passage.record.call = call
-            return upstream, held
+            body = await held.read(self._config.record_limit)
+            if body is None or (worker := better(target)) is None:
+                return upstream, held
+            refused = passage.record.beside(uuid4().hex, upstream.name, upstream.base_url, held, body)
+            if await check.accepts(refused.exchange(dialect)) or (other := await self._of(worker, passage, target)) is None:
+                return upstream, held
+        except BaseException:
+            held.close()
+            raise
         held.close()
         if self._intake is not None:
-            self._intake.submit(before.exchange(dialect))
-        return answered
+            # What is not given was paid for all the same, and tells how good its worker is.
+            self._intake.submit(refused.exchange(dialect))
+        return other
+
+    async def _of(self, worker: str, passage: "_ProxiedCall", target: ServedTarget) -> tuple[Upstream, ClientResponse] | None:
+        """Another worker's answer to a call, which is its from then on; `None` where it has none."""
+        call = passage.call
+        model, url = address_of(worker)
+        served = call.served._replace(target=replace(target, model=model, url=url))
+        body = with_model(call.body, target.model, model)
+        passage.call = passage.record.call = replace(call, served=served, body=body, escalated=worker)
+        try:
+            upstream, response = await self._ask(passage)
+        except HTTPRejection:
+            response = None
+        if response is not None and response.status < 400:
+            return upstream, response
+        if response is not None:
+            response.close()
+        passage.call = passage.record.call = call
+        return None
 
     def _route(self, call: ProxyRequest) -> "_Asking":
         """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
@@ -267,9 +272,7 @@ _LAST_EVENT = re.compile(rb"data: ?\[DONE\]|message_stop|\"response\.(?:complete
 class _ProxiedCall:
     """One call under way."""
 
-    __slots__ = (
-        "_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status", "tried",
-    )  # fmt: skip
+    __slots__ = ("_task", "added", "asked_at", "began", "call", "gone", "handed_over", "over", "record", "send", "status")
 
     def __init__(self, call: ProxyRequest, record: ExchangeRecording, send: Send) -> None:
         self.call = call
@@ -282,8 +285,6 @@ class _ProxiedCall:
         self.handed_over = False
         self.over = False
         self.status = 0
-        self.tried: tuple[str, ...] = ()
-        """Workers that a policy chose, where checks look at their answers."""
         self._task = asyncio.current_task()
 
     async def watch(self, receive: Receive) -> None:

@@ -92,8 +92,8 @@ class ProxyRequest:
     """Whether anything may be put into it."""
     served: ServedRelease = _NOTHING
     """What was, and on which arms its session is."""
-    tried: tuple[str, ...] = ()
-    """Workers that were asked one after the other, where the first one's answer was no good."""
+    escalated: str = ""
+    """The worker that answers it instead of the one that was chosen, whose answer was no good."""
     fell_back: bool = False
     """Whether it gets what is in production, as the arm that its session is on did not answer."""
 
@@ -129,7 +129,7 @@ class ProxyRequest:
         if arms:
             told["release"] = [{**arm.labels, "fell_back": self.fails(arm)} for arm in arms]
         if target is not None and target.choice is not None:
-            told["route"] = asdict(target.choice) | ({"tried": list(self.tried)} if self.tried else {})
+            told["route"] = asdict(target.choice) | ({"escalated": self.escalated} if self.escalated else {})
         return told
 
 
