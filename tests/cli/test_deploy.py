@@ -14,6 +14,11 @@ pytest.importorskip("jinja2", reason="needs the extra: pip install 'journeyman[g
 from openai import OpenAI
 
 from journeyman.cli import main
+from journeyman.core.candidate import Candidate, Kind, ServedModel
+from journeyman.io.files import sha256
+from journeyman.optimizers.weights.adapters import digest
+from journeyman.stores import open_store
+from journeyman.stores.rollouts import open_rollouts
 from tests.support import ollama
 from tests.support.ggufs import gguf
 from tests.support.llama_servers import llama_server
@@ -148,6 +153,7 @@ def test_a_model_that_says_nothing_is_no_success(project: Path, server: ollama.O
         (["ollama", "weights-grpo-oslo", "--force", "--name", "my agent"], "Ollama takes no model called 'my agent'"),
         (["ollama", "weights-grpo-oslo", "--force", "--host", "ftp://x"], "must with http:// or https://"),
         (["ollama", "weights-grpo-oslo", "--force", "--host", "127.0.0.1:1"], "start it with `ollama serve`"),
+        (["llamacpp", "weights-grpo-oslo", "--force", "--replaces", "gpt-*"], "and needs --release"),
         (["llamacpp", "weights-grpo-oslo", "--stop"], "no server of weights-grpo-oslo was left running here; there are: none"),
     ],
 )
@@ -209,3 +215,96 @@ def first_line(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert line, process.stderr and process.stderr.read()
     found: dict[str, Any] = json.loads(line)
     return found
+
+
+# Where gateways are told of it.
+
+
+def models() -> dict[str, ServedModel]:
+    with open_rollouts(Path(".journeyman") / "journeyman.db") as store:
+        assert store.verify() is None
+        return {each.model: each for each in store.live().models.values()}
+
+
+def test_weights_that_a_gateway_is_told_of_are_a_candidate_and_nobody_is_served_by_them_yet(
+    project: Path, server: ollama.Ollama, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = gguf(tmp_path / "mine.gguf")
+    arguments = ["deploy", "ollama", "mine.gguf", "--host", server.url, "--name", "agent_v1.0", "--release"]
+    assert main([*arguments, "--replaces", "gpt-*", "--replaces", "o?", "--json"]) == 0
+    told = capsys.readouterr()
+    found = models()["agent_v1.0"]
+    candidate = Candidate(kind=Kind.ADAPTER, body=sha256(model))
+    assert (found.candidate_id, found.url, found.digest) == (candidate.id, f"{server.url}/v1", candidate.body)
+    assert (found.file, found.replaces) == (str(model), ("gpt-*", "o?"))
+    assert last_line(told.out)["served"] == found.as_json()
+    assert f"journeyman releases start {candidate.id}" in told.err
+    with open_rollouts(Path(".journeyman") / "journeyman.db") as store:
+        assert store.candidate(candidate.id) == candidate
+        assert not store.live().production
+
+    # Neither a name nor weights become something else, and then nothing is sent.
+    other = gguf(tmp_path / "other.gguf", weights=b"other")
+    sent = len(server.asked)
+    assert main(["deploy", "ollama", str(other), *arguments[3:]]) == 1
+    assert "is what other weights" in capsys.readouterr().err
+    assert main([*arguments[:6], "v2", "--release", "--json"]) == 1
+    assert "are called agent_v1.0 already" in last_line(capsys.readouterr().out)["reason"]
+    assert [path for _, path in server.asked[sent:] if path != "/api/version"] == []
+    assert main([*arguments, "--json"]) == 0
+
+
+def test_what_the_gate_said_of_a_run_counts_for_the_weights_that_are_served(project: Path, server: ollama.Ollama) -> None:
+    proven(project, passed=True)
+    with open_store(Path(".journeyman") / "journeyman.db") as store:
+        own = Candidate(kind=Kind.ADAPTER, body=digest(project / "adapter"))
+        store.add_candidate(own)
+    assert main(["deploy", "ollama", "weights-grpo-oslo", "--host", server.url, "--release"]) == 0
+    file = project / "gguf" / "weights-grpo-oslo-Q4_K_M.gguf"
+    (found,) = models().values()
+    assert (found.candidate_id, found.digest) == (own.id, sha256(file))
+
+
+def test_a_key_is_not_kept_and_the_upstream_that_has_it_is(
+    server: ollama.Ollama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OLLAMA_API_KEY", "the-key-of-ollama")
+    arguments = ["deploy", "ollama", str(gguf(tmp_path / "mine.gguf")), "--host", server.url, "--release"]
+    assert main(arguments) == 2
+    assert "[upstreams.NAME]" in capsys.readouterr().err
+    assert not server.models
+    settings = f'[upstreams.box]\nbase_url = "{server.url}/v1"\nkey_env = "OLLAMA_API_KEY"\n'
+    (tmp_path / "journeyman.toml").write_text(settings)
+    assert main(arguments) == 0
+    assert models()["mine"].url == "box"
+
+
+def test_a_server_that_is_needed_is_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(gguf(tmp_path / "mine.gguf"))
+    with running(tmp_path, file, "--detach", "--release") as process:
+        told = first_line(process)
+        assert process.wait(timeout=30) == 0
+    id = told["served"]["candidate_id"]
+    monkeypatch.setenv("JOURNEYMAN_USER", "ann")
+    try:
+        assert main(["releases", "start", id, "--force", "--reason", "to try it"]) == 0
+        assert main(["deploy", "llamacpp", file, "--stop", "--json"]) == 1
+        assert "answers the requests of weights:*/*" in last_line(capsys.readouterr().out)["reason"]
+        assert is_alive(told["pid"])
+        assert main(["releases", "rollback", "weights", "--reason", "tried"]) == 0
+    finally:
+        assert main(["deploy", "llamacpp", file, "--stop", "--json"]) == 0
+    assert last_line(capsys.readouterr().out)["withdrawn"] is True
+    assert not is_alive(told["pid"])
+    assert not models()
+
+
+def test_gateways_are_not_told_of_a_server_that_ended_with_its_command(tmp_path: Path) -> None:
+    with running(tmp_path, str(gguf(tmp_path / "mine.gguf")), "--name", "agent", "--release") as process:
+        first_line(process)
+        assert list(models()) == ["agent"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    assert not models()

@@ -141,6 +141,18 @@ def test_undo_brings_back_what_was_there_before_down_to_nothing(store: RolloutSt
     assert store.undo(SLOT, why("complaints")).candidate_id == BASE
     assert (in_production(store), stage(store, NEW)) == (BASE, Stage.ROLLED_BACK)
     assert store.verify() is None
+    with pytest.raises(ReleaseError, match="nothing still stands of what was promoted"):
+        store.undo(SLOT, why())
+
+
+def test_what_was_taken_back_does_not_come_again_when_more_is_taken_back(store: RolloutStore) -> None:
+    store.advance(promoted(store, begun(candidate=OLD)).then(EventKind.CONCLUDE, why()))
+    harmful = promoted(store, begun("r2", baseline=Arm(name="production", candidate_id=OLD.id)))
+    store.advance(harmful.then(EventKind.ROLLBACK, why("it harms")))
+    again = promoted(store, begun("r3", baseline=Arm(name="production", candidate_id=OLD.id)))
+    store.advance(again.then(EventKind.CONCLUDE, why()))
+    back = [store.undo(SLOT, why("complaints")).candidate_id for _ in range(2)]
+    assert back == [OLD.id, BASE]
 
 
 def test_a_candidate_that_serves_another_slot_keeps_its_stage_when_it_is_taken_back_in_one(store: RolloutStore) -> None:

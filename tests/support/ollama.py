@@ -33,7 +33,11 @@ class Ollama:
     asked: list[tuple[str, str]] = field(default_factory=list)
     """Method and path, in order."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    contents: list[bytes] = field(default_factory=list)
+    """Those bodies, as they came."""
     headers: list[dict[str, str]] = field(default_factory=list)
+    kept_loaded: list[tuple[str, Any]] = field(default_factory=list)
+    """Models that were only to be loaded, and for how long."""
     full_after: int | None = None
     """Bytes of blobs that the disk holds."""
     breaks_after: int | None = None
@@ -76,6 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._blob(method, blob[1])
         elif state.version is None:
             self._json(404, {"detail": "Not Found"})
+        elif (method, self.path) == ("POST", "/v1/chat/completions"):
+            self._completion()
         else:
             route = getattr(self, f"_{method}_{self.path.removeprefix('/api/')}".lower(), None)
             if route is None:
@@ -167,12 +173,32 @@ class _Handler(BaseHTTPRequestHandler):
             message = {"role": "assistant", "content": text}
             self._json(200, {"model": body["model"], "message": message, "done": True, "eval_count": len(text.split())})
 
+    def _completion(self) -> None:
+        """As OpenAI's API has it."""
+        body = self._body()
+        model = body["model"]
+        if _full(model) not in self.state.models:
+            error = {"message": f'model "{model}" not found, try pulling it first', "type": "not_found_error"}
+            self._json(404, {"error": error})
+        elif self.state.chat_error:
+            self._json(500, {"error": {"message": self.state.chat_error, "type": "api_error"}})
+        else:
+            message = {"role": "assistant", "content": self.state.answer(model, body["messages"])}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            self._json(
+                200, {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]}
+            )
+
     def _post_generate(self) -> None:
         body = self._body()
         if _full(body["model"]) not in self.state.models:
             self._json(404, {"error": f"model '{body['model']}' not found"})
             return
-        text = self.state.answer(body["model"], [{"role": "user", "content": body.get("prompt", "")}])
+        if "prompt" not in body:
+            self.state.kept_loaded.append((body["model"], body.get("keep_alive")))
+            self._json(200, {"model": body["model"], "response": "", "done": True, "done_reason": "load"})
+            return
+        text = self.state.answer(body["model"], [{"role": "user", "content": body["prompt"]}])
         self._json(200, {"model": body["model"], "response": text, "done": True, "eval_count": len(text.split())})
 
     def _delete_delete(self) -> None:
@@ -183,7 +209,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._empty(200)
 
     def _body(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.state.contents.append(content)
+        found: dict[str, Any] = json.loads(content or b"{}")
         self.state.bodies.append(found)
         return found
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "serve": "Pass model calls on and record them, take OpenTelemetry, and show pages, until told to stop.",
     "export": "Write what was learned in the weights as files that others serve.",
     "deploy": "Serve what was learned in the weights, by Ollama or llama.cpp.",
+    "deployment": "Serve versions of learned weights, watch them, compare two, and take one back.",
     "sandbox": "Run code behind walls, and try to break out of them.",
     "hardware": "Say what this machine can train, and which settings follow from it.",
     "settings": "Show every setting of the project, its value, and where it was said.",

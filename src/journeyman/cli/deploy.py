@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import plain, pour, say
-from journeyman.cli.shared import emit, json_option, options_named, project_folder
-from journeyman.core.errors import InputError
+from journeyman.cli.shared import acting, emit, json_option, options_named, project_folder, store_option, store_url
+from journeyman.core.errors import InputError, ReleaseError
 
 if TYPE_CHECKING:
+    from journeyman.core.candidate import ServedModel
     from journeyman.optimizers.weights.adapters import Artifact
     from journeyman.optimizers.weights.hosting import OllamaHostingProfile
     from journeyman.optimizers.weights.llamacpp import Launched
     from journeyman.optimizers.weights.ollama import Deployed, Deployment, DeploymentProgress, OllamaDeployer
+    from journeyman.serving.releases.control import WeightsRelease
 
 _LINES = 10
 """How often an upload is told of, where there is no terminal."""
@@ -45,6 +47,15 @@ _PROFILE = click.option(
 )
 _NAME = click.option("--name", default="", metavar="NAME", help="What the model is called.  [default: as the run]")
 _FORCE = click.option("--force", is_flag=True, help="Also when its gate did not pass. That is written down in the run.")
+_RELEASE = click.option(
+    "--release", is_flag=True, help="Tell gateways where it answers; `journeyman releases start` brings it to traffic."
+)
+replaces_option = click.option(
+    "--replaces",
+    multiple=True,
+    metavar="PATTERN",
+    help="With --release: of the models that it answers instead of, as gpt-*; may be repeated.  [default: any]",
+)
 
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,10 +65,17 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_options(run: str, as_json: bool, **options: Any) -> None:
         common = {name: options.pop(name) for name in _COMMON}
         with options_named():
-            click.get_current_context().exit(0 if command(DeployOptions(run=run, as_json=as_json, **common), **options) else 1)
+            try:
+                well = command(DeployOptions(run=run, as_json=as_json, **common), **options)
+            except ReleaseError as error:
+                say(f"journeyman: {error}")
+                emit({"deployed": False, "reason": str(error)}, as_json=as_json)
+                well = False
+            click.get_current_context().exit(0 if well else 1)
 
     wrapped: Callable[..., Any] = click.argument("run", metavar="RUN")(with_options)
-    for option in (json_option, _FORCE, _PROFILE, _PARALLEL, _CONTEXT, _BASE, _QUANTIZATION, _NAME):
+    ours = (store_option, replaces_option, _RELEASE)
+    for option in (json_option, *ours, _FORCE, _PROFILE, _PARALLEL, _CONTEXT, _BASE, _QUANTIZATION, _NAME):
         wrapped = option(wrapped)
     return wrapped
 
@@ -67,20 +85,48 @@ class DeployOptions:
     """What is to be served, and how, as it was typed."""
 
     run: str
-    name: str
+    name: str = ""
     """Of the model that is served; empty is that of the run."""
-    quantization: str
-    base_model: str
-    num_ctx: int | None
-    num_parallel: int | None
-    profile: str
-    force: bool
-    as_json: bool
+    quantization: str = "Q4_K_M"
+    base_model: str = ""
+    num_ctx: int | None = None
+    num_parallel: int | None = None
+    profile: str = "auto"
+    force: bool = False
+    release: bool = False
+    """Gateways are told where it answers."""
+    replaces: tuple[str, ...] = ()
+    store: str | None = None
+    reason: str = ""
+    """Why it is deployed; what it was deployed with, where nobody says."""
+    as_json: bool = False
 
     def artifact(self) -> "Artifact":
         from journeyman.optimizers.weights.adapters import find
 
         return find(self.run, project_folder() / "runs")
+
+    def released(self, artifact: "Artifact", gguf: Path, model: str, by: str) -> "WeightsRelease | None":
+        """What gateways are told of once it answers, if they are.
+
+        Raises:
+            ReleaseError: They cannot be told of it under that name.
+        """
+        if not self.release:
+            if self.replaces:
+                raise InputError("--replaces says what a gateway does with it, and needs --release")
+            return None
+        from journeyman.serving.releases.control import WeightsRelease
+
+        release = WeightsRelease.of(
+            artifact,
+            gguf,
+            store=store_url(self.store),
+            replaces=self.replaces or ("*",),
+            by=acting(self.reason or f"deployed by {by} as {model}"),
+        )
+        release.check(model)
+        return release
 
     def hosting(self, gguf: Path, where: "OllamaDeployer | None" = None) -> "OllamaHostingProfile":
         """The settings of the server, with what was asked for in place of what follows from its machine."""
@@ -101,7 +147,7 @@ class DeployOptions:
         return OllamaHostingProfile.derive(detect_hardware(), header, context=self.num_ctx, parallel=self.num_parallel)
 
 
-_COMMON = tuple(field.name for field in fields(DeployOptions) if field.name not in ("run", "as_json"))
+_COMMON = tuple(field.name for field in fields(DeployOptions) if field.name not in ("run", "reason", "as_json"))
 
 
 @click.group()
@@ -114,6 +160,7 @@ def command() -> None:
     Examples:
       journeyman deploy ollama RUN --name toolbox-agent
       journeyman deploy llamacpp RUN
+      journeyman deploy llamacpp RUN --detach --release
     """
 
 
@@ -141,15 +188,27 @@ def ollama(wish: DeployOptions, *, host: str | None, system: str, licence: Path 
       journeyman deploy ollama model-Q4_K_M.gguf --name toolbox-agent --dry-run
       journeyman deploy ollama RUN --name me/agent:v2 --host gpu-box:11434
     """
+    well, result = by_ollama(wish, host=host, system=system, licence=licence, dry_run=dry_run)
+    emit(result, as_json=wish.as_json)
+    return well
+
+
+def by_ollama(
+    wish: DeployOptions, *, host: str | None, system: str = "", licence: Path | None = None, dry_run: bool = False
+) -> tuple[bool, dict[str, Any]]:
+    """Make a model of Ollama: whether it answers, and what there is to be told of it."""
     from journeyman.optimizers.weights.ollama import OllamaDeployer
 
     artifact = wish.artifact()
     if not (allowed := _allowed(wish, artifact)) and not dry_run:
-        return _refused(wish, artifact)
+        return False, _refused(artifact)
     deployer = OllamaDeployer(host, on_progress=_progress_lines())
     gguf = _exported(wish, artifact)
+    name = wish.name or artifact.name
+    release = wish.released(artifact, gguf, name, "Ollama")
+    address = _kept_address(deployer) if release else ""
     deployment = deployer.prepare(
-        wish.name or artifact.name,
+        name,
         gguf,
         profile=wish.hosting(gguf, deployer),
         system=system,
@@ -159,14 +218,40 @@ def ollama(wish: DeployOptions, *, host: str | None, system: str, licence: Path 
     if dry_run:
         if not wish.as_json:
             pour(deployment.modelfile.text)
-        emit({**_planned(deployment), "dry_run": True}, as_json=wish.as_json)
-        return allowed
+        return allowed, {**_planned(deployment), "dry_run": True}
     deployed = deployer.carry_out(deployment)
     where = {"to": "ollama", "name": deployment.name, "url": deployment.url, "gguf": str(gguf), "digest": deployment.digest}
     artifact.note(where, force=wish.force)
     _show_deployed(deployed)
-    emit({**_planned(deployment), **_deployed_json(deployed)}, as_json=wish.as_json)
-    return bool(deployed.reply.strip())
+    result = {**_planned(deployment), **_deployed_json(deployed)}
+    if not deployed.reply.strip():
+        return False, result
+    return True, result | _told(release, deployment.name, address)
+
+
+def _kept_address(deployer: "OllamaDeployer") -> str:
+    """What a gateway may keep as the address of an Ollama: never a key."""
+    if not deployer.has_key:
+        return f"{deployer.url}/v1"
+    from journeyman.experiments import settings
+
+    for name, each in settings.load().settings.upstreams.items():
+        if each.base_url.rstrip("/").removesuffix("/v1") == deployer.url:
+            return name
+    raise InputError(
+        f"the Ollama at {deployer.url} is given a key, and --release keeps none; put base_url and key_env of it into "
+        "[upstreams.NAME] of journeyman.toml"
+    )
+
+
+def _told(release: "WeightsRelease | None", model: str, url: str) -> dict[str, Any]:
+    """Where it answers, once gateways are told."""
+    if release is None:
+        return {}
+    served = release.keep(model, url)
+    id = served.candidate_id
+    say(f"{model} is the candidate {id}, and nobody is served by it yet; to begin: journeyman releases start {id}")
+    return {"served": served.as_json()}
 
 
 @command.command("llamacpp")
@@ -196,35 +281,82 @@ def serve_by_llamacpp(wish: DeployOptions, *, port: int, log: Path | None, detac
       journeyman deploy llamacpp model-Q4_K_M.gguf --port 0 --detach --json
       journeyman deploy llamacpp model-Q4_K_M.gguf --stop
     """
-    from journeyman.optimizers.weights import llamacpp
-
     if stop:
         return _stop(wish)
+    well, result, started = by_llamacpp(wish, port=port, log=log, detach=detach)
+    emit(result, as_json=wish.as_json)
+    sys.stdout.flush()
+    if started is None or detach:
+        return well
+    try:
+        return _wait_until_stopped(started)
+    finally:
+        started.stop()
+        try:
+            _withdraw(wish, result["model"], result["url"])
+        except ReleaseError as error:
+            say(f"journeyman: gateways are still told that {result['model']} answers: {error}")
+
+
+def by_llamacpp(
+    wish: DeployOptions, *, port: int = 0, log: Path | None = None, detach: bool = True
+) -> tuple[bool, dict[str, Any], "Launched | None"]:
+    """Serve by llama.cpp: whether it answers, what there is to be told of it, and the server."""
+    from journeyman.optimizers.weights import llamacpp
+
     artifact = wish.artifact()
     if not _allowed(wish, artifact):
-        return _refused(wish, artifact)
+        return False, _refused(artifact), None
     gguf, model = _exported(wish, artifact), wish.name or artifact.name
     if any(server.model == model for server in llamacpp.running(_servers())):
         raise InputError(f"a server of {model} runs already: end it with --stop, or give this one another --name")
+    release = wish.released(artifact, gguf, model, "llama.cpp")
     profile = wish.hosting(gguf)
     started = llamacpp.launch(gguf, profile, model=model, port=port, log=log, detached=detach)
-    is_kept = False
+    well = False
     try:
         say(f"{started.program} loads {gguf} (its log: {started.log})")
         served = started.wait()
-        if detach:
-            llamacpp.keep(served, gguf, _servers())
-            is_kept = True
         artifact.note({"to": "llamacpp", "name": model, "url": served.url, "gguf": str(gguf)}, force=wish.force)
         say(f"{model} answers at {served.url}: asked {served.prompt!r}, it said {served.reply!r}")
-        emit({**asdict(served), "log": str(served.log), "gguf": str(gguf), "profile": _settings(profile)}, as_json=wish.as_json)
-        sys.stdout.flush()
+        result = {**asdict(served), "log": str(served.log), "gguf": str(gguf), "profile": _settings(profile)}
         if detach:
+            llamacpp.keep(served, gguf, _servers())
             say(f"to end it: journeyman deploy llamacpp {shlex.quote(wish.run)} --name {shlex.quote(model)} --stop")
-        return True if detach else _wait_until_stopped(started)
+        result |= _told(release, model, served.url)
+        well = True
+        return True, result, started
     finally:
-        if not is_kept:
+        if not well:
             started.stop()
+
+
+def is_served(wish: DeployOptions, known: "ServedModel") -> bool:
+    """Whether what is to be deployed is what a server that was left running here answers with already."""
+    from journeyman.io.files import sha256
+    from journeyman.optimizers.weights import llamacpp
+
+    runs = known.url in {server.url for server in llamacpp.running(_servers())}
+    gguf = wish.artifact().gguf(wish.quantization)
+    return runs and gguf.is_file() and sha256(gguf) == known.digest
+
+
+def _withdraw(wish: DeployOptions, model: str, url: str | None) -> bool:
+    """Tell gateways that a model answers no longer, where they were told that it does, there; whether they were.
+
+    Raises:
+        ReleaseError: It is in production of a slot, or in an open rollout.
+    """
+    from journeyman.serving.releases.control import withdraw_model
+    from journeyman.stores.rollouts import open_rollouts
+
+    with open_rollouts(store_url(wish.store), make=False) as kept:
+        found = next((each for each in kept.live().models.values() if each.model == model), None)
+        if found is None or url not in (None, found.url):
+            return False
+        withdraw_model(kept, found, acting(wish.reason or f"{model} is stopped"))
+    say(f"gateways are told that {model} answers no longer")
+    return True
 
 
 def _stop(wish: DeployOptions) -> bool:
@@ -232,12 +364,17 @@ def _stop(wish: DeployOptions) -> bool:
     from journeyman.optimizers.weights import llamacpp
 
     model = wish.name or _name(wish)
+    running = {server.model: server for server in llamacpp.running(_servers())}
+    # While it is needed it goes on.
+    withdrawn = _withdraw(wish, model, running[model].url if model in running else None)
     stopped = llamacpp.stop(_servers(), model)
-    if stopped is None:
-        known = ", ".join(server.model for server in llamacpp.running(_servers())) or "none"
-        raise InputError(f"no server of {model} was left running here; there are: {known}")
-    say(f"{model} is no longer served at {stopped.url}")
-    emit({"model": model, "url": stopped.url, "pid": stopped.pid}, as_json=wish.as_json)
+    if stopped is None and not withdrawn:
+        raise InputError(f"no server of {model} was left running here; there are: {', '.join(running) or 'none'}")
+    result: dict[str, Any] = {"model": model, "withdrawn": withdrawn}
+    if stopped is not None:
+        say(f"{model} is no longer served at {stopped.url}")
+        result |= {"url": stopped.url, "pid": stopped.pid}
+    emit(result, as_json=wish.as_json)
     return True
 
 
@@ -261,10 +398,8 @@ def _allowed(wish: DeployOptions, artifact: "Artifact") -> bool:
     return proof.passed or wish.force
 
 
-def _refused(wish: DeployOptions, artifact: "Artifact") -> bool:
-    reason = artifact.proof.reason if artifact.proof else None
-    emit({"deployed": False, "passed": False, "reason": reason}, as_json=wish.as_json)
-    return False
+def _refused(artifact: "Artifact") -> dict[str, Any]:
+    return {"deployed": False, "passed": False, "reason": artifact.proof.reason if artifact.proof else None}
 
 
 def _exported(wish: DeployOptions, artifact: "Artifact") -> Path:

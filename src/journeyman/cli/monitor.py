@@ -14,6 +14,9 @@ from journeyman.core.errors import StoreError
 if TYPE_CHECKING:
     from journeyman.serving.monitor import Decided, Monitor
 
+_LOADING = 60.0
+"""Seconds for which models that may be needed are waited for, who looks once."""
+
 
 @click.command()
 @click.option("--once", is_flag=True, help="Look once, say what was found, and end.")
@@ -36,14 +39,18 @@ def command(as_json: bool, store: str | None, once: bool, every: float, with_par
       journeyman monitor --once
       journeyman monitor --every 30 --store postgresql://journeyman@db/journeyman
     """
+    from journeyman.experiments import settings
     from journeyman.serving.monitor import Monitor
+    from journeyman.serving.releases.artifacts import KeepLoaded
     from journeyman.stores.rollouts import open_rollouts
 
+    keep = KeepLoaded(settings.load().settings.upstreams)
     with open_rollouts(read_store_url(store), make=False) as opened:
-        monitor = Monitor(opened, lease_seconds=max(60.0, 3 * every))
+        monitor = Monitor(opened, lease_seconds=max(60.0, 3 * every), keep_loaded=keep)
         if once:
             found = monitor.once()
             _show(found, as_json=as_json)
+            keep.wait(_LOADING)
             return int(any(each.rollout.state == "held" for each in found or ()))
         _go_on(monitor, every, with_parent=with_parent, as_json=as_json)
     return 0

@@ -1,12 +1,12 @@
 """`journeyman releases slots`, `rollouts`, `assign` and `evidence`: what is served to whom, and how its test stands."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.console import head, minute, named_columns, number, rows_table, say, table
-from journeyman.cli.shared import acting, answering, read_store_url
+from journeyman.cli.console import head, minute, rows_table, say
+from journeyman.cli.shared import acting, answering, read_store_url, show_evidence
 from journeyman.core.rollout import PRODUCTION, Rollout, Slot, SlotKind, drawn, unit_of
 from journeyman.stores.registry import find_rollout
 
@@ -163,10 +163,10 @@ def evidence(*, rollout: str, rebuild: bool, store: str | None, quiet: bool) -> 
             say(f"There is no evidence on {found.id} yet: nobody has compared its sessions.")
         else:
             head(("rollout", found.id), ("as of", minute(last.at)), ("number", str(last.number)))
-            _show_evidence(last.summary)
+            show_evidence(last.summary)
         if anew is not None:
             say("", "by the rows as they are now:")
-            _show_evidence(anew.summary)
+            show_evidence(anew.summary)
             head(*((name, f"{each.event or 'go on'}: {each.reason}") for name, each in (("was", anew.was), ("now", anew.now))))
             say("the verdict is another one, and the audit is told so" if anew.changed else "the verdict is the same")
     return told | ({} if anew is None else {"rebuilt": anew.as_json()})
@@ -178,39 +178,3 @@ def _rebuilt(kept: "RolloutStore", rollout: Rollout, last: "EvidenceRecord") -> 
     anew = rebuilt(kept, rollout, last)
     anew.audit(kept, rollout.id, acting(anew.now.reason).cause(evidence=last.number))
     return anew
-
-
-def _show_evidence(summary: Mapping[str, Any]) -> None:
-    metrics = dict(_metrics((), summary))
-    head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
-    names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
-    rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
-    if rows:
-        table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
-
-
-_Path = tuple[str, ...]
-
-
-def _metrics(path: _Path, told: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:
-    """What stands in a summary as `ArmEvidence`, wherever it does."""
-    for name, each in told.items():
-        if isinstance(each, Mapping):
-            if "difference" in each:
-                yield (*(part for part in path if part != "metrics"), name), each
-            else:
-                yield from _metrics((*path, name), each)
-
-
-def _others(path: _Path, told: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
-    for name, each in told.items():
-        if not isinstance(each, Mapping):
-            yield (*path, name), each
-        elif "difference" not in each:
-            yield from _others((*path, name), each)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return number(value, ".4g")
-    return "-" if value is None else str(value)

@@ -106,6 +106,7 @@ def _serve(
 
     try:
         from journeyman.serving.gateway.app import serve
+        from journeyman.serving.gateway.cascade import AnswerCheck
         from journeyman.serving.gateway.forwarding import GatewayConfig
         from journeyman.serving.gateway.upstreams import resolve
     except ModuleNotFoundError as error:
@@ -122,6 +123,7 @@ def _serve(
         request_limit=serving.max_request_mb << 20,
         record_limit=serving.max_record_mb << 20,
         durable=record.durable,
+        check=AnswerCheck(serving.escalate) if serving.escalate else None,
         feedback=_feedback(project, serving, record, store) if serving.record else None,
     )
     with (

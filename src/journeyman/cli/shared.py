@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from journeyman.cli.console import say
+from journeyman.cli.console import head, named_columns, number, say, table
 from journeyman.core.errors import InputError, ReleaseError, SettingError
 
 if TYPE_CHECKING:
@@ -151,6 +151,46 @@ def _spent(totals: "Totals") -> str:
     return f"{tokens} ({'cost unknown' if totals.cost is None else f'${totals.cost:.4f}'})"
 
 
+# What the test of a rollout has come to, in words.
+
+
+def show_evidence(summary: Mapping[str, Any]) -> None:
+    """As a table, with its numbers."""
+    metrics = dict(_metrics((), summary))
+    head(*((".".join(path), _cell(value)) for path, value in _others((), summary)))
+    names = ("canary", "production", "difference", "low", "high", "e_harm", "e_promote")
+    rows = [(".".join(path), *(_cell(each.get(name)) for name in names)) for path, each in metrics.items()]
+    if rows:
+        table(named_columns("metric", *(name.replace("_", " ") for name in names)), rows)
+
+
+_Path = tuple[str, ...]
+
+
+def _metrics(path: _Path, told: Mapping[str, Any]) -> Iterator[tuple[_Path, Mapping[str, Any]]]:
+    """What stands in a summary as `ArmEvidence`, wherever it does."""
+    for name, each in told.items():
+        if isinstance(each, Mapping):
+            if "difference" in each:
+                yield (*(part for part in path if part != "metrics"), name), each
+            else:
+                yield from _metrics((*path, name), each)
+
+
+def _others(path: _Path, told: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
+    for name, each in told.items():
+        if not isinstance(each, Mapping):
+            yield (*path, name), each
+        elif "difference" not in each:
+            yield from _others((*path, name), each)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value, ".4g")
+    return "-" if value is None else str(value)
+
+
 # Where the tokens of our servers come from.
 
 
@@ -250,7 +290,8 @@ def project_folder() -> Path:
 
 
 def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
-    """Gives a command `--store` and `--json`. That something is refused is an answer: exit code 1, and the reason."""
+    """Gives a command `--store` and `--json`. That something is refused is an answer: exit code 1, and the reason; and so is
+    that what was looked at does not answer."""
 
     @wraps(act)
     def run(as_json: bool, **given: Any) -> int:
@@ -262,6 +303,6 @@ def answering(act: Callable[..., dict[str, Any]]) -> Callable[..., int]:
             emit({"done": False, "reason": str(error)}, as_json=as_json)
             return 1
         emit(result, as_json=as_json)
-        return 0
+        return int(result.get("answers") is False)
 
     return store_option(json_option(run))

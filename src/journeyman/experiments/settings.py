@@ -170,6 +170,9 @@ class ServeSettings(Config):
     explore: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The share of such requests for which a model is drawn at random, to learn which is best: 0.1 lets a later policy be
     judged by what was recorded."""
+    escalate: tuple[str, ...] = ()
+    """Rewards that look at the answer of a model that was chosen so; where one says that it is no good, the best other model is
+    asked. Nothing of an answer is passed on before that. Such as format_compliance, or module:Class."""
     monitor: bool = True
     """Whether a process beside it decides what becomes of rollouts."""
     monitor_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from journeyman.core.candidate import ServedModel
 from journeyman.core.errors import InputError, ReleaseError
 from journeyman.core.feedback import SUCCESS
 from journeyman.core.reward import decide as judged
@@ -69,11 +70,17 @@ class Monitor:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         holder: str = "",
         lease_seconds: float = 60.0,
+        keep_loaded: Callable[[Iterable[ServedModel]], None] = lambda models: None,
     ) -> None:
+        """
+        Args:
+            keep_loaded: Told each time which learned weights open rollouts may need at once, production's among them.
+        """
         self._store = store
         self._clock = clock
         self._holder = holder or f"{socket.gethostname()}/{os.getpid()}"
         self._lease_seconds = lease_seconds
+        self._keep_loaded = keep_loaded
 
     def once(self) -> list[Decided] | None:
         """Look at every open rollout once; `None` while another monitor does."""
@@ -81,6 +88,8 @@ class Monitor:
         if self._store.lease("monitor", self._holder, now, self._lease_seconds) is None:
             return None
         live = self._store.live()
+        needed = {arm.candidate_id for each in live.rollouts for arm in (*each.arms, each.baseline)}
+        self._keep_loaded(model for id, model in live.models.items() if id in needed)
         open_ones = {each.slot for each in live.rollouts}
         promoted = [move for slot, move in live.production.items() if move.serves and move.rollout_id and slot not in open_ones]
         found = [self._decided(each, now) for each in live.rollouts if each.is_drawing]

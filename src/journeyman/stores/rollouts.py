@@ -81,14 +81,23 @@ class RolloutStore(OnDatabase):
         """Keep where learned weights answer from now on; a URL that is empty is nowhere.
 
         Raises:
-            ReleaseError: They would answer nowhere, and are in production of a slot or in an open rollout.
+            ReleaseError: They would answer nowhere, or from another file, and are in production of a slot or in an open
+                rollout; or the name is that of other weights.
         """
         with self._database.write() as connection:
             take_turn(connection)
-            if not served.url and (slot := _serving(connection, served.candidate_id)):
-                raise ReleaseError(f"{served.candidate_id} answers the requests of {slot}; take it out of there first")
+            _may_serve(connection, served)
             insert(connection, SERVED_MODELS, [served.as_json() | {"at": utc(served.at)}])
             _audit(connection, "serve", served.candidate_id, cause, None, served.as_json())
+
+    def may_serve(self, served: ServedModel) -> None:
+        """Nothing where `serve_model` would take it now; nothing is kept.
+
+        Raises:
+            ReleaseError: As `serve_model` does.
+        """
+        with self._database.read() as connection:
+            _may_serve(connection, served)
 
     def slot_history(self, slot: Slot) -> Sequence[SlotMove]:
         """Oldest first."""
@@ -165,8 +174,9 @@ class RolloutStore(OnDatabase):
             if other := _open_in(connection, slot):
                 raise ReleaseError(f"{slot}: the rollout {other.id} is open there; roll it back or close it first")
             history = _history(connection, slot)
-            if not history:
-                raise ReleaseError(f"{slot}: nothing was ever promoted there, so there is nothing to undo")
+            if not _standing(history):
+                ever = "still stands of what was" if history else "was ever"
+                raise ReleaseError(f"{slot}: nothing {ever} promoted there, so there is nothing to undo")
             gone, back = history[-1], _before(history)
             move = _put(connection, slot, back, cause, None)
             _stage(connection, gone.candidate_id, Stage.ROLLED_BACK, cause, str(slot))
@@ -615,6 +625,22 @@ def _models(connection: sa.Connection) -> Mapping[str, ServedModel]:
     }
 
 
+def _may_serve(connection: sa.Connection, served: ServedModel) -> None:
+    id, known = served.candidate_id, _models(connection)
+    if served.url:
+        other = next(
+            (each.candidate_id for each in known.values() if each.model == served.model and each.candidate_id != id), ""
+        )
+        if other:
+            raise ReleaseError(f"{served.model} is what other weights ({other}) are called already; name these otherwise")
+        if id in known and known[id].model != served.model:
+            raise ReleaseError(f"these weights ({id}) are called {known[id].model} already; name them so")
+    moves = not served.url or (id in known and known[id].digest != served.digest)
+    if moves and (slot := _serving(connection, id)):
+        how = "" if not served.url else ", and from another file"
+        raise ReleaseError(f"{id} answers the requests of {slot}{how}; take it out of there first")
+
+
 def _serving(connection: sa.Connection, candidate_id: str) -> Slot | None:
     """A slot that a candidate is needed in: it is in production there, or a rollout that is open has it."""
     open_ones = [each for each in _rollouts(connection) if each.is_open]
@@ -628,9 +654,24 @@ def _history(connection: sa.Connection, slot: Slot) -> Sequence[SlotMove]:
     return [_move(row) for row in rows]
 
 
+def _standing(history: Sequence[SlotMove]) -> Sequence[Arm]:
+    """What came into production of a slot and was not taken back, oldest first."""
+    standing: list[Arm] = []
+    promoted: set[str] = set()
+    for move in history:
+        if move.rollout_id is None or move.rollout_id in promoted:
+            # An undo, or the rollback of what was promoted before.
+            del standing[-1:]
+        else:
+            promoted.add(move.rollout_id)
+            standing.append(move.arm)
+    return standing
+
+
 def _before(history: Sequence[SlotMove]) -> Arm:
-    """What was in production of a slot before what is there."""
-    return history[-2].arm if len(history) > 1 else nothing()
+    """What was in production of a slot before what is there. What was taken back does not come again by it."""
+    standing = _standing(history)
+    return standing[-2] if len(standing) > 1 else nothing()
 
 
 def _move(row: Row) -> SlotMove:

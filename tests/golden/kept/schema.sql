@@ -276,6 +276,19 @@ CREATE TABLE served_calls (
 	UNIQUE (rollout_id, call_id)
 )
 
+-- served_models
+CREATE TABLE served_models (
+	seq INTEGER NOT NULL, 
+	candidate_id TEXT NOT NULL, 
+	url TEXT NOT NULL, 
+	model TEXT NOT NULL, 
+	digest TEXT NOT NULL, 
+	file TEXT NOT NULL, 
+	replaces JSON NOT NULL, 
+	at INTEGER NOT NULL, 
+	PRIMARY KEY (seq)
+)
+
 -- session_scores
 CREATE TABLE session_scores (
 	seq INTEGER NOT NULL, 
@@ -514,6 +527,9 @@ CREATE INDEX ix_served_calls_trace_id ON served_calls (trace_id)
 
 -- ix_served_calls_unit
 CREATE INDEX ix_served_calls_unit ON served_calls (rollout_id, unit)
+
+-- ix_served_models_candidate_id
+CREATE INDEX ix_served_models_candidate_id ON served_models (candidate_id)
 
 -- ix_span_traces_pending
 CREATE INDEX ix_span_traces_pending ON span_traces (since) WHERE kept > read

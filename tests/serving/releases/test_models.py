@@ -17,6 +17,7 @@ from journeyman.core.errors import ReleaseError
 from journeyman.core.playbook import Bullet
 from journeyman.core.policy import Card
 from journeyman.core.rollout import SLOT_KINDS, Arm, EventKind, Rollout, RolloutState, Slot
+from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.router import training
 from journeyman.experiments.router.config import RouterConfig
@@ -26,7 +27,9 @@ from journeyman.io.files import sha256
 from journeyman.models import embedders
 from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.objective import parse
-from journeyman.serving.releases.artifacts import CandidateLoader
+from journeyman.serving.gateway.cascade import AnswerCheck
+from journeyman.serving.monitor import Monitor
+from journeyman.serving.releases.artifacts import CandidateLoader, KeepLoaded
 from journeyman.serving.releases.live import LiveContext
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
@@ -34,9 +37,9 @@ from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.tracing.wire.dialects import Exchange
 from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
-from tests.support import routing
+from tests.support import ollama, routing
 from tests.support.gateways import Running, gateway, quick
-from tests.support.upstream import Asked, Upstream, failed, ok, upstream
+from tests.support.upstream import Asked, Reply, Upstream, events, failed, ok, upstream
 
 pytestmark = pytest.mark.service
 
@@ -166,6 +169,61 @@ def test_a_released_policy_chooses_where_the_client_leaves_it_open(folder: Path,
         assert exchange.labels["candidate"] == chosen.id
 
 
+def _said(model: str, *, streamed: bool) -> Reply:
+    """The cheap workers answer in a form that nobody asked for."""
+    text = "42" if model == "sage" else "<answer>42</answer>"
+    if not streamed:
+        message = {"role": "assistant", "content": text}
+        return ok({"id": f"c-{model}", "model": model, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]})
+    chunk = {"id": f"c-{model}", "object": "chat.completion.chunk", "model": model}
+    deltas = ({"role": "assistant", "content": text[:1]}, {"content": text[1:]})
+    chunks = [{**chunk, "choices": [{"index": 0, "delta": each, "finish_reason": None}]} for each in deltas]
+    chunks.append({**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return events(*(json.dumps(each) for each in chunks), "[DONE]")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_checks_say_is_no_good_is_asked_of_a_better_model_and_never_seen(
+    folder: Path, store: RolloutStore, up: Upstream, streamed: bool
+) -> None:
+    in_production(store, policy(folder))
+    up.answer = lambda asked: _said(json.loads(asked.body)["model"], streamed=streamed)
+    loader = CandidateLoader(Project(root=folder))
+    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load)
+    try:
+        with gateway({"up": quick(up.url)}, releases=releases, check=AnswerCheck(["format_compliance"])) as running:
+            status, headers, answer = ask(running.url, body=body("auto", SUM))
+            ask(running.url, body=body("counter", SUM))
+            discarded, given, named = running.memory.some(3)
+    finally:
+        releases.close()
+    assert status == 200
+    assert answer == b"".join(_said("sage", streamed=streamed).pieces)
+    # Whoever names a model gets its answer, whatever that is.
+    assert models(up.asked) == ["counter", "sage", "counter"]
+    assert (given.served["route"]["worker"], given.served["route"]["escalated"]) == ("counter", "sage")
+    assert (json.loads(given.request)["model"], json.loads(discarded.request)["model"]) == ("sage", "counter")
+    assert discarded.response == b"".join(_said("counter", streamed=streamed).pieces)
+    assert discarded.id != given.id == headers["x-journeyman-request-id"]
+    assert "escalated" not in discarded.served["route"]
+    assert not named.served
+
+
+def test_where_nobody_better_answers_the_first_answer_is_given(folder: Path, store: RolloutStore, up: Upstream) -> None:
+    in_production(store, policy(folder))
+    up.answer = lambda asked: failed(500) if b'"sage"' in asked.body else _said("counter", streamed=False)
+    loader = CandidateLoader(Project(root=folder))
+    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load)
+    try:
+        with gateway({"up": quick(up.url)}, releases=releases, check=AnswerCheck(["format_compliance"])) as running:
+            status, _, answer = ask(running.url, body=body("auto", SUM))
+            (given,) = running.memory.some(1)
+    finally:
+        releases.close()
+    assert (status, answer) == (200, _said("counter", streamed=False).pieces[0])
+    assert (models(up.asked), json.loads(given.request)["model"]) == (["counter", "sage"], "counter")
+
+
 def test_learned_weights_answer_their_share_of_sessions_and_none_after_a_rollback(
     folder: Path, store: RolloutStore, up: Upstream, own: Upstream
 ) -> None:
@@ -293,3 +351,48 @@ def test_weights_that_are_needed_go_on_being_served(folder: Path, store: Rollout
     store.serve_model(nowhere, why("it is old"))
     assert not store.live().models
     assert store.verify() is None
+
+
+def test_ollama_keeps_both_sides_of_an_open_rollout_loaded(folder: Path, store: RolloutStore, own: Upstream) -> None:
+    new, known_elsewhere = (Candidate(kind=Kind.ADAPTER, body=letter * 64) for letter in "bc")
+    now = [0.0]
+    keep = KeepLoaded({"box": quick("http://127.0.0.1:1/v1")}, clock=lambda: now[0])
+    monitor = Monitor(store, clock=lambda: NOON, keep_loaded=keep)
+
+    def looked(seconds: float) -> list[tuple[str, Any]]:
+        now[0] += seconds
+        before = len(box.kept_loaded)
+        assert monitor.once() is not None
+        keep.wait(10)
+        return box.kept_loaded[before:]
+
+    with ollama.serving(folder / "blobs") as box:
+        for name in ("desk-1:latest", "desk-2:latest"):
+            box.models[name] = {"request": {}, "size": 1, "digest": "d"}
+        served = {"desk-1": (WEIGHTS, f"{box.url}/v1"), "desk-2": (new, f"{box.url}/v1"), "m": (known_elsewhere, own.url)}
+        for name, (candidate, url) in served.items():
+            store.serve_model(ServedModel(candidate_id=known(folder, candidate).id, url=url, model=name, at=NOON), why())
+        in_production(store, WEIGHTS)
+        assert looked(0) == []
+
+        arm = Arm(name="production", candidate_id=WEIGHTS.id, digest=WEIGHTS.digest)
+        rollout = replace(
+            begun("r2", candidate=new, slot=Slot.parse("weights"), baseline=arm, plan=RolloutPlan(holdback=0.5)),
+            created_at=NOON,
+        )
+        store.start(rollout)
+        both = [("desk-1", "600s"), ("desk-2", "600s")]
+        assert [looked(seconds) for seconds in (0, 60, 179, 1)] == [both, [], [], both]
+        # Also while the new one is in production, and some are held back.
+        for kind, shares in ((EventKind.RAMP, {"canary": 0.5}), (EventKind.PROMOTE, {"canary": 0.5})):
+            rollout = rollout.then(kind, why(), shares)
+            store.advance(rollout)
+        assert looked(240) == both
+        # A server that is gone, or that is no Ollama, harms nobody.
+        store.advance(rollout.then(EventKind.CONCLUDE, why()))
+        other = replace(arm, candidate_id=new.id)
+        store.start(begun("r3", candidate=known_elsewhere, slot=Slot.parse("weights:desk"), baseline=other))
+        nowhere = ServedModel(candidate_id=new.id, url="box", model="desk-2", at=NOON)
+        store.serve_model(nowhere, why())
+        assert looked(240) == []
+    assert [each.path for each in own.asked] == ["/api/version"]

@@ -238,6 +238,11 @@ class OllamaDeployer:
         """Without secrets."""
         return self._wire.url
 
+    @property
+    def has_key(self) -> bool:
+        """Whether a password or a key is sent along."""
+        return bool(self._wire.headers)
+
     def version(self) -> str:
         """Of the server.
 
@@ -364,6 +369,16 @@ class OllamaDeployer:
             )
             for model in models or ()
         ]
+
+    def keep_loaded(self, name: str, seconds: float) -> None:
+        """Have a model in memory for so long from now on, whoever asks it; it is loaded where it is not.
+
+        Raises:
+            ModelBusy: Nobody answers.
+            ModelRefused: There is none of that name.
+        """
+        with self._errors_as_sentences(f"keeping {name} loaded"):
+            self._wire.call("POST", "/api/generate", {"model": name, "keep_alive": f"{seconds:.0f}s"}, timeout=PATIENCE)
 
     def delete(self, name: str) -> None:
         """Take a model off the server.

@@ -3,14 +3,16 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import NamedTuple
+from uuid import uuid4
 
 import aiohttp
 from aiohttp import ClientResponse
 
 from journeyman.core.errors import StoreError
+from journeyman.serving.gateway.cascade import AnswerCheck, HeldAnswer, better
 from journeyman.serving.gateway.feedback import FeedbackConfig
 from journeyman.serving.gateway.releases import ReleaseConfig
 from journeyman.serving.gateway.request import (
@@ -27,7 +29,8 @@ from journeyman.serving.gateway.request import (
 )
 from journeyman.serving.gateway.upstreams import GatewayMetrics, Routes, Upstream, UpstreamClient
 from journeyman.serving.ingest.base import Intake
-from journeyman.serving.releases.context import SPOKEN, Releases, inject
+from journeyman.serving.releases.artifacts import address_of
+from journeyman.serving.releases.context import SPOKEN, Releases, ServedTarget, inject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class GatewayConfig:
     """Whether the end of an answer waits until its record is kept."""
     feedback: FeedbackConfig | None = None
     """Without one no feedback is taken."""
+    check: AnswerCheck | None = field(default=None, repr=False)
+    """Looks at answers of models that a policy chose. `None`: they pass as they come."""
     releases: Releases | None = field(default=None, repr=False)
     """Says what is put into requests. `None`: they pass as they come."""
     control: ReleaseConfig | None = None
@@ -58,6 +63,9 @@ _KEPT_HERE = HOP_BY_HOP | {b"set-cookie", b"alt-svc"}
 
 _UNPROMPTED = frozenset({400, 413, 422})
 """What a server says to a prompt that it does not take: without what was put into it, it may."""
+
+
+Answer = ClientResponse | HeldAnswer
 
 
 class _Asking(NamedTuple):
@@ -101,7 +109,7 @@ class Forwarder:
     async def _passed(self, passage: "_ProxiedCall") -> None:
         record = passage.record
         try:
-            upstream, response = await self._answered(passage)
+            upstream, response = await self._accepted(passage, *await self._answered(passage))
             record.upstream, record.base_url = upstream.name, upstream.base_url
         except HTTPRejection as refused:
             record.error = str(refused)
@@ -167,6 +175,46 @@ class Forwarder:
             response.close()
             return None
         return upstream, response
+
+    async def _accepted(self, passage: "_ProxiedCall", upstream: Upstream, response: ClientResponse) -> tuple[Upstream, Answer]:
+        """The answer; where checks say that it is no good, that of a better worker, whatever that is."""
+        check, target, dialect = self._config.check, passage.call.served.target, passage.call.dialect
+        if check is None or dialect is None or target is None or not target.is_chosen or response.status >= 400:
+            return upstream, response
+        held = HeldAnswer(response)
+        try:
+            body = await held.read(self._config.record_limit)
+            if body is None or (worker := better(target)) is None:
+                return upstream, held
+            refused = passage.record.beside(uuid4().hex, upstream.name, upstream.base_url, held, body)
+            if await check.accepts(refused.exchange(dialect)) or (other := await self._of(worker, passage, target)) is None:
+                return upstream, held
+        except BaseException:
+            held.close()
+            raise
+        held.close()
+        if self._intake is not None:
+            # What is not given was paid for all the same, and tells how good its worker is.
+            self._intake.submit(refused.exchange(dialect))
+        return other
+
+    async def _of(self, worker: str, passage: "_ProxiedCall", target: ServedTarget) -> tuple[Upstream, ClientResponse] | None:
+        """Another worker's answer to a call, which is its from then on; `None` where it has none."""
+        call = passage.call
+        model, url = address_of(worker)
+        served = call.served._replace(target=replace(target, model=model, url=url))
+        body = with_model(call.body, target.model, model)
+        passage.call = passage.record.call = replace(call, served=served, body=body, escalated=worker)
+        try:
+            upstream, response = await self._ask(passage)
+        except HTTPRejection:
+            response = None
+        if response is not None and response.status < 400:
+            return upstream, response
+        if response is not None:
+            response.close()
+        passage.call = passage.record.call = call
+        return None
 
     def _route(self, call: ProxyRequest) -> "_Asking":
         """Who is asked, and what: a model's name may begin with that of an upstream, which does not know it by that name."""
@@ -248,7 +296,7 @@ class _ProxiedCall:
             self._task.cancel()
 
     async def back(
-        self, response: ClientResponse, upstream: Upstream, kept: "Callable[[_ProxiedCall], Awaitable[None]] | None"
+        self, response: Answer, upstream: Upstream, kept: "Callable[[_ProxiedCall], Awaitable[None]] | None"
     ) -> None:
         """Pass the answer on as it comes. A cut is passed on as a cut: the end of the answer is not said.
 

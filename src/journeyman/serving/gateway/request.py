@@ -92,6 +92,8 @@ class ProxyRequest:
     """Whether anything may be put into it."""
     served: ServedRelease = _NOTHING
     """What was, and on which arms its session is."""
+    escalated: str = ""
+    """The worker that answers it instead of the one that was chosen, whose answer was no good."""
     fell_back: bool = False
     """Whether it gets what is in production, as the arm that its session is on did not answer."""
 
@@ -127,7 +129,7 @@ class ProxyRequest:
         if arms:
             told["release"] = [{**arm.labels, "fell_back": self.fails(arm)} for arm in arms]
         if target is not None and target.choice is not None:
-            told["route"] = asdict(target.choice)
+            told["route"] = asdict(target.choice) | ({"escalated": self.escalated} if self.escalated else {})
         return told
 
 
@@ -254,6 +256,16 @@ class ExchangeRecording:
         self._size += len(data)
         if room > 0:
             self._parts.append(data if len(data) <= room else data[:room])
+
+    def beside(self, id: str, upstream: str, base_url: str, answer: Any, body: bytes) -> "ExchangeRecording":
+        """Of an answer that is not given, as it came, or may not be."""
+        other = ExchangeRecording(replace(self.call, id=id), self._limit)
+        other._began, other._started_at = self._began, self._started_at
+        other.upstream, other.base_url, other.status = upstream, base_url, answer.status
+        other.streamed = answer.content_type == "text/event-stream"
+        other.encoding = answer.headers.get("content-encoding", "").lower()
+        other.add(body)
+        return other
 
     def exchange(self, dialect: Dialect) -> Exchange:
         """What happened up to now."""

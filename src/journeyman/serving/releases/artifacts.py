@@ -1,23 +1,29 @@
 """What a candidate becomes where it is served: a text for requests, who chooses their model, or a model that answers them."""
 
 import asyncio
+import logging
+import math
 import os
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from journeyman.core.candidate import Candidate, Kind, ServedModel
-from journeyman.core.errors import InputError, ReleaseError
+from journeyman.core.errors import InputError, ModelError, ModelRefused, ReleaseError
 from journeyman.core.policy import Choice
 from journeyman.experiments.settings import Project, UpstreamSettings
 from journeyman.io.files import sha256
 from journeyman.serving.releases.context import UNITS, FixedPlaybook, RequestBody
 
 if TYPE_CHECKING:
+    from journeyman.optimizers.weights.ollama import OllamaDeployer
     from journeyman.serving.router import Router
+
+_log = logging.getLogger(__name__)
 
 
 class ModelRoute:
@@ -144,3 +150,61 @@ def check_answers(served: ServedModel, upstreams: Mapping[str, UpstreamSettings]
             await model.close()
 
     asyncio.run(ask())
+
+
+class KeepLoaded:
+    """Has Ollama keep models in memory that may be needed at once: it drops what nobody has asked for five minutes. Servers of
+    other kinds keep what they serve."""
+
+    EVERY_SECONDS = 240.0
+    FOR_SECONDS = 600.0
+
+    def __init__(self, upstreams: Mapping[str, UpstreamSettings], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            upstreams: Those of the gateway, by name.
+        """
+        self._upstreams = upstreams
+        self._clock = clock
+        self._said: dict[tuple[str, str], float] = {}
+        self._servers: dict[str, OllamaDeployer | None] = {}
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, models: Iterable[ServedModel]) -> None:
+        """These are needed. Nobody waits for their server."""
+        now, wanted = self._clock(), {(each.url, each.model) for each in models}
+        due = sorted(each for each in wanted if now - self._said.get(each, -math.inf) >= self.EVERY_SECONDS)
+        if due and (self._thread is None or not self._thread.is_alive()):
+            self._said |= dict.fromkeys(due, now)
+            self._thread = threading.Thread(target=self._keep, args=(due,), name="keep-loaded", daemon=True)
+            self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Until their servers have answered, or so long."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _keep(self, due: Iterable[tuple[str, str]]) -> None:
+        for url, model in due:
+            try:
+                if (server := self._server(url)) is not None:
+                    server.keep_loaded(model, self.FOR_SECONDS)
+            except ModelError as error:
+                # It is asked again in a while; who needs it meanwhile waits until it is loaded.
+                _log.info("%s is not kept loaded: %s", model, error)
+
+    def _server(self, url: str) -> "OllamaDeployer | None":
+        from journeyman.optimizers.weights.ollama import OllamaDeployer
+
+        if url not in self._servers:
+            named = self._upstreams.get(url)
+            key = os.environ.get(named.key_env, "") if named is not None and named.key_env else ""
+            address = (url if named is None else named.base_url).rstrip("/").removesuffix("/v1")
+            server = OllamaDeployer(address, environment={"OLLAMA_API_KEY": key})
+            try:
+                server.version()
+            except ModelRefused:
+                self._servers[url] = None
+            else:
+                self._servers[url] = server
+        return self._servers[url]

@@ -65,6 +65,8 @@ class ServedTarget:
     """Who decided it: the policy, the weights."""
     choice: Choice | None = None
     """What a policy chose, with its probability."""
+    is_chosen: bool = False
+    """Whether whom the policy chose is asked, and no learned weights instead."""
 
 
 class Degraded(StrEnum):

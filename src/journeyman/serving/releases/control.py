@@ -4,18 +4,21 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from journeyman.core.candidate import Candidate, ServedModel
+from journeyman.core.candidate import Candidate, Kind, ServedModel
 from journeyman.core.errors import InputError, ReleaseError, SettingError
 from journeyman.core.rollout import ANY, SLOT_KINDS, Cause, EventKind, LiveReleases, Rollout, RolloutState, Slot
 from journeyman.core.rollout_plan import RolloutPlan
 from journeyman.experiments import settings
+from journeyman.io.files import sha256
 from journeyman.stores import open_store
 from journeyman.stores.base import EvidenceRecord
 from journeyman.stores.registry import GateVerdict, GateWord, Registry
 
 if TYPE_CHECKING:
+    from journeyman.optimizers.weights.adapters import Artifact
     from journeyman.stores.rollouts import RolloutStore
 
 
@@ -35,6 +38,14 @@ class Person(NamedTuple):
             raise SettingError("reason", "{} is empty; say why in one sentence, as it is kept")
         told = {name: value for name, value in evidence.items() if value is not None}
         return Cause(reason=reason, actor=self.actor, at=datetime.now(UTC), evidence=told, forced=forced)
+
+    def check_force(self, force: bool) -> None:
+        """
+        Raises:
+            InputError: Something is forced, and nobody says why.
+        """
+        if force and not self.reason.strip():
+            raise InputError("--force needs --reason: who forces something says why")
 
 
 def plan_of(given: Any, where: str, share: float | None = None) -> RolloutPlan:
@@ -91,8 +102,7 @@ def start(url: str, wanted: RolloutRequest, *, dry_run: bool = False) -> Begun:
     """
     from journeyman.stores.rollouts import open_rollouts
 
-    if wanted.force and not wanted.by.reason.strip():
-        raise InputError("--force needs --reason: who forces something says why")
+    wanted.by.check_force(wanted.force)
     # A project's first candidate may come with its store.
     with open_store(url, make=False) as learned, open_rollouts(url, make=False) as kept:
         registry = Registry(learned)
@@ -242,3 +252,96 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Where learned weights answer.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsRelease:
+    """Weights that a gateway can be told of: a candidate, and the file that is served."""
+
+    store: str
+    """Its URL."""
+    candidate: Candidate
+    gguf: Path
+    digest: str
+    """SHA-256 of the file."""
+    replaces: tuple[str, ...]
+    by: Person
+
+    @classmethod
+    def of(cls, artifact: "Artifact", gguf: Path, **more: Any) -> "WeightsRelease":
+        """Of an adapter that was trained here and is in the store the candidate is that adapter, so that what the gate said of
+        it counts; of anything else it is the file."""
+        from journeyman.optimizers.weights.adapters import digest
+
+        with open_store(more["store"], make=False) as learned:
+            folder = artifact.path if artifact.run is None else artifact.run / "adapter"
+            trained = digest(folder) if (folder / "adapter_model.safetensors").is_file() else ""
+            found = Candidate(kind=Kind.ADAPTER, body=trained)
+            content = sha256(gguf)
+            if not trained or learned.candidate(found.id) is None:
+                found = Candidate(kind=Kind.ADAPTER, body=content)
+        return cls(candidate=found, gguf=gguf.resolve(), digest=content, **more)
+
+    def served(self, model: str, url: str) -> ServedModel:
+        return ServedModel(
+            candidate_id=self.candidate.id,
+            url=url,
+            model=model,
+            digest=self.digest,
+            file=str(self.gguf),
+            replaces=self.replaces,
+            at=datetime.now(UTC),
+        )
+
+    def check(self, model: str) -> None:
+        """
+        Raises:
+            ReleaseError: `keep` would not take them under that name.
+        """
+        from journeyman.stores.rollouts import open_rollouts
+
+        with open_rollouts(self.store, make=False) as kept:
+            kept.may_serve(self.served(model, "http://localhost"))
+
+    def keep(self, model: str, url: str) -> ServedModel:
+        """Tell gateways where they answer. Nobody is served by them yet.
+
+        Raises:
+            ReleaseError: As `RolloutStore.serve_model` does.
+        """
+        from journeyman.stores.rollouts import open_rollouts
+
+        served = self.served(model, url)
+        with open_store(self.store) as learned, open_rollouts(self.store) as kept:
+            learned.add_candidate(self.candidate)
+            kept.serve_model(served, self.by.cause())
+        return served
+
+
+def withdraw_model(kept: "RolloutStore", served: ServedModel, by: Person) -> None:
+    """Tell gateways that weights answer no longer.
+
+    Raises:
+        ReleaseError: They are in production of a slot, or in an open rollout.
+    """
+    kept.serve_model(replace(served, url="", at=datetime.now(UTC)), by.cause())
+
+
+def named_model(live: LiveReleases, text: str) -> ServedModel:
+    """The weights that were deployed under a name; its end behind `_` or `-` is enough where that tells it apart.
+
+    Raises:
+        InputError: There are none, or several.
+    """
+    known = {each.model: each for each in live.models.values()}
+    if text in known:
+        return known[text]
+    found = [name for name in known if text and name.endswith((f"_{text}", f"-{text}"))]
+    if len(found) == 1:
+        return known[found[0]]
+    there = ", ".join(sorted(found or known)) or "none"
+    said = f"{text!r} may be any of" if found else f"no model {text!r} was deployed with --release; there are"
+    raise InputError(f"{said} {there}; journeyman deployment --deploy begins with one")

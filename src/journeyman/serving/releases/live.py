@@ -158,14 +158,16 @@ class LiveContext:
         if asked == self._auto and isinstance(route := await found(SlotKind.ROUTE), ModelRoute):
             choice = await route.choose(session_of(labels, body), labels.get("domain"), body)
             model, url = address_of(choice.worker)
-            target = ServedTarget(asked=asked, model=model, url=url, candidates=(route.candidate_id,), choice=choice)
+            target = ServedTarget(
+                asked=asked, model=model, url=url, candidates=(route.candidate_id,), choice=choice, is_chosen=True
+            )
         model = asked if target is None else target.model
         weights = await found(SlotKind.WEIGHTS, model)
         if not isinstance(weights, ServedModel) or not weights.answers_for(model):
             return target
         target = target or ServedTarget(asked=asked, model=model, candidates=())
         candidates = (*target.candidates, weights.candidate_id)
-        return replace(target, model=weights.model, url=weights.url, candidates=candidates)
+        return replace(target, model=weights.model, url=weights.url, candidates=candidates, is_chosen=False)
 
     async def serves(
         self, kind: SlotKind, labels: Mapping[str, str], body: Beginning, asked: str = "", *, production: bool = False
