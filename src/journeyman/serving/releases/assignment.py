@@ -31,7 +31,7 @@ CACHED = 100_000
 """Sessions whose arm is remembered; of others the store is asked."""
 AT_ONCE = 500
 """Assignments in one transaction."""
-_TRIED_SECONDS = 2.5
+_TRIED_SECONDS = 1.2
 """For which a store is tried, that others may have locked or that may be starting, before it counts as away."""
 _PAUSE_SECONDS = 0.02
 _LONGEST_SECONDS = 1.0
@@ -193,7 +193,7 @@ class Assigner:
         open_store: "Callable[[], RolloutStore]",
         *,
         kept: Path | None = None,
-        timeout_seconds: float = 3.0,
+        timeout_seconds: float = 1.5,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """
