@@ -16,11 +16,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import httptools
-
-from benchmarks.bench_gateway import free_port
+from benchmarks.bench_gateway import Answers, free_port
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.rollout import Arm, Cause, EventKind, Rollout, RolloutEvent, Slot, SlotKind, nothing, unit_of
 from journeyman.core.rollout_plan import RolloutPlan
@@ -62,19 +60,10 @@ class Seen(NamedTuple):
     """Whether its bytes are the client's."""
 
 
-class Upstream(asyncio.Protocol):
+class Upstream(Answers):
+    """Writes down what each request was."""
+
     log: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._parser = httptools.HttpRequestParser(self)
-        self._body = b""
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
 
     def on_message_complete(self) -> None:
         body, self._body = self._body, b""

@@ -59,11 +59,12 @@ def up() -> Iterator[Upstream]:
 
 
 @contextmanager
-def live(path: Path, up: Upstream) -> Iterator[tuple[Running, LiveContext]]:
+def live(path: Path, up: Upstream, **config: Any) -> Iterator[tuple[Running, LiveContext]]:
+    """A gateway that serves what is released in a store."""
     loader = CandidateLoader(Project(root=path.parent))
     releases = LiveContext(str(path), path.parent / "releases", loader.load, poll_seconds=0.1)
     try:
-        with gateway(up.url, releases=releases) as running:
+        with gateway(up.url, releases=releases, **config) as running:
             yield running, releases
     finally:
         releases.close()

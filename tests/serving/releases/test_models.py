@@ -1,10 +1,8 @@
 """Who answers a live request: the model that a released policy chooses, and learned weights instead of the named model."""
 
 import json
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +27,16 @@ from journeyman.optimizers.router import outcomes
 from journeyman.optimizers.router.objective import parse
 from journeyman.serving.gateway.cascade import AnswerCheck
 from journeyman.serving.monitor import Monitor
-from journeyman.serving.releases.artifacts import CandidateLoader, KeepLoaded
-from journeyman.serving.releases.live import LiveContext
+from journeyman.serving.releases.artifacts import KeepLoaded
 from journeyman.stores import open_store
 from journeyman.stores.artifacts import Artifacts
 from journeyman.stores.rollouts import RolloutStore, open_rollouts
 from journeyman.tracing.wire.dialects import Exchange
 from tests.contracts.test_rollout_stores import NOON, begun, why
 from tests.serving.gateway.test_passing import ask
+from tests.serving.releases.test_live import live, until
 from tests.support import ollama, routing
-from tests.support.gateways import Running, gateway, quick
+from tests.support.gateways import quick
 from tests.support.upstream import Asked, Reply, Upstream, events, failed, ok, upstream
 
 pytestmark = pytest.mark.service
@@ -77,24 +75,6 @@ def own() -> Iterator[Upstream]:
 
 def body(model: str, question: str = "How much?") -> bytes:
     return json.dumps({"n": 1.0, "model": model, "messages": [{"role": "user", "content": question}]}, indent=1).encode()
-
-
-@contextmanager
-def live(folder: Path, up: Upstream, **more: Any) -> Iterator[tuple[Running, LiveContext]]:
-    loader = CandidateLoader(Project(root=folder))
-    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load, poll_seconds=0.1)
-    try:
-        with gateway({"up": quick(up.url), **more}, releases=releases) as running:
-            yield running, releases
-    finally:
-        releases.close()
-
-
-def until(true: Callable[[], object], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return bool(true())
 
 
 def started(store: RolloutStore, candidate: Candidate, share: float, id: str = "r1") -> Rollout:
@@ -148,7 +128,7 @@ def fell_back(exchange: Exchange) -> bool:
 
 def test_a_released_policy_chooses_where_the_client_leaves_it_open(folder: Path, store: RolloutStore, up: Upstream) -> None:
     chosen = policy(folder)
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
         assert ask(running.url, body=body("auto"))[0] == 200
         in_production(store, chosen)
         assert until(lambda: releases.state()["slots"])
@@ -188,15 +168,10 @@ def test_what_checks_say_is_no_good_is_asked_of_a_better_model_and_never_seen(
 ) -> None:
     in_production(store, policy(folder))
     up.answer = lambda asked: _said(json.loads(asked.body)["model"], streamed=streamed)
-    loader = CandidateLoader(Project(root=folder))
-    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load)
-    try:
-        with gateway({"up": quick(up.url)}, releases=releases, check=AnswerCheck(["format_compliance"])) as running:
-            status, headers, answer = ask(running.url, body=body("auto", SUM))
-            ask(running.url, body=body("counter", SUM))
-            discarded, given, named = running.memory.some(3)
-    finally:
-        releases.close()
+    with live(folder / "journeyman.db", up, check=AnswerCheck(["format_compliance"])) as (running, _):
+        status, headers, answer = ask(running.url, body=body("auto", SUM))
+        ask(running.url, body=body("counter", SUM))
+        discarded, given, named = running.memory.some(3)
     assert status == 200
     assert answer == b"".join(_said("sage", streamed=streamed).pieces)
     # Whoever names a model gets its answer, whatever that is.
@@ -212,14 +187,9 @@ def test_what_checks_say_is_no_good_is_asked_of_a_better_model_and_never_seen(
 def test_where_nobody_better_answers_the_first_answer_is_given(folder: Path, store: RolloutStore, up: Upstream) -> None:
     in_production(store, policy(folder))
     up.answer = lambda asked: failed(500) if b'"sage"' in asked.body else _said("counter", streamed=False)
-    loader = CandidateLoader(Project(root=folder))
-    releases = LiveContext(str(folder / "journeyman.db"), folder / "releases", loader.load)
-    try:
-        with gateway({"up": quick(up.url)}, releases=releases, check=AnswerCheck(["format_compliance"])) as running:
-            status, _, answer = ask(running.url, body=body("auto", SUM))
-            (given,) = running.memory.some(1)
-    finally:
-        releases.close()
+    with live(folder / "journeyman.db", up, check=AnswerCheck(["format_compliance"])) as (running, _):
+        status, _, answer = ask(running.url, body=body("auto", SUM))
+        (given,) = running.memory.some(1)
     assert (status, answer) == (200, _said("counter", streamed=False).pieces[0])
     assert (models(up.asked), json.loads(given.request)["model"]) == (["counter", "sage"], "counter")
 
@@ -229,7 +199,7 @@ def test_learned_weights_answer_their_share_of_sessions_and_none_after_a_rollbac
 ) -> None:
     known(folder, WEIGHTS)
     served_at(store, own, replaces=("gpt-*",))
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
 
         def chats(model: str = "gpt-9") -> None:
             for number in range(20):
@@ -271,7 +241,7 @@ def test_production_answers_what_a_candidate_does_not_which_counts_as_its_failur
     known(folder, WEIGHTS)
     served_at(store, own)
     own.answer = lambda asked: failed(500)
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
         started(store, WEIGHTS, 0.5)
         assert until(lambda: releases.has_rollouts)
         for number in range(40):
@@ -291,7 +261,7 @@ def test_what_production_does_not_answer_either_is_not_the_candidates_failure(
     known(folder, WEIGHTS)
     served_at(store, own)
     own.answer = up.answer = lambda asked: failed(400)
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
         started(store, WEIGHTS, 1.0)
         assert until(lambda: releases.has_rollouts)
         for number in range(10):
@@ -306,7 +276,7 @@ def test_route_weights_and_context_come_together(folder: Path, store: RolloutSto
     assert playbook is not None
     known(folder, playbook)
     served_at(store, own, replaces=("counter",))
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
         for number, each in enumerate((chosen, weights, playbook)):
             in_production(store, each, f"r{number}")
         assert until(lambda: len(releases.state()["slots"]) == 3)
@@ -326,7 +296,7 @@ def test_weights_that_nobody_serves_or_that_are_not_what_was_deployed_are_not_se
     file = folder / "model.gguf"
     file.write_bytes(b"GGUF whatever")
     known(folder, WEIGHTS)
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
         in_production(store, WEIGHTS)
         assert until(lambda: releases.state()["unservable"])
         assert "no server answers with the weights" in releases.state()["unservable"][WEIGHTS.id]
@@ -334,7 +304,7 @@ def test_weights_that_nobody_serves_or_that_are_not_what_was_deployed_are_not_se
         assert until(lambda: not releases.state()["unservable"])
         ask(running.url, body=body("m"))
         file.write_bytes(b"GGUF something else")
-    with live(folder, up) as (running, releases):
+    with live(folder / "journeyman.db", up) as (running, releases):
         assert "is not what was deployed as desk-1" in releases.state()["unservable"][WEIGHTS.id]
         ask(running.url, body=body("m"))
     assert (models(own.asked), models(up.asked)) == (["desk-1"], ["m"])
