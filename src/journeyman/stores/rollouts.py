@@ -200,6 +200,11 @@ class RolloutStore(OnDatabase):
             found = _assigned(connection, wanted)
         return [found[each.rollout_id, each.unit] for each in wanted]
 
+    @property
+    def in_order(self) -> bool:
+        """Whether of two assignments that with the lower `seq` is seen first: SQLite lets one write at a time."""
+        return self._database.dialect == "sqlite"
+
     def assigned(self, rollout_id: str, unit: str) -> Assignment | None:
         """The arm that a session is on; `None` while it is on none."""
         where = (ASSIGNMENTS.c.rollout_id == rollout_id, ASSIGNMENTS.c.unit == unit)

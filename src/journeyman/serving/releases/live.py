@@ -297,7 +297,8 @@ class LiveContext:
         ids = [state.rollout.id for state in self._snapshot.slots.values() if state.rollout is not None]
         self._followed = {id: self._followed.get(id, deque(maxlen=_AGAIN)) for id in ids}
         for id, marks in self._followed.items():
-            found = store.assignments(id, after=marks[0]) if marks else store.assignments(id, limit=FOLLOWED, newest=True)
+            after = marks[-1 if store.in_order else 0] if marks else 0
+            found = store.assignments(id, after=after) if marks else store.assignments(id, limit=FOLLOWED, newest=True)
             self._assigned().follow(found)
             marks.append(max((each.seq for each in found), default=marks[-1] if marks else 0))
 
