@@ -356,6 +356,8 @@ def _show_trained(trained: "TrainedRouter", folder: Path) -> None:
         if trained.passed or trained.forced
         else f"It is not proven, so {trained.policy.best} answers; --unproven shows what it would choose.",
     )
+    if trained.passed:
+        say(f"Bring it to live requests for the model auto: journeyman releases start {trained.policy.id}")
 
 
 def _show_proof(proof: "RouterEvaluation", objective: "Objective") -> None:
