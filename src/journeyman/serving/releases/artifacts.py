@@ -124,6 +124,13 @@ _PATIENCE = 60.0
 """Seconds that weights may take to say something: they may have to be loaded first."""
 
 
+def _reached(url: str, upstreams: Mapping[str, UpstreamSettings]) -> tuple[str, str]:
+    """The address and the key of a server: an upstream of that name, or an address, which is sent no key of the user's own."""
+    if (named := upstreams.get(url)) is None:
+        return url, ""
+    return named.base_url, os.environ.get(named.key_env, "") if named.key_env else ""
+
+
 def check_answers(served: ServedModel, upstreams: Mapping[str, UpstreamSettings]) -> None:
     """Nothing, where learned weights answer.
 
@@ -136,13 +143,10 @@ def check_answers(served: ServedModel, upstreams: Mapping[str, UpstreamSettings]
     from journeyman import models
     from journeyman.models.base import ModelRequest, PromptMessage
 
-    named = upstreams.get(served.url)
-    key = os.environ.get(named.key_env, "") if named is not None and named.key_env else ""
-    address = served.url if named is None else named.base_url
+    address, key = _reached(served.url, upstreams)
     asked = ModelRequest(messages=(PromptMessage("user", "Hello"),), max_tokens=1)
 
     async def ask() -> None:
-        # No key of the user's own goes to an address that somebody has kept.
         model = models.load(f"openai:{served.model}@{address}", api_key=key, max_retries=0, timeout=_PATIENCE)
         try:
             await model.complete(asked)
@@ -197,10 +201,8 @@ class KeepLoaded:
         from journeyman.optimizers.weights.ollama import OllamaDeployer
 
         if url not in self._servers:
-            named = self._upstreams.get(url)
-            key = os.environ.get(named.key_env, "") if named is not None and named.key_env else ""
-            address = (url if named is None else named.base_url).rstrip("/").removesuffix("/v1")
-            server = OllamaDeployer(address, environment={"OLLAMA_API_KEY": key})
+            address, key = _reached(url, self._upstreams)
+            server = OllamaDeployer(address.rstrip("/").removesuffix("/v1"), environment={"OLLAMA_API_KEY": key})
             try:
                 server.version()
             except ModelRefused:
