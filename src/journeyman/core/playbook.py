@@ -56,6 +56,29 @@ class Provenance:
     tasks: tuple[str, ...] = ()
     model: str = ""
     """The reflector that wrote it, or the file it was imported from."""
+    origin: str = ""
+    """Whose word it is, where it was learned from recorded traces: a `BulletOrigin`."""
+    traces: tuple[str, ...] = ()
+    """Ids of some of the traces that it was learned from."""
+    trace_count: int = 0
+    """Of all of them."""
+    principals: int = 0
+    """On behalf of how many different people these were made."""
+    evidence: str = ""
+    """Which evidence it was drawn from, such as the template of an error: by it new traces are counted for it or against it."""
+
+
+class BulletOrigin(StrEnum):
+    """Who is the source of a rule that was learned from traces. A customer's words never are one."""
+
+    ENVIRONMENT = "environment"
+    """What a tool said, a schema, a check."""
+    PERSON = "person"
+    """A label or a correction of somebody with a name."""
+    CONTRAST = "contrast"
+    """The difference between right and wrong attempts at the same request."""
+    TEMPLATE = "template"
+    """The environment, put into words by a template, where no reflector was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +105,10 @@ class Bullet:
     """Locked by a person: no delta but `Lock(locked=False)` changes it, and the gate its stage."""
     retired: str = ""
     """Why it is no longer used; empty while it is. A retired bullet stays, so that its id is never used again."""
+    held: str = ""
+    """Why a person must approve it before it is shown to anybody; empty where nobody must."""
+    expires_at: str = ""
+    """When it is retired unless its evidence was met again, in ISO 8601; empty where it does not expire."""
     provenance: Provenance = Provenance()
     created_at: str = ""
     updated_at: str = ""
@@ -182,6 +209,25 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """It is not shown until a person approves it. Without a reason it is approved."""
+
+    bullet_id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What stands behind it now: counted anew from traces, which may have become more, or fewer where some were forgotten."""
+
+    bullet_id: str
+    traces: tuple[str, ...] = ()
+    trace_count: int = 0
+    principals: int = 0
+    expires_at: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTo:
     """To another stage, section or domain."""
 
@@ -197,7 +243,7 @@ class MoveTo:
             raise PlaybookError(f"a gate cannot move {self.bullet_id} like that; it decides on the stage alone")
 
 
-Delta = Add | Support | Vote | UpdateBullet | Merge | Retire | Lock | MoveTo
+Delta = Add | Support | Vote | UpdateBullet | Merge | Retire | Lock | MoveTo | Hold | Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +274,13 @@ class Playbook:
 
     @property
     def active(self) -> tuple[Bullet, ...]:
-        return tuple(bullet for bullet in self.bullets if not bullet.retired)
+        """Those that may be shown: neither retired nor held."""
+        return tuple(bullet for bullet in self.bullets if not bullet.retired and not bullet.held)
+
+    @property
+    def held(self) -> tuple[Bullet, ...]:
+        """Those that wait for a person."""
+        return tuple(bullet for bullet in self.bullets if bullet.held and not bullet.retired)
 
     def of(self, domain: str) -> tuple[Bullet, ...]:
         """The active bullets of one domain: domains are isolated."""
@@ -255,7 +307,7 @@ class Playbook:
         """A new playbook with the batches merged, one after the other.
 
         Within a batch the order of the deltas does not matter: they are taken kind by kind (add, lock, update, move,
-        support, vote, merge, retire), then by bullet. A batch that is part of the playbook already changes nothing. A delta
+        hold, evidence, support, vote, merge, retire), then by bullet. A batch that is part of the playbook already changes nothing. A delta
         to an unknown bullet does nothing, a locked bullet only changes by being unlocked or in its stage by the gate, and a
         retired one gains counts and nothing else. Bullets that no delta names are the same objects as before.
         """
@@ -279,7 +331,7 @@ def _door(name: str) -> Any:
 MERGED = "merged into "
 """What the reason of a bullet retired by `Merge` begins with; the id of the one that was kept follows."""
 
-_ORDER = {kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Support, Vote, Merge, Retire))}
+_ORDER = {kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Hold, Evidence, Support, Vote, Merge, Retire))}
 """A bullet is there before it is spoken of, a lock holds for its whole batch, and what is retired has its counts first."""
 
 
@@ -325,7 +377,9 @@ def _with(old: Bullet, change: dict[str, Any], at: str, *, even_locked: bool = F
     return replace(old, **change, updated_at=at or old.updated_at)
 
 
-def _change(old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | MoveTo) -> dict[str, Any]:
+def _change(
+    old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | MoveTo | Hold | Evidence
+) -> dict[str, Any]:
     match delta:
         case Lock():
             return {"locked": delta.locked}
@@ -337,6 +391,11 @@ def _change(old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | 
             return {}
         case Retire():
             return {"retired": delta.reason or "no reason was given"}
+        case Hold():
+            return {"held": delta.reason}
+        case Evidence():
+            told = {name: getattr(delta, name) for name in ("traces", "trace_count", "principals")}
+            return {"provenance": replace(old.provenance, **told), "expires_at": delta.expires_at}
         case MoveTo():
             places = {"stage": delta.stage, "section": delta.section, "domain": delta.domain}
             return {name: place for name, place in places.items() if place is not None}

@@ -162,11 +162,11 @@ def candidate_of(playbook: Playbook) -> Candidate | None:
     """A playbook as something that can be evaluated and released; `None` when it has no bullets, for that is no candidate.
 
     How far it was released, when, by which run and from which questions are left out: what the gate let pass is the candidate
-    that the gate saw.
+    that the gate saw. So is what waits for a person, as nobody is shown it.
     """
     if not playbook.active:
         return None
-    bullets = tuple(replace(bullet, stage=Stage.SHADOW, updated_at="") for bullet in playbook.bullets)
+    bullets = tuple(replace(bullet, stage=Stage.SHADOW, updated_at="") for bullet in playbook.bullets if not bullet.held)
     content = replace(playbook, bullets=bullets, batches=frozenset(), created_at="", training_config={}, trained_on=frozenset())
     return Candidate(kind=Kind.PLAYBOOK, body=files.dumps(content))
 

@@ -113,6 +113,12 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def recorded_tools(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The definitions of the tools that a request declared, from what its recorder kept: objects, or these as one text."""
+    found = raw.get("tools")
+    return objects(list(found) if isinstance(found, tuple) else parsed_if_json(found))
+
+
 def first(holder: Mapping[str, Any], *names: str) -> Any:
     """The value of the first of these fields that is there, and is not empty."""
     for name in names:

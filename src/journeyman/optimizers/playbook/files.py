@@ -93,6 +93,8 @@ _KEYS = {
     "about": "about",
     "locked": "locked",
     "retired": "retired",
+    "held": "held",
+    "expires_at": "expires_at",
     "provenance": "provenance",
     "created_at": "created_at",
     "updated_at": "updated_at",

@@ -27,6 +27,8 @@ from journeyman.core.playbook import (
     Batch,
     Bullet,
     Delta,
+    Evidence,
+    Hold,
     Lock,
     Merge,
     MoveTo,
@@ -237,6 +239,8 @@ _OPS: dict[str, type[Delta]] = {
     "merge": Merge,
     "retire": Retire,
     "lock": Lock,
+    "hold": Hold,
+    "evidence": Evidence,
     "move": MoveTo,
 }
 """The word for each kind of delta in a file. Published words are never given another meaning."""

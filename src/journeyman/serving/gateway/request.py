@@ -26,7 +26,7 @@ DIALECTS: dict[str, tuple[Api, Dialect]] = {
 """What is recorded. Everything else below /v1 is passed on only."""
 
 _PREFIX = b"x-journeyman-"
-LABELS = frozenset({"task", "session", "agent", "domain", "parent", "candidate", "trace"})
+LABELS = frozenset({"task", "session", "agent", "domain", "parent", "candidate", "trace", "principal"})
 _LONGEST_LABEL = 512
 _RELEASES = _PREFIX + b"releases"
 """Says "off" where a client wants its request to pass as it is."""

@@ -132,7 +132,7 @@ def lines(trace: Trace, losses: Losses) -> Iterator[str]:
             losses.add("conversations without an answer: left out")
             continue
         record: dict[str, Any] = {"messages": messages}
-        if tools := next((call.raw["tools"] for call in thread if isinstance(call.raw.get("tools"), list)), None):
+        if tools := next((found for call in thread if (found := recorded_tools(call.raw))), None):
             record["tools"] = tools
         elif any("tool_calls" in message for message in messages):
             losses.add("conversations with tools whose definitions were not recorded")

@@ -321,8 +321,8 @@ def _call(heard: JoinedExchange, turns: Sequence[Turn], *, continues: str | None
 def _raw(heard: JoinedExchange) -> dict[str, Any]:
     exchange = heard.exchange
     raw: dict[str, Any] = {"dialect": exchange.dialect.value, "status": exchange.status, "streamed": exchange.streamed}
-    if exchange.upstream:
-        raw["upstream"] = exchange.upstream
+    told = {"upstream": exchange.upstream, "base_url": exchange.base_url, "principal": exchange.labels.get("principal")}
+    raw |= {name: each for name, each in told.items() if each}
     if heard.ends:
         raw["ends"] = dict(heard.ends)
     return {**raw, **exchange.served, **heard.reading.raw}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from journeyman.core.messages import ROLES, UNCOUNTED, ToolUse, Turn, Usage, arguments_text
 from journeyman.tracing import conversation
-from journeyman.tracing.fields import count, mapping, objects, parsed, string, text, word
+from journeyman.tracing.fields import as_json, count, mapping, objects, parsed, string, text, word
 
 if TYPE_CHECKING:
     from journeyman.io.http_client import ServerSentEvent
@@ -110,13 +110,15 @@ class ParsedExchange:
 
 
 def beside(request: Mapping[str, Any], usage: Mapping[str, Any], *but: str) -> dict[str, Any]:
-    """What is kept of an exchange beside its steps: the provider's own count of tokens, and the parameters of the request,
-    which are everything `but` what is kept elsewhere. Of tools the names stay."""
+    """What is kept of an exchange beside its steps: the provider's own count of tokens, the parameters of the request, which
+    are everything `but` what is kept elsewhere, and the definitions of its tools as one text: a store keeps each text once."""
     kept = {key: value for key, value in request.items() if key not in but and value is not None}
+    told: dict[str, Any] = {"request": kept}
     for key in ("tools", "functions"):
-        if key in kept:
-            kept[key] = [_tool_name(tool) for tool in objects(kept[key])]
-    return {"request": kept, "usage": usage} if usage else {"request": kept}
+        if found := objects(kept.get(key)):
+            told["tools"] = as_json(found)
+            kept[key] = [_tool_name(tool) for tool in found]
+    return told | ({"usage": usage} if usage else {})
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from journeyman.core.task import Split
 from journeyman.core.trace import ModelCall, Reasoning, Trace
 from journeyman.optimizers.weights.data.config import DatasetConfig
 from journeyman.optimizers.weights.rows import ROLES, TextOrMessages, arguments_of, is_number
+from journeyman.tracing.fields import recorded_tools
 from journeyman.tracing.importers.finetuning import UNASKED, FinetuningCall, Losses, Transcript, conversations, with_messages
 
 # What rows are made of: traces, and what is known of their worth.
@@ -221,11 +222,7 @@ def _thought(trace: Trace, call: ModelCall) -> str:
 def _tools(trace: Trace, thread: Sequence[ModelCall]) -> tuple[Mapping[str, Any], ...]:
     """The schemas of the tools, where the recorder kept them; of some only the names are known."""
     places = [*(call.raw for call in thread), trace.raw]
-    for place in places:
-        told = place.get("tools")
-        if isinstance(told, list | tuple) and told and all(isinstance(tool, Mapping) for tool in told):
-            return tuple(told)
-    return ()
+    return next((told for place in places if (told := tuple(recorded_tools(place)))), ())
 
 
 def _logprobs(own: Sequence[tuple[FinetuningCall, Mapping[str, Any]]]) -> tuple[float, ...] | None:
