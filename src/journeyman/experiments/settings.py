@@ -43,7 +43,7 @@ from journeyman.io.config import (
     renamed,
 )
 from journeyman.io.http_server import is_loopback
-from journeyman.optimizers.playbook.config import PlaybookSettings
+from journeyman.optimizers.playbook.config import PlaybookSettings, TraceLearningSettings
 
 _log = logging.getLogger(__name__)
 
@@ -428,6 +428,7 @@ class Settings(Config):
     store: StoreSettings = field(default_factory=StoreSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
     playbook: PlaybookSettings = field(default_factory=PlaybookSettings)
+    traces: TraceLearningSettings = field(default_factory=TraceLearningSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     examination: ExaminationSettings = field(default_factory=ExaminationSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)

@@ -64,6 +64,8 @@ class CallEvidence:
     """All that the customer had said up to then."""
     model_call: str | None = None
     """The id of the model call that asked for it."""
+    shown: frozenset[str] = frozenset()
+    """Ids of the bullets that stood in that call's prompt."""
 
     @property
     def written(self) -> str:
@@ -97,16 +99,16 @@ def evidence_of(trace: Trace) -> AttemptEvidence:
     words: list[str] = []
     calls: list[CallEvidence] = []
     tools: Mapping[str, ToolDefinition] = tool_definitions(trace.raw)
-    by_call: dict[str, Mapping[str, ToolDefinition]] = {}
+    by_call: dict[str, tuple[Mapping[str, ToolDefinition], tuple[str, ...]]] = {}
     if trace.input is not None and not any(message.role == "user" for call in trace.calls for message in call.messages):
         words.append(trace.input)
     for place, step in enumerate(trace.steps):
         if isinstance(step, ModelCall):
             words += [message.text for message in step.messages if message.role == "user"]
             tools = tool_definitions(step.raw) or tools
-            by_call[step.id] = tools
+            by_call[step.id] = tools, step.shown
         elif isinstance(step, ToolCall):
-            declared = by_call.get(step.parent or "", tools)
+            declared, shown = by_call.get(step.parent or "", (tools, ()))
             calls.append(
                 CallEvidence(
                     id=step.id,
@@ -121,6 +123,7 @@ def evidence_of(trace: Trace) -> AttemptEvidence:
                     definition=declared.get(step.tool),
                     words=tuple(words),
                     model_call=step.parent,
+                    shown=frozenset(shown),
                 )
             )
     return AttemptEvidence(
