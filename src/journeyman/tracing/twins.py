@@ -10,9 +10,9 @@ says how near the nearest neighbour still is.
 import re
 import unicodedata
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -31,6 +31,7 @@ Truths = NDArray[np.bool_]
 
 _TELLING = 5
 """So many words tell what is asked. With fewer ("Hi!") what is said before or next belongs to the request, too."""
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[#\w@.\-]{2,}")
 """Words, ids and addresses; of scripts without spaces, each sign."""
 _LONGEST = 100_000
@@ -83,13 +84,230 @@ def _model_calls(attempt: AttemptEvidence) -> Iterator[ModelCall]:
 
 
 def _telling(said: Sequence[str]) -> bool:
-    return sum(len(re.findall(r"\w+", text)) for text in said) >= _TELLING
+    return sum(len(_WORD.findall(text)) for text in said) >= _TELLING
 
 
 def _normal(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).casefold()
     bare = re.sub(r"[\W_]+", "", text) or "".join(text.split())
     return re.sub(r"\d+", "0", bare)
+
+
+# Who is learned from, and what is examined.
+
+_ENOUGH = (60, 30)
+"""So many twin groups to examine are wanted, and so many will do."""
+_SHARES = (0.4, 0.5)
+"""Larger shares that are tried where the one that was asked for leaves too little."""
+_TOO_NEAR = 0.4
+"""Whoever is so like an examined attempt is not learned from, in whatever groups the two are."""
+_NEARLY_ALL = 0.9
+"""Whoever holds more than this share of the attempts leaves nobody to examine on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinSplit:
+    """Which attempts are learned from and which are examined.
+
+    No twin group, no session and no known customer is on both sides, and every examined attempt is later than every one that
+    is learned from. Numbers are places among the attempts that were given.
+    """
+
+    learn: tuple[int, ...]
+    examine: tuple[int, ...]
+    dropped: int
+    """Attempts on neither side: twins, customer or one much alike are on the other, or they are on the wrong side in time."""
+    groups: tuple[int, ...]
+    """The twin group of every attempt."""
+    clusters: tuple[str, ...] = ()
+    """Of each examined attempt the name of what it hangs together with: these, not attempts, are independent of each other."""
+    nearest: tuple[float, ...] = ()
+    """Of each examined attempt the similarity to the nearest that is learned from, 0 (no telling term in common) to 1."""
+    far: tuple[bool, ...] = ()
+    """Of each examined attempt whether it is in the half that is less like anything learned from."""
+    held_out: float = 0.0
+    """The share of customers (where nobody says who: of requests) and of time that was held out."""
+    crossed: bool = False
+    """Whether customers and twin groups were dealt out each for itself, as both together connect too much."""
+    reason: str = ""
+    """Why nothing is examined."""
+
+    @property
+    def examined_groups(self) -> int:
+        """How many different requests are examined."""
+        return len({self.groups[at] for at in self.examine})
+
+    @property
+    def leak(self) -> str:
+        """What of the examined requests may still be known from learning."""
+        if not self.examine:
+            return f"nothing is examined: {self.reason}"
+        share = f"{float(np.median(self.nearest)):.2f}".removeprefix("0")
+        return (
+            "no exact or near twin stands on both sides; the nearest learned neighbour of an examined request has a median "
+            f"similarity of {share}, so twins that say it in other words may remain"
+        )
+
+
+def split_by_time(attempts: Sequence[AttemptEvidence], *, held_out: float = 0.3, cut: float = 0.75) -> TwinSplit:
+    """Who may be learned from, and what is examined: the latest of those who came last.
+
+    What hangs together by twins, session or customer is on one side: that of the last `held_out` which were first met, or the
+    other. Then time is cut, too, and who is on the wrong side of the cut is left out. Where customers recur, little is left so:
+    larger shares are tried, and customers and twin groups dealt out each for itself, until there are 60 twin groups to examine;
+    else the first with 30 is taken, else the one with most.
+
+    Attempts without a time count as recorded in the order in which they are given, before all that have one.
+
+    Args:
+        held_out: The share of what hangs together, and of time, that is held out if that is enough.
+        cut: As of `twin_groups`.
+    """
+    texts = _Texts.of(attempts)
+    store = _Store.of(attempts, texts.groups(cut))
+    reason = store.one_holds_nearly_all()
+    shares = (held_out, *(share for share in _SHARES if share > held_out))
+    tried = [] if reason else [store.dealt(share, crossed=crossed) for crossed in (False, True) for share in shares]
+    best = _best([split for split in tried if split.learn and split.examine])
+    learn = _unlike(texts, best.learn, best.examine) if best else ()
+    if best is None or not learn:
+        reason = reason or "no attempt is later than another one that is neither its twin nor of its customer"
+        return TwinSplit(
+            learn=tuple(range(len(attempts))), examine=(), dropped=0, groups=tuple(store.groups.tolist()), reason=reason
+        )
+    nearest = texts.nearest(best.examine, learn)
+    dropped = best.dropped + len(best.learn) - len(learn)
+    return replace(best, learn=learn, dropped=dropped, nearest=nearest, far=_far_half(nearest))
+
+
+def _best(tried: Sequence[TwinSplit]) -> TwinSplit | None:
+    most = max(tried, key=lambda split: split.examined_groups, default=None)
+    return next((split for least in _ENOUGH for split in tried if split.examined_groups >= least), most)
+
+
+def _unlike(texts: "_Texts", learn: Sequence[int], examine: Sequence[int]) -> tuple[int, ...]:
+    """Those of the learned ones that are not too near to any examined one."""
+    return tuple(at for at, near in zip(learn, texts.nearest(learn, examine), strict=True) if near < _TOO_NEAR)
+
+
+def _far_half(nearest: Sequence[float]) -> tuple[bool, ...]:
+    """Which are below the median; where more than half are equal, so that none is, which are at it."""
+    median = float(np.median(nearest))
+    below = tuple(each < median for each in nearest)
+    return below if any(below) else tuple(each <= median for each in nearest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    """What of the attempts decides on which side each is; one number an attempt."""
+
+    order: Ints
+    """Its place in time; those of one time are told apart by their ids."""
+    when: Ints
+    """Equal for those of one time."""
+    people: Ints
+    """Whose it is: what hangs together by session and customer."""
+    groups: Ints
+    """What was asked."""
+    whole: Ints
+    """What hangs together by both."""
+    ids: Sequence[str]
+
+    @classmethod
+    def of(cls, attempts: Sequence[AttemptEvidence], groups: Sequence[int]) -> "_Store":
+        # As many before the first second as have no time, in the order in which they came.
+        times = [
+            at - len(attempts) if attempt.trace.started_at == NO_TIME else attempt.trace.started_at.timestamp()
+            for at, attempt in enumerate(attempts)
+        ]
+        ids = [attempt.trace.id for attempt in attempts]
+        order = np.empty(len(attempts), dtype=np.int64)
+        order[sorted(range(len(attempts)), key=lambda at: (times[at], ids[at]))] = np.arange(len(attempts))
+        of_people = [list(_people(attempt)) for attempt in attempts]
+        return cls(
+            order=order,
+            when=np.unique(np.array(times), return_inverse=True)[1],
+            people=_connected(of_people),
+            groups=np.array(groups, dtype=np.int64),
+            whole=_connected([[*tags, f"group {group}"] for tags, group in zip(of_people, groups, strict=True)]),
+            ids=ids,
+        )
+
+    def one_holds_nearly_all(self) -> str:
+        """The sentence that says so, or nothing."""
+        several = len(self.ids)
+        for labels, what in ((self.people, "are of one session or customer"), (self.groups, "ask for the same")):
+            most = int(np.bincount(labels).max()) if several else 0
+            if several > 1 and most > _NEARLY_ALL * several:
+                return f"{most:,} of {several:,} attempts {what}, so no other is left to examine on"
+        return ""
+
+    def dealt(self, share: float, *, crossed: bool) -> TwinSplit:
+        """The split in which this share of time and of what hangs together is held out."""
+        early = self.when < np.sort(self.when)[min(round((1 - share) * len(self.when)), len(self.when) - 1)]
+        last = self._met_last(self.people if crossed else self.whole, share)
+        learn, examine = early & ~last, ~early & last
+        clusters = self.whole
+        if crossed:
+            learn, examine = self._without_twins(learn, examine)
+            # Both ways some depend on each other: the interval is that of the fewer, which is the wider one.
+            clusters = min(self.people, self.groups, key=lambda labels: len(set(labels[examine])))
+        names = dict(
+            zip(clusters[np.argsort(-self.order)], np.array(self.ids, dtype=object)[np.argsort(-self.order)], strict=True)
+        )
+        examined = np.flatnonzero(examine)
+        return TwinSplit(
+            learn=tuple(np.flatnonzero(learn).tolist()),
+            examine=tuple(examined.tolist()),
+            dropped=int(len(self.ids) - learn.sum() - examine.sum()),
+            groups=tuple(self.groups.tolist()),
+            clusters=tuple(names[clusters[at]] for at in examined),
+            held_out=share,
+            crossed=crossed,
+        )
+
+    def _met_last(self, labels: Ints, share: float) -> Truths:
+        """Whether an attempt belongs to the share of the labels that were first met last."""
+        first = np.full(int(labels.max()) + 1, len(labels))
+        np.minimum.at(first, labels, self.order)
+        last = np.argsort(first)[len(first) - max(1, round(share * len(first))) :]
+        return np.isin(labels, last)
+
+    def _without_twins(self, learn: Truths, examine: Truths) -> tuple[Truths, Truths]:
+        """A twin group on both sides stays on one: by turns on the side that has lost more, each time the group that costs
+        the other side least."""
+        several = int(self.groups.max()) + 1
+        learned, examined = (np.bincount(self.groups[side], minlength=several) for side in (learn, examine))
+        parts = learned / max(1, learned.sum()), examined / max(1, examined.sum())
+        met = np.full(several, len(self.order))
+        np.minimum.at(met, self.groups, self.order)
+        torn = np.flatnonzero((learned > 0) & (examined > 0))
+        waiting = deque(torn[np.lexsort((met[torn], parts[1][torn] - parts[0][torn]))].tolist())
+        kept = [float(part.sum() - part[torn].sum()) for part in parts]
+        to_examine = examined > 0
+        while waiting:
+            side = int(kept[1] <= kept[0])
+            group = waiting.pop() if side else waiting.popleft()
+            to_examine[group] = side
+            kept[side] += float(parts[side][group])
+        return learn & ~to_examine[self.groups], examine & to_examine[self.groups]
+
+
+def _people(attempt: AttemptEvidence) -> Iterator[str]:
+    if attempt.trace.session:
+        yield f"session {attempt.trace.session}"
+    if attempt.principal_known:
+        yield f"principal {attempt.principal}"
+
+
+def _connected(tags: Sequence[Sequence[str]]) -> Ints:
+    """A number for each, the same for those that hang together by tags, over others, too."""
+    places: dict[str, int] = {}
+    edges = [(at, len(tags) + places.setdefault(tag, len(places))) for at, its in enumerate(tags) for tag in its]
+    size = len(tags) + len(places)
+    ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends), dtype=np.int8), (ends[:, 0], ends[:, 1])), shape=(size, size))
+    return np.unique(connected_components(graph, directed=False)[1][: len(tags)], return_inverse=True)[1]
 
 
 # Texts as vectors.
@@ -268,7 +486,7 @@ class _Clusters:
         self.sums = csr_array(_membership(renamed) @ self.sums)
         self.sizes = np.bincount(renamed, weights=self.sizes).astype(np.int64)
         ends = np.sort(renamed[pairs], axis=1)
-        codes, kept = np.unique(ends[:, 0] * len(self.sizes) + ends[:, 1], return_index=True)
+        _, kept = np.unique(ends[:, 0] * len(self.sizes) + ends[:, 1], return_index=True)
         pairs, near = ends[kept], near[kept]
         apart = pairs[:, 0] != pairs[:, 1]
         pairs, near = pairs[apart], near[apart]
@@ -285,7 +503,7 @@ class _Clusters:
         for start, end in pairwise(np.unique([0, *steps, len(pairs)])):
             left, right = self.sums[pairs[start:end, 0]], self.sums[pairs[start:end, 1]]
             found[start:end] = left.multiply(right).sum(axis=1)
-        return found / self.sizes[pairs].prod(axis=1)
+        return np.asarray(found / self.sizes[pairs].prod(axis=1))
 
 
 _AT_ONCE = 4_000_000
