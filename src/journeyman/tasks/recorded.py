@@ -370,11 +370,11 @@ _SEVERAL = re.compile(rf"\bshould be ((?:{_QUOTED}(?:, | or )?)+)", re.IGNORECAS
 _GOT = re.compile(rf",?\s*(?:but )?(?:got|received|was given|found)\s*:?\s*{_QUOTED}", re.IGNORECASE)
 _OF_NAMED = (
     re.compile(rf"(?:argument|field|parameter|property|key|input)s?\s*:?\s*\(?{_QUOTED}", re.IGNORECASE),
-    re.compile(rf"{_QUOTED}\s+(?:is a required|is required|is missing|was unexpected|is not (?:permitted|allowed)|must|should)"),
-    re.compile(rf"\(?{_QUOTED} (?:was|were) unexpected"),
     re.compile(
-        rf"\b(?:argument|field|parameter|property)\s+({_PATH})\s+(?:is|was|must|should|has)\b", re.IGNORECASE
+        rf"{_QUOTED}\s+(?:is a required|is required|is missing|was unexpected|is not (?:permitted|allowed)|must|should)"
     ),
+    re.compile(rf"\(?{_QUOTED} (?:was|were) unexpected"),
+    re.compile(rf"\b(?:argument|field|parameter|property)\s+({_PATH})\s+(?:is|was|must|should|has)\b", re.IGNORECASE),
     re.compile(rf"\b({_PATH})\s+(?:is required|is missing|must be|should be|is not (?:permitted|allowed))"),
     re.compile(rf"(?:invalid value|invalid|wrong value|bad value) for\s+[\"'`]?({_PATH})[\"'`]?", re.IGNORECASE),
 )
