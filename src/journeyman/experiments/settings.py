@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails
 
 from journeyman.core.errors import InputError, ModelError
 from journeyman.core.gate import BetterOnHeldOut, Guardrail
+from journeyman.core.playbook import Place
 from journeyman.core.release import Stage
 from journeyman.io.config import (
     HIDDEN,
@@ -185,9 +186,6 @@ class ServeSettings(Config):
     """How much of one answer is kept. More flows, and the record says that it is cut."""
     drain_seconds: Seconds = 30.0
     """How long running answers may take to end when the server is told to stop."""
-
-
-Place = Literal["system_end", "system_start", "user_first"]
 
 
 @config

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
@@ -157,11 +156,12 @@ def _digest(kind: str, of: str) -> str:
 
 def tool_definitions(raw: Mapping[str, Any]) -> Mapping[str, ToolDefinition]:
     """The tools that a request declared, by name; empty where their definitions were not recorded."""
-    found = (_definition(each) for each in recorded_tools(raw))
+    found = (tool_definition(each) for each in recorded_tools(raw))
     return {each.name: each for each in found if each is not None}
 
 
-def _definition(told: Mapping[str, Any]) -> ToolDefinition | None:
+def tool_definition(told: Mapping[str, Any]) -> ToolDefinition | None:
+    """A tool, in whichever dialect it is declared; `None` where that declares no arguments."""
     inner = mapping(told.get("function")) or told
     schema = next((inner[name] for name in ("parameters", "input_schema", "inputSchema") if name in inner), None)
     name = string(inner.get("name"))
