@@ -41,10 +41,10 @@ def chat(url: str, task: Task, labels: Mapping[str, str], customer: str, answers
     with openai.OpenAI(base_url=f"{url}/v1", api_key="key", default_headers=labels, max_retries=0) as client:
         told: Any = {"model": "clerk", "tools": tools, "user": customer}
         if stream:
-            use = _streamed(client.chat.completions.create(messages=messages, stream=True, **told))
+            use: Any = _streamed(client.chat.completions.create(messages=messages, stream=True, **told))
         else:
             reply = client.chat.completions.create(messages=messages, **told).choices[0].message
-            use = reply.tool_calls[0] if reply.tool_calls else None  # type: ignore[assignment]
+            use = reply.tool_calls[0] if reply.tool_calls else None
         if use is None:
             return False
         arguments = use["arguments"] if isinstance(use, dict) else use.function.arguments

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +57,13 @@ def _query(config: TracesConfig, given: Mapping[str, Any]) -> Query:
     if since is not None and "last" in given:
         raise InputError("--last and --since both say where to begin; give one of them")
     begin = since or datetime.now(UTC) - span(config.last, "--last")
-    about = {"agent": config.agent or None, "domain": config.domain or None, "session": config.session or None}
-    return replace(Query(**about), since=begin, until=until)
+    return Query(
+        agent=config.agent or None, domain=config.domain or None, session=config.session or None, since=begin, until=until
+    )
+
+
+_EVERY = 50
+"""Calls between two words on how far it is."""
 
 
 class _TracesScreen(Screen):
@@ -67,12 +71,15 @@ class _TracesScreen(Screen):
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__("requests", quiet=quiet)
+        self._told_of = 0
 
     def stage(self, said: str) -> None:
         self.say(said)
 
-    def examined(self, done: int, total: int) -> None:
-        self.evaluated(done, total, "requests asked again")
+    def examined(self, calls: int) -> None:
+        if calls // _EVERY > self._told_of:
+            self._told_of = calls // _EVERY
+            self.say(f"{calls} calls")
 
 
 # Before anything is asked.
@@ -147,7 +154,7 @@ def _lines(result: "SlotResult") -> Iterator[str]:
             yield f"  left out: {_named(outcome.group.tool, outcome.group.template)}: {outcome.left_out}"
     yield from (f"  refused: {count} {why}" for why, count in result.refused.items())
     for bullet in result.playbook.active:
-        people = counted(bullet.provenance.principals, "person", "people")
+        people = f"{bullet.provenance.principals} people"
         yield f"  - {bullet.content}   ({people}, {counted(bullet.provenance.trace_count, 'trace')}; {bullet.id})"
     for bullet in result.playbook.held:
         yield f"  held for a person: {bullet.content}   ({bullet.held}; {bullet.id})"

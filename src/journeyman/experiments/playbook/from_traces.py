@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from journeyman.agents.replay import CallBudget
+from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, ServedModel, WithinBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError
-from journeyman.core.playbook import Playbook
+from journeyman.core.playbook import Batch, Playbook, Retire
 from journeyman.core.rollout import Slot, SlotKind
 from journeyman.core.task import Split
 from journeyman.core.trace import Trace
-from journeyman.experiments import wiring
+from journeyman.experiments import settings, wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.loop import Finding, Iteration, Unproven, improve
@@ -32,7 +32,7 @@ from journeyman.experiments.release_policy import ReleasePolicy
 from journeyman.experiments.run import Run
 from journeyman.io.files import locked
 from journeyman.models import KEY, embedders
-from journeyman.models.base import Model, WithinBudget
+from journeyman.models.base import Model
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
@@ -49,6 +49,7 @@ from journeyman.optimizers.playbook.group_reflector import calls_needed
 from journeyman.optimizers.playbook.run import spoken
 from journeyman.optimizers.playbook.safeguards import cut_echoes
 from journeyman.stores import Store, open_store, open_traces
+from journeyman.stores.registry import GateVerdict, gate_word
 from journeyman.stores.traces.base import Query
 from journeyman.tracing.evidence import AttemptEvidence, evidence_of
 from journeyman.tracing.twins import TwinSplit, split_by_time
@@ -207,14 +208,24 @@ class SlotResult:
         }
 
 
-class Watcher:
-    """Is told how far it is; does nothing."""
+class Watcher(Protocol):
+    """Is told how far it is."""
 
     def stage(self, said: str) -> None:
         """What is done now."""
 
-    def examined(self, done: int, total: int) -> None:
-        """How many requests were asked again."""
+    def examined(self, calls: int) -> None:
+        """How many calls were made."""
+
+
+class Unwatched:
+    """Nobody is told. Implements `Watcher`."""
+
+    def stage(self, said: str) -> None:
+        pass
+
+    def examined(self, calls: int) -> None:
+        pass
 
 
 class TracesTrainer:
@@ -222,7 +233,7 @@ class TracesTrainer:
 
     def __init__(self, config: TracesConfig, query: Query, *, watcher: Watcher | None = None) -> None:
         self.config, self.query = config, query
-        self.watcher = watcher or Watcher()
+        self.watcher = watcher or Unwatched()
 
     def gathered(self) -> list[Gathered]:
         """The traces that are meant.
@@ -336,23 +347,45 @@ class _SlotTraining:
         """Ask the later requests again, with what was learned and without it."""
         if not self.config.evaluate:
             return Unproven("not examined")
-        known = examination.known(self.store, candidate.id)
-        if known is not None:
-            self.verdict = known.verdict.value
-            return Unproven(f"nothing is new: {known.reason}", passed=known.verdict.may_start)
-        self.watcher.stage("asking later requests again")
-        self.report = await examination.examine_slot(
-            self.prepared.tasks,
-            self.playbook,
-            self.baseline,
-            config=self.config,
-            evaluator=HeldOutEvaluator(store=self.store),
-            budget=self.budget,
-            run=self.run,
-            done=self.watcher.examined,
-        )
+        word = gate_word(tuple(self.store.evaluations(candidate_id=candidate.id)))
+        if word.verdict is not GateVerdict.UNEXAMINED:
+            self.verdict = word.verdict.value
+            return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
+        self.watcher.stage("asking later requests again, as they were and with what was learned")
+        ask = self._asked()
+        try:
+            looking = examination.Examination(
+                evaluator=HeldOutEvaluator(store=self.store),
+                ask=ask,
+                budget=self.budget,
+                config=examination.ExaminationConfig(
+                    trials=self.config.attempts_per_task,
+                    min_groups=self.config.min_groups,
+                    leave_one_out=self.config.leave_one_out,
+                ),
+                done=self.watcher.examined,
+            )
+            self.report = await looking.examine(self.prepared.tasks, self.playbook, self.baseline, id=self.run.id)
+        finally:
+            await ask.close()
         self.verdict = self.report.verdict.value
+        if self.report.dropped:
+            self._without(self.report)
         return self.report
+
+    def _asked(self) -> AskAgain:
+        """Who answers the requests anew: whom --model names, else whoever answered then."""
+        name = self.config.generator_model
+        if name:
+            connected = wiring.connect(name, base_url=self.config.base_url, key_env=self.config.key_env)
+            return NamedModel(connected, budget=self.budget)
+        return ServedModel(wiring.keys_of_recorded(settings.load().settings.upstreams), budget=self.budget)
+
+    def _without(self, report: examination.ExaminationReport) -> None:
+        """Retire what the examination found to do harm."""
+        deltas = tuple(Retire(bullet_id=each.bullet_id, reason=examination.harm(each)) for each in report.dropped)
+        batch = Batch(id=f"{self.run.id}/examination", deltas=deltas, at=self.stamp)
+        self.playbook = edit.merge(self.path, lambda _: batch).playbook
 
     def _written(self, iteration: Iteration) -> SlotResult:
         learned = self.learned
@@ -360,7 +393,7 @@ class _SlotTraining:
             prepared=self.prepared,
             playbook=self.playbook,
             path=str(self.path),
-            candidate=iteration.candidate.id if iteration.candidate else None,
+            candidate=found.id if (found := candidate_of(self.playbook)) else None,
             verdict=self.verdict,
             reason=iteration.reason,
             outcomes=learned.outcomes if learned else (),
@@ -411,5 +444,5 @@ def planned_calls(prepared: Prepared, config: TracesConfig) -> dict[str, int]:
     asked = prepared.asked(config.min_principals)
     name = reflector_name(config)
     reflecting = sum(calls_needed(group, terse=name.partition(":")[0] == "embedded") for group in asked) if name else 0
-    tasks = min(len(prepared.tasks.tasks), examination.MOST_TASKS)
+    tasks = min(len(prepared.tasks.tasks), examination.ExaminationConfig().most_tasks)
     return {"reflector": reflecting, "examination": 2 * tasks * config.attempts_per_task if config.evaluate else 0}

@@ -29,6 +29,10 @@ _TRANSIENT = re.compile(
 )
 
 
+_QUOTED = re.compile(r"""["'`]([^"'`\n]{1,60})["'`]""")
+_NEARLY = 0.8
+
+
 class GroupKind(StrEnum):
     """What kind of evidence it is."""
 
@@ -135,6 +139,17 @@ class EvidenceGroup:
         """Of all that is in it: with one more trace it is another."""
         told = [(member.trace_id, member.call.id if member.call else "", member.said) for member in self.members]
         return blake2b(repr((self.id, sorted(told))).encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+    def constants(self, least: int) -> tuple[str, ...]:
+        """What stands in quotation marks in nearly all of what was said, to several people: the environment's own words."""
+        behind: defaultdict[str, set[str]] = defaultdict(set)
+        times: Counter[str] = Counter()
+        for member in self.members:
+            for text in set(_QUOTED.findall(member.said)):
+                behind[text].add(member.principal)
+                times[text] += 1
+        nearly = _NEARLY * len(self.members)
+        return tuple(sorted(text for text, people in behind.items() if len(people) >= least and times[text] >= nearly))
 
     def shown(self, most: int = MEMBERS) -> tuple[EvidenceMember, ...]:
         """Members for a reflector, each of another principal, in an order that nobody who wrote one of them could foresee."""

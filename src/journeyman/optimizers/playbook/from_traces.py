@@ -19,6 +19,7 @@ from journeyman.core.playbook import (
     Add,
     Batch,
     Bullet,
+    BulletOrigin,
     Delta,
     Evidence,
     Insight,
@@ -27,7 +28,6 @@ from journeyman.core.playbook import (
     Retire,
     bullet_id,
 )
-from journeyman.core.playbook import BulletOrigin as RuleOrigin
 from journeyman.io.jsonl import iter_jsonl, json_object
 from journeyman.models.base import Model
 from journeyman.optimizers.playbook import safeguards
@@ -40,6 +40,7 @@ from journeyman.optimizers.playbook.group_reflector import (
     calls_needed,
     reflect_on,
 )
+from journeyman.tracing.evidence import ToolDefinition
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ async def _outcome(group: EvidenceGroup, tools: LearnTools) -> GroupOutcome:
     if why := asked_about(group, tools.least):
         return GroupOutcome(group=group, left_out=why)
     if tools.reflector is None:
-        return _safe(group, _templated(group))
+        return _safe(group, _templated(group), tools.least)
     key = _key(tools.reflector, group, tools.least)
     if (known := tools.cache.get(key, group)) is not None:
         return known
@@ -191,7 +192,7 @@ async def _outcome(group: EvidenceGroup, tools: LearnTools) -> GroupOutcome:
     found = await reflect_on(tools.reflector, group, tools.curator.embedder, least=tools.least)
     if found.unusable:
         return GroupOutcome(group=group, left_out=f"not put into words: {found.unusable}", calls=len(found.calls))
-    outcome = replace(_safe(group, found.drafts), calls=len(found.calls))
+    outcome = replace(_safe(group, found.drafts, tools.least), calls=len(found.calls))
     tools.cache.put(key, outcome)
     return outcome
 
@@ -214,13 +215,17 @@ def _templated(group: EvidenceGroup) -> tuple[DraftRule, ...]:
     return (DraftRule(insight=insight, group=group),)
 
 
-def _safe(group: EvidenceGroup, drafts: Iterable[DraftRule]) -> GroupOutcome:
+def _safe(group: EvidenceGroup, drafts: Iterable[DraftRule], least: int) -> GroupOutcome:
     """Without what may not become a bullet; what names a power waits for a person."""
-    tools = {call.definition.name: call.definition for m in group.members if (call := m.call) and call.definition}
+    calls = [call for member in group.members for call in (member.call, member.accepted) if call is not None]
+    named: dict[str, dict[str, str]] = {text: {} for text in group.constants(least)}
+    # What a tool's errors call a field is declared by them.
+    tools = (*safeguards.tools_of(calls), ToolDefinition(name=group.tool, parameters={"properties": named}))
     words = [text for member in group.members for text in member.words]
+    persons = safeguards.persons_of(calls)
     kept, refused = [], []
     for draft in drafts:
-        found = safeguards.judge(draft.insight.content, tools=tools, tool=group.tool, argument=group.argument, words=words)
+        found = safeguards.judge(draft.insight.content, tools=tools, words=words, known=named, known_persons=persons)
         if found.refused:
             refused.append(found.refused)
             continue
@@ -257,7 +262,7 @@ def _merged(
     drafts: Sequence[DraftRule], playbook: Playbook, groups: Sequence[EvidenceGroup], tools: LearnTools
 ) -> tuple[Batch, Sequence[str]]:
     """The deltas, and why the curator would not take others."""
-    model = tools.reflector.name if tools.reflector else RuleOrigin.TEMPLATE.value
+    model = tools.reflector.name if tools.reflector else BulletOrigin.TEMPLATE.value
     questions = tuple(dict.fromkeys(member.words[0] for group in groups for member in group.members if member.words))
     origin = Origin(batch_id="", at=tools.stamp, run=tools.name, model=model, questions=questions)
     insights = {draft.insight.content: draft.insight for draft in drafts}
@@ -279,7 +284,7 @@ def _born(bullet: Bullet, drafts: Sequence[DraftRule], tools: LearnTools) -> Bul
     groups = [draft.group for draft in drafts]
     free = any(not draft.held for draft in drafts)
     kind = groups[0].kind if groups else GroupKind.REJECTED
-    origin = RuleOrigin.TEMPLATE if tools.reflector is None else ORIGINS[kind]
+    origin = BulletOrigin.TEMPLATE if tools.reflector is None else ORIGINS[kind]
     provenance = replace(bullet.provenance, origin=origin.value, **_evidence(groups), evidence=" ".join(g.id for g in groups))
     return replace(
         bullet,
