@@ -20,6 +20,7 @@ from journeyman.tracing.evidence import CallEvidence, ToolDefinition
 from journeyman.tracing.fields import mapping
 
 __all__ = [
+    "LONGEST",
     "Found",
     "Verdict",
     "cut_echoes",
@@ -32,6 +33,10 @@ __all__ = [
     "tools_of",
     "typed",
 ]
+
+
+LONGEST = 1000
+"""Characters of a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,8 @@ def judge(
         known: Beyond what the tools declare, terms that are nobody's, as the values of an argument that a tool's error lists.
         known_persons: Values that belong to somebody, as `persons_of` finds them.
     """
+    if len(text) > LONGEST:
+        return Verdict(refused=f"it has {len(text):,} characters, and a rule has at most {LONGEST:,}")
     terms = declared(tools) | frozenset(known)
     found = personal_data(text, known=terms, known_persons=known_persons)
     if found:
@@ -339,7 +346,7 @@ def _readings(plain: str) -> Iterator[str]:
             yield spelt
 
 
-_SPREAD = re.compile(r"\b\w(?:[\s.*_-]{1,3}\w){3,}\b")
+_SPREAD = re.compile(r"\b[^\W_](?:[\s.*_-]{1,3}[^\W_]){3,}\b")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\s?(?=[^\W\d_])")
 _TOKENS = re.compile(r"([^\w@$!]+)")
 _LEET = re.compile(r"[\w@$!]*[a-zäöü][\w@$!]*")
