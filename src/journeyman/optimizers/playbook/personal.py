@@ -7,7 +7,9 @@ enumeration) is nobody's.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -93,7 +95,7 @@ def _standing(folded: Folded, values: Collection[str], *, parts: bool = False) -
     wanted: dict[str, set[tuple[str, ...]]] = {}
     single: set[str] = set()
     for value in values:
-        words = tuple(word for word, _, _ in fold(value).words)
+        words = _in_words(value)
         if words and (not parts or _tells(words)):
             wanted.setdefault(words[0], set()).add(words)
         if parts and 2 <= len(words) <= 4 and all(word.isalpha() for word in words):
@@ -105,6 +107,11 @@ def _standing(folded: Folded, values: Collection[str], *, parts: bool = False) -
                 yield start, there[at + len(words) - 1][2]
         if word in single and folded.text[start].isupper():
             yield start, end
+
+
+@lru_cache(maxsize=4096)
+def _in_words(value: str) -> tuple[str, ...]:
+    return tuple(word for word, _, _ in fold(value).words)
 
 
 def _tells(words: tuple[str, ...]) -> bool:
@@ -285,7 +292,7 @@ _SOMEBODY = word_set("customer client passenger patient guest user")
 
 
 def _names(text: str, known: Collection[str]) -> Iterator[Span]:
-    own = _WORDS | {part for term in known for part in _PARTS.findall(term.casefold())}
+    own = {part for term in known for part in _PARTS.findall(term.casefold())}
     words = [_NameWord.of(found, own) for found in _LETTERS.finditer(text)]
     for at, word in enumerate(words):
         before = words[at - 1] if at and words[at - 1].meets(word, text) else None
@@ -309,9 +316,14 @@ class _NameWord:
     """Whether it is written as names are, and is no word that others than names are written so."""
 
     @classmethod
-    def of(cls, found: re.Match[str], own: Collection[str]) -> "_NameWord":
+    def of(cls, found: re.Match[str], own: AbstractSet[str]) -> "_NameWord":
         lower = found[0].casefold()
-        return cls(lower, found.start(), found.end(), _large(found[0]) and lower not in own and _stem(lower) not in own)
+        return cls(
+            lower,
+            found.start(),
+            found.end(),
+            _large(found[0]) and _WORDS.isdisjoint((lower, _stem(lower))) and own.isdisjoint((lower, _stem(lower))),
+        )
 
     def meets(self, other: "_NameWord", text: str) -> bool:
         """Whether only what parts the words of a name stands between the two: a space, and the dot of a title or an initial."""

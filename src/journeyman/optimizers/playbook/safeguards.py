@@ -100,15 +100,17 @@ def tools_of(calls: Iterable[CallEvidence]) -> tuple[ToolDefinition, ...]:
 
 def declared(tools: Iterable[ToolDefinition]) -> frozenset[str]:
     """What tools declare: their names, those of their arguments, and the values of enumerations."""
-    tools = tuple(tools)
-    values = (value for tool in tools for value in _values(tool.parameters))
-    return frozenset((*_names(tools), *values))
+    return frozenset(term for tool in tools for term in (*_names(tool), *_listed(tool)))
 
 
-def _names(tools: Iterable[ToolDefinition]) -> Iterator[str]:
-    for tool in tools:
-        yield tool.name
-        yield from _arguments(tool.parameters)
+@lru_cache(maxsize=512)
+def _names(tool: ToolDefinition) -> frozenset[str]:
+    return frozenset((tool.name, *_arguments(tool.parameters)))
+
+
+@lru_cache(maxsize=512)
+def _listed(tool: ToolDefinition) -> frozenset[str]:
+    return frozenset(_values(tool.parameters))
 
 
 def _arguments(schema: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
@@ -142,7 +144,7 @@ def names_declared(text: str, tools: Collection[ToolDefinition]) -> bool:
     """Whether a text speaks of a declared tool or argument: by its name, or by its words, as "payment methods" does."""
     words = [_stem(word) for word in _parts(fold(text).text)]
     runs = {tuple(words[at : at + size]) for size in range(1, 7) for at in range(len(words) - size + 1)}
-    return any(not runs.isdisjoint(_ways(name)) for name in frozenset(_names(tools)))
+    return any(not runs.isdisjoint(_ways(name)) for tool in tools for name in _names(tool))
 
 
 @lru_cache(maxsize=4096)
