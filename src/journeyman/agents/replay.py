@@ -49,6 +49,7 @@ _FILES = re.compile(
 _LENGTH = re.compile(r"\[\d+ characters?\]")
 """What stands for a text that was not kept."""
 _ON_THE_SERVER = ("web_search_options", "plugins", "mcp_servers", "container", "code_interpreter")
+_OF_ANY_MODEL = ("temperature", "top_p", "seed", "max_tokens")
 _NOT_AGAIN = frozenset({
     "stream", "stream_options", "tools", "functions", "n", "store", "background", "previous_response_id", "conversation",
     "user", "safety_identifier", "metadata", "end_user", "prompt_cache_key", "prompt_cache_retention", "betas",
