@@ -143,7 +143,8 @@ def test_a_recorded_request_is_asked_again_as_it_was_with_the_bullets_where_the_
             return steps
 
         call, asked = asyncio.run(ask())
-    assert json.loads(asked.arguments) == RIGHT and asked.result == ""
+    assert json.loads(asked.arguments) == RIGHT
+    assert asked.result == ""
     assert call.shown == ("b-1",)
     (sent,) = server.asked
     first = CONVERSATIONS[dialect][0][0]
@@ -154,9 +155,11 @@ def test_a_recorded_request_is_asked_again_as_it_was_with_the_bullets_where_the_
     for name in system:
         assert body.get(name) == live.get(name)
     assert body["tools"] == first["tools"]
-    assert "stream" not in body and "user" not in body
+    assert "stream" not in body
+    assert "user" not in body
     if dialect is Dialect.CHAT:
-        assert body["messages"] == live["messages"] and body["temperature"] == 0.3
+        assert body["messages"] == live["messages"]
+        assert body["temperature"] == 0.3
     assert sent.path == f"/v1{dialect.path}"
     key = sent.header("x-api-key") if dialect is Dialect.MESSAGES else sent.header("authorization")
     assert key in ("secret", "Bearer secret")
@@ -169,7 +172,8 @@ def test_bullets_of_then_are_taken_out_before_others_are_put_in() -> None:
     told = json.loads(RequestBody(body, Dialect.CHAT).edit(strategies(old), "system_end").of(body))
     trace = recorded(Dialect.CHAT, [(told, answer)], shown=("b-old",))
     request = request_of(trace, trace.calls[0])
-    assert b"b-old" not in request.body(strategies(BULLETS)) and b"b-1" in request.body(strategies(BULLETS))
+    assert b"b-old" not in request.body(strategies(BULLETS))
+    assert b"b-1" in request.body(strategies(BULLETS))
     plain = recorded(Dialect.CHAT, [(first, answer)])
     assert request.body() == request_of(plain, plain.calls[0]).body()
 
@@ -193,9 +197,11 @@ def test_bullets_of_then_are_taken_out_before_others_are_put_in() -> None:
 )
 def test_what_would_have_an_effect_beyond_an_answer_is_left_out_and_counted(more: dict[str, Any], why: str) -> None:
     drawn = draw([evidence_of(recorded(Dialect.CHAT, _chat(**more)[:1]))])
-    assert not drawn.tasks and drawn.attempts == 1
+    assert not drawn.tasks
+    assert drawn.attempts == 1
     ((said, count),) = drawn.left_out.items()
-    assert why in said and count == 1
+    assert why in said
+    assert count == 1
 
 
 def test_answers_of_another_arm_and_of_held_out_tasks_are_left_out_and_counted() -> None:
@@ -203,7 +209,8 @@ def test_answers_of_another_arm_and_of_held_out_tasks_are_left_out_and_counted()
     production = recorded(Dialect.CHAT, _chat(), served={"release": [{"rollout": "r", "unit": "u", "arm": "production"}]})
     held_out = replace(recorded(Dialect.CHAT, _chat()), raw={"split": "held_out"})
     drawn = draw([evidence_of(each) for each in (canary, production, held_out)])
-    assert len(drawn.tasks) == 1 and sum(drawn.left_out.values()) == 2
+    assert len(drawn.tasks) == 1
+    assert sum(drawn.left_out.values()) == 2
 
 
 def test_no_tool_is_executed_whatever_the_model_asks_for() -> None:
@@ -300,19 +307,22 @@ def test_the_limit_on_cost_is_never_exceeded_by_calls_that_run_together() -> Non
 def test_a_terse_model_is_told_the_rules_and_its_json_is_the_call() -> None:
     model = Scripted(json.dumps({"name": "order", "arguments": RIGHT}), dialect="terse")
     trace = recorded(Dialect.CHAT, _chat())
-    call, asked = asyncio.run(NamedModel(model)(request_of(trace, trace.calls[0]), BULLETS))
+    _call, asked = asyncio.run(NamedModel(model)(request_of(trace, trace.calls[0]), BULLETS))
     assert [(each.role, each.content) for each in model.requests[0].messages] == [
         ("system", "reply\n- dates: like 05.09.2026"),
         ("user", "A mug to Oslo"),
     ]
-    assert isinstance(asked, ToolCall) and json.loads(asked.arguments) == RIGHT
+    assert isinstance(asked, ToolCall)
+    assert json.loads(asked.arguments) == RIGHT
 
 
 def test_a_request_can_be_aimed_at_another_model_in_chat_completions() -> None:
     trace = recorded(Dialect.MESSAGES, _messages())
     aimed = request_of(trace, trace.calls[0]).of_model("other", "http://h/v1")
     told = json.loads(aimed.body())
-    assert told["model"] == "other" and told["tools"] == [CHAT_TOOL] and told["max_tokens"] == 300
+    assert told["model"] == "other"
+    assert told["tools"] == [CHAT_TOOL]
+    assert told["max_tokens"] == 300
     assert [each["role"] for each in told["messages"]] == ["system", "user"]
 
 
@@ -320,7 +330,8 @@ def test_a_request_can_be_aimed_at_another_model_in_chat_completions() -> None:
 def test_a_conversation_of_several_turns_is_built_anew_up_to_the_call(dialect: Dialect) -> None:
     trace = recorded(dialect, CONVERSATIONS[dialect])
     body = request_of(trace, trace.calls[1]).body().decode()
-    assert body.count(json.dumps(REFUSAL)) == 1 and "I am sorry" not in body
+    assert body.count(json.dumps(REFUSAL)) == 1
+    assert "I am sorry" not in body
     assert body.count("call_1" if dialect is Dialect.CHAT else "toolu_1" if dialect is Dialect.MESSAGES else "fc_1") == 2
 
 

@@ -346,7 +346,7 @@ class ServedModel:
     concurrency: int = 8
     timeout: float = 300.0
     """Seconds for an answer."""
-    patience: RetryPolicy = RetryPolicy(retries=3)
+    patience: RetryPolicy = field(default_factory=lambda: RetryPolicy(retries=3))
     _servers: dict[tuple[str, str, Dialect], Connections] = field(default_factory=dict, init=False)
     _turns: asyncio.Semaphore | None = field(default=None, init=False)
     _rng: random.Random = field(default_factory=random.Random, init=False)
