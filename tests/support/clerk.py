@@ -27,6 +27,7 @@ from journeyman.core.task import Split
 from journeyman.models.base import Dialect, Model, ModelRequest, PromptMessage, Reply
 from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Order, call, say
 
+
 class KnownOrders:
     """Knows what each customer of the desk wants, and no house's ways but those that it is told: as the embedded model does,
     at once and for certain. Implements `Model`."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from journeyman.agents.answer import CHARACTERS_PER_TOKEN, strategies, terse_rules, without_bullets
 from journeyman.agents.splice import RequestBody, UnreadableBody
@@ -49,6 +49,7 @@ _FILES = re.compile(
 _LENGTH = re.compile(r"\[\d+ characters?\]")
 """What stands for a text that was not kept."""
 _ON_THE_SERVER = ("web_search_options", "plugins", "mcp_servers", "container", "code_interpreter")
+_OF_ANY_MODEL = ("temperature", "top_p", "seed", "max_tokens")
 _NOT_AGAIN = frozenset({
     "stream", "stream_options", "tools", "functions", "n", "store", "background", "previous_response_id", "conversation",
     "user", "safety_identifier", "metadata", "end_user", "prompt_cache_key", "prompt_cache_retention", "betas",
@@ -255,9 +256,8 @@ def _as_response(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             items += [{"role": role, "content": content}] if content else []
             for call in message.get("tool_calls", ()):
                 does = call["function"]
-                items.append({
-                    "type": "function_call", "call_id": call["id"], "name": does["name"], "arguments": does["arguments"] or "{}",
-                })  # fmt: skip
+                asked = {"call_id": call["id"], "name": does["name"], "arguments": does["arguments"] or "{}"}
+                items.append({"type": "function_call", **asked})
     return {"input": items, **({"instructions": "\n\n".join(told)} if told else {})}
 
 
@@ -323,46 +323,40 @@ class AskAgain(Protocol):
     async def close(self) -> None: ...
 
 
-_PATIENCE = RetryPolicy(retries=3)
 _MOST = 16 << 20
 """Bytes of an answer."""
 _LONGEST = 1024
 """Tokens of an answer that is priced before it is there, where the request does not say how long it may be."""
 
 
+@dataclass(kw_only=True)
 class ServedModel:
     """Asks the server that answered then, in the dialect of then. Implements `AskAgain`."""
 
-    deterministic = False
+    deterministic: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        key: Callable[[RecordedRequest], str] = lambda _: "",
-        *,
-        place: Place = "system_end",
-        budget: CallBudget | None = None,
-        concurrency: int = 8,
-        timeout: float = 300.0,
-        patience: RetryPolicy = _PATIENCE,
-    ) -> None:
-        """
-        Args:
-            key: What a request's server is sent as the key; empty for none.
-            place: Where what was learned is put.
-        """
-        self.name = "served"
-        self.budget = budget or CallBudget()
-        self._key, self._place = key, place
-        self._most, self._timeout, self._patience = concurrency, timeout, patience
-        self._servers: dict[tuple[str, str, Dialect], Connections] = {}
-        self._turns: asyncio.Semaphore | None = None
-        self._rng = random.Random()
+    key: Callable[[RecordedRequest], str] = lambda _: ""
+    """What a request's server is sent as the key; empty for none."""
+    aim: Callable[[RecordedRequest], RecordedRequest] = lambda request: request
+    """What is asked instead: another model, or another server."""
+    name: str = "served"
+    place: Place = "system_end"
+    """Where what was learned is put."""
+    budget: CallBudget = field(default_factory=CallBudget)
+    concurrency: int = 8
+    timeout: float = 300.0
+    """Seconds for an answer."""
+    patience: RetryPolicy = field(default_factory=lambda: RetryPolicy(retries=3))
+    _servers: dict[tuple[str, str, Dialect], Connections] = field(default_factory=dict, init=False)
+    _turns: asyncio.Semaphore | None = field(default=None, init=False)
+    _rng: random.Random = field(default_factory=random.Random, init=False)
 
     async def __call__(self, request: RecordedRequest, bullets: Sequence[Bullet]) -> Sequence[Step]:
+        request = self.aim(request)
         if not request.base_url:
             raise ModelRefused("it is not recorded who answered; name a model with --model")
-        body = request.body(strategies(bullets), self._place)
-        self._turns = self._turns or asyncio.Semaphore(self._most)
+        body = request.body(strategies(bullets), self.place)
+        self._turns = self._turns or asyncio.Semaphore(self.concurrency)
         tries = 0
         while True:
             tries += 1
@@ -370,7 +364,7 @@ class ServedModel:
                 async with self._turns:
                     return await self._asked(request, body, bullets)
             except ModelBusy as busy:
-                wait = self._patience.wait(tries, busy.retry_after, self._rng)
+                wait = self.patience.wait(tries, busy.retry_after, self._rng)
                 if wait is None:
                     raise
             await asyncio.sleep(wait)
@@ -402,22 +396,22 @@ class ServedModel:
     async def _sent(self, request: RecordedRequest, body: bytes) -> tuple[int, bytes]:
         """Status and body of an answer."""
         try:
-            async with asyncio.timeout(self._timeout), self._server(request).asked("POST", "", body) as answer:
+            async with asyncio.timeout(self.timeout), self._server(request).asked("POST", "", body) as answer:
                 said = await answer.read(_MOST)
                 if answer.status < 400:
                     return answer.status, said
-                shown = said[:200].decode(errors="replace").replace(self._key(request) or "\0", "***")
+                shown = said[:200].decode(errors="replace").replace(self.key(request) or "\0", "***")
                 where = f"{request.model} at {request.base_url}"
                 raise named(answer.status, f"{where} answered {answer.status}: {shown}", retry_after(answer.headers))
         except TimeoutError:
-            raise ModelBusy(f"{request.base_url} did not answer within {self._timeout:g} s") from None
+            raise ModelBusy(f"{request.base_url} did not answer within {self.timeout:g} s") from None
         except Unreachable as error:
             raise ModelBusy(f"{request.base_url} could not be reached ({error}): is the server running?") from None
         except (Broken, TooLong) as error:
             raise ModelError(f"{request.base_url} gave an answer that cannot be read: {error or 'too long'}") from None
 
     def _server(self, request: RecordedRequest) -> Connections:
-        key = self._key(request)
+        key = self.key(request)
         at = (request.base_url, key, request.dialect)
         if at not in self._servers:
             headers = {"accept": "application/json"}

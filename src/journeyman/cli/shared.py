@@ -214,7 +214,6 @@ def acting(reason: str) -> "Person":
         InputError: It is not known who it is.
     """
     from journeyman.experiments import settings
-    from journeyman.io.config import Config
     from journeyman.serving.releases.control import Person
 
     if (name := settings.person()) is None:

@@ -357,7 +357,8 @@ _MISSING = re.compile(
     r"\b(?:missing|required|must be (?:given|provided|present|specified)|needs to be (?:given|provided))\b", re.IGNORECASE
 )
 _ONE_OF = re.compile(
-    r"\b(?:one of|permitted(?: values)?(?: are)?|allowed(?: values)?(?: are)?|valid (?:values|options)(?: are)?|choose from)\s*:?\s*"
+    r"\b(?:one of|permitted(?: values)?(?: are)?|allowed(?: values)?(?: are)?|valid (?:values|options)(?: are)?|choose from)"
+    r"\s*:?\s*"
     r"(?:the following\s*:?\s*)?[\[({]?([^\])}\n]+)[\])}]?",
     re.IGNORECASE,
 )

@@ -5,13 +5,16 @@ can tell. Whether it is better only live sessions can say.
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
+from journeyman import models
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
-from journeyman.agents.replay import AskAgain, CallBudget, Replayer
+from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, Replayer, ServedModel
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.evaluation import Decision, Evaluation, Result, pair
@@ -24,6 +27,7 @@ from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.compare import results
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
+from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
 from journeyman.stores.registry import GateVerdict
 from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
@@ -206,7 +210,7 @@ def conclude(
         return pair(side(before), side(after), looks=looks)
 
     examined = replace(paired(lambda each: each.kind in EXAMINED, _total), contaminated=contaminated)
-    gate = BetterOnHeldOut(min_tasks=config.min_groups,  alpha=config.alpha)
+    gate = BetterOnHeldOut(min_tasks=config.min_groups, alpha=config.alpha)
     found = Conclusion(
         verdict=GateVerdict.NOT_EXAMINABLE,
         reason="",
@@ -240,8 +244,9 @@ def _refusal(found: Conclusion, config: ExaminationConfig) -> str:
     lost = -interval_of(found.accepted)[1] if found.accepted.pairs else 0.0
     if lost > config.most_loss:
         return (
-            f"calls that were accepted are no longer made: {found.accepted.baseline:.3f} before and {found.accepted.candidate:.3f} "
-            f"with it on {counted(found.accepted.tasks, 'request')}, a loss of at least {lost:.3f}"
+            f"calls that were accepted are no longer made: {found.accepted.baseline:.3f} before and "
+            f"{found.accepted.candidate:.3f} with it on {counted(found.accepted.tasks, 'request')}, "
+            f"a loss of at least {lost:.3f}"
         )
     if found.form.pairs and interval_of(found.form)[1] < 0:
         return (
@@ -318,7 +323,7 @@ class Examination:
         if self.config.leave_one_out and tasks:
             half, other = halves(tasks)
             bullets, spared = await self._left_out(half, playbook, baseline, answers, reserved=2 * len(tasks))
-            if gone := {each.bullet_id for each in bullets if each.dropped}:
+            if any(each.dropped for each in bullets):
                 # What chose the bullets cannot also judge those that are left.
                 rest, tasks = retired(playbook, [each for each in bullets if each.dropped]), other
         candidate, against = candidate_of(rest), candidate_of(baseline)
@@ -375,7 +380,7 @@ class Examination:
         left = None if self.budget.left is None else self.budget.left - reserved * self.config.trials
         found, spared = list[LeftOut](), list[str]()
         for bullet in new if len(playbook.active) > 1 else ():
-            meant = concerned(bullet, tasks)[: self.config.bullet_tasks]
+            meant = concerned(bullet, playbook, tasks)[: self.config.bullet_tasks]
             calls = len(meant) * self.config.trials
             if left is not None and calls > left:
                 spared.append(bullet.id)
@@ -464,12 +469,13 @@ def harm(found: LeftOut) -> str:
     return f"without it {found.gain:+.3f} on {counted(found.tasks, 'recorded request')}, {found.low:+.3f} to {found.high:+.3f}"
 
 
-def concerned(bullet: Bullet, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
-    """The requests that a bullet can change: of its domain, and of the tool that it is about where it names one."""
+def concerned(bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
+    """The requests that a bullet of a playbook can change: that it is shown to, and of the tool that it is about where it names
+    one."""
     tool = bullet.about.partition(".")[0]
-    of_domain = [each for each in tasks if each.task.domain == bullet.domain or bullet.domain == GENERAL]
-    of_tool = [each for each in of_domain if each.tool == tool]
-    return sorted(of_tool or of_domain, key=lambda each: _drawn_by(each.task.id))
+    told = [each for each in tasks if bullet in shown(playbook, each.task)]
+    of_tool = [each for each in told if each.tool == tool]
+    return sorted(of_tool or told, key=lambda each: _drawn_by(each.task.id))
 
 
 def halves(tasks: Sequence[RecordedTask]) -> tuple[list[RecordedTask], list[RecordedTask]]:
@@ -488,3 +494,47 @@ def _asked(tasks: Sequence[RecordedTask]) -> list[str]:
     """Who was asked what, but for the words, which the tasks hold."""
     told = {f"{each.request.model} {each.request.base_url} {sorted(each.request.parameters.items())}" for each in tasks}
     return sorted(told)
+
+
+# Who is asked, by names.
+
+
+def asker(
+    settings: Settings, *, model: str = "", budget: CallBudget | None = None, environment: Mapping[str, str] | None = None
+) -> AskAgain:
+    """Who answers recorded requests anew: the server that answered then, or a model that somebody names.
+
+    A server is sent the key that the settings say for its address, and the makers of the two APIs their own; no other server is
+    sent any.
+
+    Args:
+        model: As a user types it. One over HTTP is asked in chat completions, with the tools of the request.
+        environment: Where keys stand; that of the process without one.
+    """
+    env = os.environ if environment is None else environment
+    place, budget = settings.context.place, budget or CallBudget()
+    parsed = models.parse(model) if model else None
+    if parsed is None or parsed.kind not in models.OVER_HTTP:
+        if parsed is not None:
+            return NamedModel(models.load(model), budget=budget)
+        return ServedModel(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
+    client = models.load(model)
+    url = str(getattr(client, "base_url", models.HOME))
+    key = env.get(models.KEY, "") if parsed.kind == "openai" else ""
+    return ServedModel(
+        key=lambda _: key,
+        aim=lambda request: request.of_model(parsed.rest, url),
+        name=client.name,
+        place=place,
+        budget=budget,
+    )
+
+
+def _key(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
+    """The key of the server that answered. What a trace says of an address is nobody's word on where a key may go."""
+    known = upstreams.get(request.upstream)
+    if known is not None and known.base_url.rstrip("/") == request.base_url.rstrip("/"):
+        return env.get(known.key_env, "").strip() if known.key_env else ""
+    parts = urlsplit(request.base_url)
+    owned = (name for name, host in OWNERS.items() if parts.scheme == "https" and parts.hostname == host)
+    return env.get(next(owned, ""), "").strip()

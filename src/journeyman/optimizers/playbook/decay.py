@@ -106,9 +106,7 @@ def _prolonged(bullet: Bullet, until: datetime) -> Iterator[Evidence]:
         )  # fmt: skip
 
 
-def forgotten(
-    playbook: Playbook, before: Sequence[EvidenceGroup], after: Sequence[EvidenceGroup], least: int
-) -> list[Delta]:
+def forgotten(playbook: Playbook, before: Sequence[EvidenceGroup], after: Sequence[EvidenceGroup], least: int) -> list[Delta]:
     """What becomes of the bullets when traces are forgotten: their counts fall, and those behind which too few people are left
     are retired.
 
