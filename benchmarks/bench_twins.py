@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.tracing.base import RecordedTrace
@@ -33,7 +34,7 @@ from journeyman.tracing.evidence import AttemptEvidence, evidence_of
 from journeyman.tracing.importers import read
 from journeyman.tracing.twins import TwinSplit, split_by_time, twin_groups
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 OTHER_SETS = ("retail", "medical", "adaptive", "cascata", "ironforge")
 """Files of tau2-bench that are of another domain, or tune themselves to its tasks."""
@@ -116,7 +117,7 @@ class Maker:
         self.chance = random.Random(seed)
         self.said = [attempt.words for attempt in sources]
         self.calls = [call for attempt in sources for call in attempt.trace.tool_calls]
-        words = {word for said in self.said for text in said for word in self.WORD.findall(text)}
+        words: set[str] = {word for said in self.said for text in said for word in self.WORD.findall(text)}
         self.words = sorted(word for word in words if word.islower() and word.isalpha())
         self.names = sorted(word for word in words if word[0].isupper() and word.isalpha())
         self.tasks: list[str] = []
