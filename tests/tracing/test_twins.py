@@ -135,6 +135,7 @@ def test_no_twin_session_or_customer_is_on_both_sides_and_the_examined_come_late
     assert_apart(attempts, split)
     assert not {which[at] for at in split.learn} & {which[at] for at in split.examine}
     assert len(split.clusters) == len(split.nearest) == len(split.far) == len(split.examine)
+    assert max(split.nearest, default=0) < 0.4
     if not split.crossed:
         assert_named_alike(attempts, split)
     assert bool(split.reason) == (not split.examine)
@@ -284,7 +285,9 @@ def test_many_requests_are_grouped_along_shared_terms_as_if_all_pairs_were_compa
     attempts = orders("lima", None)
     whole = twin_groups(attempts)
     monkeypatch.setattr(twins, "_WHOLE", 0)
-    assert agreement(whole, twin_groups(attempts)) >= 0.95
+    groups = twin_groups(attempts)
+    assert agreement(whole, groups) >= 0.95
+    assert partition(twin_groups(attempts[::-1])[::-1]) == partition(groups)
 
 
 def agreement(one: Sequence[int], other: Sequence[int]) -> float:

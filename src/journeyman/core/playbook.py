@@ -331,7 +331,9 @@ def _door(name: str) -> Any:
 MERGED = "merged into "
 """What the reason of a bullet retired by `Merge` begins with; the id of the one that was kept follows."""
 
-_ORDER = {kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Hold, Evidence, Support, Vote, Merge, Retire))}
+_ORDER = {
+    kind: place for place, kind in enumerate((Add, Lock, UpdateBullet, MoveTo, Hold, Evidence, Support, Vote, Merge, Retire))
+}
 """A bullet is there before it is spoken of, a lock holds for its whole batch, and what is retired has its counts first."""
 
 
@@ -377,9 +379,7 @@ def _with(old: Bullet, change: dict[str, Any], at: str, *, even_locked: bool = F
     return replace(old, **change, updated_at=at or old.updated_at)
 
 
-def _change(
-    old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | MoveTo | Hold | Evidence
-) -> dict[str, Any]:
+def _change(old: Bullet, delta: Support | Vote | UpdateBullet | Retire | Lock | MoveTo | Hold | Evidence) -> dict[str, Any]:
     match delta:
         case Lock():
             return {"locked": delta.locked}

@@ -32,6 +32,7 @@ Truths = NDArray[np.bool_]
 _TELLING = 5
 """So many words tell what is asked. With fewer ("Hi!") what is said before or next belongs to the request, too."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
+"""Without numbers: a request in which only they differ has as many words."""
 _TERM = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[#\w@.\-]{2,}")
 """Words, ids and addresses; of scripts without spaces, each sign."""
 _LONGEST = 100_000
@@ -179,8 +180,8 @@ _NEARLY_ALL = 0.9
 class TwinSplit:
     """Which attempts are learned from and which are examined.
 
-    No twin group, no session and no known customer is on both sides, and every examined attempt is later than every one that
-    is learned from. Numbers are places among the attempts that were given.
+    No twin group, no session and no known customer is on both sides, every examined attempt is later than every one that is
+    learned from, and no two across are as near as 0.4. Numbers are places among the attempts that were given.
     """
 
     learn: tuple[int, ...]
@@ -190,7 +191,8 @@ class TwinSplit:
     groups: tuple[int, ...]
     """The twin group of every attempt."""
     clusters: tuple[str, ...] = ()
-    """Of each examined attempt the name of what it hangs together with: these, not attempts, are independent of each other."""
+    """Of each examined attempt the name of what it hangs together with: these, not attempts, are what an interval is taken over.
+    Where `crossed`, its customer or its twin group, whichever of the two are fewer."""
     nearest: tuple[float, ...] = ()
     """Of each examined attempt the similarity to the nearest that is learned from, 0 (no telling term in common) to 1."""
     far: tuple[bool, ...] = ()
@@ -318,16 +320,15 @@ class _Store:
             learn, examine = self._without_twins(learn, examine)
             # Both ways some depend on each other: the interval is that of the fewer, which is the wider one.
             clusters = min(self.people, self.groups, key=lambda labels: len(set(labels[examine])))
-        names = dict(
-            zip(clusters[np.argsort(-self.order)], np.array(self.ids, dtype=object)[np.argsort(-self.order)], strict=True)
-        )
+        # The id of its first attempt names a cluster: the same in whatever order they are given.
+        names = {int(clusters[at]): self.ids[at] for at in np.argsort(-self.order)}
         examined = np.flatnonzero(examine)
         return TwinSplit(
             learn=tuple(np.flatnonzero(learn).tolist()),
             examine=tuple(examined.tolist()),
             dropped=int(len(self.ids) - learn.sum() - examine.sum()),
             groups=tuple(self.groups.tolist()),
-            clusters=tuple(names[clusters[at]] for at in examined),
+            clusters=tuple(names[int(clusters[at])] for at in examined),
             held_out=share,
             crossed=crossed,
         )
@@ -344,18 +345,19 @@ class _Store:
         the other side least."""
         several = int(self.groups.max()) + 1
         learned, examined = (np.bincount(self.groups[side], minlength=several) for side in (learn, examine))
-        parts = learned / max(1, learned.sum()), examined / max(1, examined.sum())
+        # Shares of a side, over one denominator: whole numbers add up alike in any order.
+        parts = learned * int(examined.sum()), examined * int(learned.sum())
         met = np.full(several, len(self.order))
         np.minimum.at(met, self.groups, self.order)
         torn = np.flatnonzero((learned > 0) & (examined > 0))
         waiting = deque(torn[np.lexsort((met[torn], parts[1][torn] - parts[0][torn]))].tolist())
-        kept = [float(part.sum() - part[torn].sum()) for part in parts]
+        kept = [int(part.sum() - part[torn].sum()) for part in parts]
         to_examine = examined > 0
         while waiting:
             side = int(kept[1] <= kept[0])
             group = waiting.pop() if side else waiting.popleft()
             to_examine[group] = side
-            kept[side] += float(parts[side][group])
+            kept[side] += int(parts[side][group])
         return learn & ~to_examine[self.groups], examine & to_examine[self.groups]
 
 
