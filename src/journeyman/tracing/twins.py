@@ -191,7 +191,7 @@ class TwinSplit:
     groups: tuple[int, ...]
     """The twin group of every attempt."""
     clusters: tuple[str, ...] = ()
-    """Of each examined attempt the name of what it hangs together with: these, not attempts, are what an interval is taken over.
+    """Of each examined attempt the name of what it hangs together with: an interval is taken over these, not over attempts.
     Where `crossed`, its customer or its twin group, whichever of the two are fewer."""
     nearest: tuple[float, ...] = ()
     """Of each examined attempt the similarity to the nearest that is learned from, 0 (no telling term in common) to 1."""
