@@ -168,6 +168,8 @@ def _counts(documents: Iterable[str]) -> csr_array:
 
 _ENOUGH = (60, 30)
 """So many twin groups to examine are wanted, and so many will do."""
+_CLUSTERS = 12
+"""An interval over fewer than ten tells nothing, and not everything can be examined that is held out."""
 _SHARES = (0.4, 0.5)
 """Larger shares that are tried where the one that was asked for leaves too little."""
 _TOO_NEAR = 0.4
@@ -198,7 +200,9 @@ class TwinSplit:
     far: tuple[bool, ...] = ()
     """Of each examined attempt whether it is in the half that is less like anything learned from."""
     held_out: float = 0.0
-    """The share of customers (where nobody says who: of requests) and of time that was held out."""
+    """The share of time that was held out, and, but where `crossed`, of what hangs together."""
+    held_out_customers: float = 0.0
+    """Where `crossed`, the share of customers that was held out."""
     crossed: bool = False
     """Whether customers and twin groups were dealt out each for itself, as both together connect too much."""
     reason: str = ""
@@ -226,8 +230,8 @@ def split_by_time(attempts: Iterable[AttemptEvidence], *, held_out: float = 0.3,
 
     What hangs together by twins, session or customer is on one side: that of the last `held_out` which were first met, or the
     other. Then time is cut, too, and who is on the wrong side of the cut is left out. Where customers recur, little is left so:
-    larger shares are tried, and customers and twin groups dealt out each for itself, until there are 60 twin groups to examine;
-    else the first with 30 is taken, else the one with most.
+    larger shares are tried, and customers and twin groups dealt out each for itself, until there are 60 twin groups to examine
+    in 12 clusters; else the first with 30 is taken, else the one with most.
 
     Attempts without a time count as recorded in the order in which they are given, before all that have one.
 
@@ -239,9 +243,7 @@ def split_by_time(attempts: Iterable[AttemptEvidence], *, held_out: float = 0.3,
     points, texts = _read(attempts)
     store = _Store.of(points, texts.groups(cut))
     reason = "there is no second one" if len(points) < 2 else store.one_holds_nearly_all()
-    shares = (held_out, *(share for share in _SHARES if share > held_out))
-    tried = [] if reason else [store.dealt(share, crossed=crossed) for crossed in (False, True) for share in shares]
-    best = _best([split for split in tried if split.learn and split.examine])
+    best = None if reason else _best([split for split in store.tried(held_out) if split.learn and split.examine])
     learn = _unlike(texts, best.learn, best.examine) if best else ()
     if best is None or not learn:
         reason = reason or "no attempt is later than another one that is neither its twin nor of its customer"
@@ -254,7 +256,8 @@ def split_by_time(attempts: Iterable[AttemptEvidence], *, held_out: float = 0.3,
 
 def _best(tried: Sequence[TwinSplit]) -> TwinSplit | None:
     most = max(tried, key=lambda split: split.examined_groups, default=None)
-    return next((split for least in _ENOUGH for split in tried if split.examined_groups >= least), most)
+    telling = [split for split in tried if len(set(split.clusters)) >= _CLUSTERS]
+    return next((split for least in _ENOUGH for split in telling if split.examined_groups >= least), most)
 
 
 def _unlike(texts: "_Texts", learn: Sequence[int], examine: Sequence[int]) -> tuple[int, ...]:
@@ -310,16 +313,22 @@ class _Store:
                 return f"{most:,} of {several:,} attempts {what}, so no other is left to examine on"
         return ""
 
-    def dealt(self, share: float, *, crossed: bool) -> TwinSplit:
-        """The split in which this share of time and of what hangs together is held out."""
+    def tried(self, held_out: float) -> Iterator[TwinSplit]:
+        """Splits in the order in which they are to be preferred."""
+        shares = (held_out, *(share for share in _SHARES if share > held_out))
+        for share in shares:
+            yield self._dealt(share, self.whole, share)
+        for share in shares:
+            for of_people in sorted({share, max(share, _SHARES[-1])}):
+                yield replace(self._dealt(share, self.people, of_people), crossed=True, held_out_customers=of_people)
+
+    def _dealt(self, share: float, labels: Ints, of_those: float) -> TwinSplit:
+        """The split in which this share of time is held out, and that one of what has one label."""
         early = self.when < np.sort(self.when)[min(round((1 - share) * len(self.when)), len(self.when) - 1)]
-        last = self._met_last(self.people if crossed else self.whole, share)
-        learn, examine = early & ~last, ~early & last
-        clusters = self.whole
-        if crossed:
-            learn, examine = self._without_twins(learn, examine)
-            # Both ways some depend on each other: the interval is that of the fewer, which is the wider one.
-            clusters = min(self.people, self.groups, key=lambda labels: len(set(labels[examine])))
+        last = self._met_last(labels, of_those)
+        learn, examine = self._without_twins(early & ~last, ~early & last)
+        # Where both connect, the interval is that over the fewer, which is the wider one.
+        clusters = min(labels, self.groups, key=lambda each: len(set(each[examine])))
         # The id of its first attempt names a cluster: the same in whatever order they are given.
         names = {int(clusters[at]): self.ids[at] for at in np.argsort(-self.order)}
         examined = np.flatnonzero(examine)
@@ -330,7 +339,6 @@ class _Store:
             groups=tuple(self.groups.tolist()),
             clusters=tuple(names[int(clusters[at])] for at in examined),
             held_out=share,
-            crossed=crossed,
         )
 
     def _met_last(self, labels: Ints, share: float) -> Truths:
