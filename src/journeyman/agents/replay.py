@@ -25,7 +25,7 @@ from journeyman.core.trace import ModelCall, Step, Trace
 from journeyman.io.http_client import Broken, Connections, TooLong, Unreachable
 from journeyman.io.retry import RetryPolicy, retry_after
 from journeyman.models import pricing
-from journeyman.models.base import Model, ModelRequest, PromptMessage, named
+from journeyman.models.base import Around, Model, ModelRequest, PromptMessage, Reply, named
 from journeyman.tracing.builder import tool_call
 from journeyman.tracing.evidence import tool_definition
 from journeyman.tracing.fields import as_json, mapping, recorded_tools, string
@@ -537,3 +537,28 @@ class Replayer:
     async def run(self, task: Task) -> AsyncIterator[Step]:
         for step in await self.ask(self.requests[task.id], tuple(self.choose(task))):
             yield step
+
+
+class WithinBudget(Around):
+    """A model client that keeps to a budget: beyond it a call is refused, before it is made."""
+
+    def __init__(self, model: Model, budget: CallBudget) -> None:
+        super().__init__(model)
+        self._budget = budget
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        reserved = self._budget.take(self._most(request))
+        cost = None
+        try:
+            reply = await self.model.complete(request)
+            cost = reply.cost
+        finally:
+            self._budget.paid(reserved, 0.0 if self.model.deterministic else cost)
+        return reply
+
+    def _most(self, request: ModelRequest) -> float | None:
+        """US dollars that a call may cost; a model of this machine costs nothing."""
+        if self.model.deterministic:
+            return 0.0
+        rates = pricing.of(self.model.name)
+        return None if rates is None else rates.of(len(request.text) // CHARACTERS_PER_TOKEN, request.max_tokens or _LONGEST)

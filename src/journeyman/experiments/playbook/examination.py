@@ -5,29 +5,28 @@ can tell. Whether it is better only live sessions can say.
 """
 
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from journeyman import models
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
-from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, Replayer, ServedModel
+from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, Replayer, ServedModel
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.evaluation import Decision, Evaluation, Result, pair
 from journeyman.core.format import counted
 from journeyman.core.gate import BetterOnHeldOut, interval_of
-from journeyman.core.playbook import Bullet, Playbook
+from journeyman.core.playbook import Batch, Bullet, Playbook, Retire
 from journeyman.core.task import Task
 from journeyman.core.trace import average
+from journeyman.experiments import wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.compare import results
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
-from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
+from journeyman.experiments.settings import Settings
+from journeyman.models.base import Around, Model
 from journeyman.stores.registry import GateVerdict
 from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
@@ -210,7 +209,7 @@ def conclude(
         return pair(side(before), side(after), looks=looks)
 
     examined = replace(paired(lambda each: each.kind in EXAMINED, _total), contaminated=contaminated)
-    gate = BetterOnHeldOut(min_tasks=config.min_groups, min_clusters=config.min_groups, alpha=config.alpha)
+    gate = BetterOnHeldOut(min_tasks=config.min_groups, alpha=config.alpha)
     found = Conclusion(
         verdict=GateVerdict.NOT_EXAMINABLE,
         reason="",
@@ -323,9 +322,9 @@ class Examination:
         if self.config.leave_one_out and tasks:
             half, other = halves(tasks)
             bullets, spared = await self._left_out(half, playbook, baseline, answers, reserved=2 * len(tasks))
-            if gone := {each.bullet_id for each in bullets if each.dropped}:
+            if harmful := [each for each in bullets if each.dropped]:
                 # What chose the bullets cannot also judge those that are left.
-                rest, tasks = without(playbook, gone), other
+                rest, tasks = retired(playbook, harmful), other
         candidate, against = candidate_of(rest), candidate_of(baseline)
         subject = Subject(
             candidate=candidate.id if candidate else BASE,
@@ -458,6 +457,17 @@ def without(playbook: Playbook, gone: Collection[str]) -> Playbook:
     return replace(playbook, bullets=tuple(bullet for bullet in playbook.bullets if bullet.id not in gone))
 
 
+def retired(playbook: Playbook, harmful: Sequence[LeftOut]) -> Playbook:
+    """The playbook with the bullets retired that did harm."""
+    deltas = tuple(Retire(bullet_id=each.bullet_id, reason=harm(each)) for each in harmful)
+    return playbook.apply(Batch(id="examination", deltas=deltas))
+
+
+def harm(found: LeftOut) -> str:
+    """Why a bullet goes."""
+    return f"without it {found.gain:+.3f} on {counted(found.tasks, 'recorded request')}, {found.low:+.3f} to {found.high:+.3f}"
+
+
 def concerned(bullet: Bullet, playbook: Playbook, tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
     """The requests that a bullet of a playbook can change: that it is shown to, and of the tool that it is about where it names
     one."""
@@ -485,45 +495,25 @@ def _asked(tasks: Sequence[RecordedTask]) -> list[str]:
     return sorted(told)
 
 
-# Who is asked, by names.
+# Who is asked.
 
 
-def asker(
-    settings: Settings, *, model: str = "", budget: CallBudget | None = None, environment: Mapping[str, str] | None = None
-) -> AskAgain:
+def asker(settings: Settings, *, model: Model | None = None, budget: CallBudget | None = None) -> AskAgain:
     """Who answers recorded requests anew: the server that answered then, or a model that somebody names.
 
-    A server is sent the key that the settings say for its address, and the makers of the two APIs their own; no other server is
-    sent any.
-
     Args:
-        model: As a user types it. One over HTTP is asked in chat completions, with the tools of the request.
-        environment: Where keys stand; that of the process without one.
+        model: One over HTTP is asked in chat completions, with the tools of the request.
     """
-    env = os.environ if environment is None else environment
     place, budget = settings.context.place, budget or CallBudget()
-    parsed = models.parse(model) if model else None
-    if parsed is None or parsed.kind not in models.OVER_HTTP:
-        if parsed is not None:
-            return NamedModel(models.load(model), budget=budget)
-        return ServedModel(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
-    client = models.load(model)
-    url = str(getattr(client, "base_url", models.HOME))
-    key = env.get(models.KEY, "") if parsed.kind == "openai" else ""
+    if model is None:
+        return ServedModel(key=wiring.keys_of_recorded(settings.upstreams), place=place, budget=budget)
+    client = model
+    while isinstance(client, Around):
+        client = client.model
+    url, key = str(getattr(client, "base_url", "")), str(getattr(client, "key", ""))
+    if not url:
+        return NamedModel(model, budget=budget)
+    asked = str(getattr(client, "model", ""))
     return ServedModel(
-        key=lambda _: key,
-        aim=lambda request: request.of_model(parsed.rest, url),
-        name=client.name,
-        place=place,
-        budget=budget,
+        key=lambda _: key, aim=lambda request: request.of_model(asked, url), name=model.name, place=place, budget=budget
     )
-
-
-def _key(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
-    """The key of the server that answered. What a trace says of an address is nobody's word on where a key may go."""
-    known = upstreams.get(request.upstream)
-    if known is not None and known.base_url.rstrip("/") == request.base_url.rstrip("/"):
-        return env.get(known.key_env, "").strip() if known.key_env else ""
-    parts = urlsplit(request.base_url)
-    owned = (name for name, host in OWNERS.items() if parts.scheme == "https" and parts.hostname == host)
-    return env.get(next(owned, ""), "").strip()

@@ -102,7 +102,7 @@ def draw(
     found: dict[str, RecordedTask] = {}
     left_out: Counter[str] = Counter()
     for at, attempt in enumerate(attempts):
-        if why := _excluded(attempt.trace):
+        if why := excluded(attempt.trace):
             left_out[why] += 1
             continue
         try:
@@ -116,7 +116,8 @@ def draw(
     return DrawnTasks(tasks=tuple(found.values()), attempts=len(attempts), left_out=dict(left_out.most_common()))
 
 
-def _excluded(trace: Trace) -> str:
+def excluded(trace: Trace) -> str:
+    """Why nobody may learn from a trace or be examined on it; empty where one may."""
     if trace.held_out:
         return HELD_OUT
     arms = [arm for call in trace.calls for arm in _arms(call)]
