@@ -36,7 +36,6 @@ from journeyman.experiments.playbook.examination import (
 )
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks
 from journeyman.experiments.settings import Settings, UpstreamSettings
-from journeyman.models import connect
 from journeyman.models.base import Dialect, Model, ModelRequest, Reply
 from journeyman.models.scripted import Scripted
 from journeyman.stores import Store, open_store
@@ -235,11 +234,10 @@ def test_a_bullet_concerns_the_requests_that_it_is_shown_to_and_those_of_its_too
     assert shown(book, replace(tasks[0].task, domain="general")) == (bullet,)
 
 
-def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other() -> None:
     upstreams = {"mine": UpstreamSettings(base_url="http://llm.internal/v1", key_env="MINE")}
-    for name, value in {"MINE": "k1", "OPENAI_API_KEY": "k2", "ANTHROPIC_API_KEY": "k3"}.items():
-        monkeypatch.setenv(name, value)
-    ask = asker(Settings(upstreams=upstreams))
+    env = {"MINE": "k1", "OPENAI_API_KEY": "k2", "ANTHROPIC_API_KEY": "k3"}
+    ask = asker(Settings(upstreams=upstreams), environment=env)
     assert isinstance(ask, ServedModel)
     request = drawn().tasks[0].request
 
@@ -256,12 +254,12 @@ def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other(monkeyp
 
 def test_a_model_that_somebody_names_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    over_http = asker(Settings(), model=connect("openai:big@http://127.0.0.1:9/v1"))
+    over_http = asker(Settings(), model="openai:big@http://127.0.0.1:9/v1", environment={"OPENAI_API_KEY": "k"})
     assert isinstance(over_http, ServedModel)
     request = drawn().tasks[0].request
     aimed = over_http.aim(request)
     assert (aimed.model, aimed.base_url, over_http.key(aimed)) == ("big", "http://127.0.0.1:9/v1", "k")
-    assert isinstance(asker(Settings(), model=Scripted("hello")), NamedModel)
+    assert isinstance(asker(Settings(), model="scripted:hello"), NamedModel)
 
 
 def test_a_model_that_refuses_for_good_is_no_verdict() -> None:

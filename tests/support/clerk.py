@@ -6,6 +6,8 @@ system message it follows; what a tool answered it passes on to the customer. `p
 
 import asyncio
 import json
+import os
+import random
 import re
 import socket
 import subprocess
@@ -21,7 +23,38 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from journeyman.agents.answer import terse_rules
-from journeyman.models.base import Model, ModelRequest, PromptMessage
+from journeyman.core.task import Split
+from journeyman.models.base import Dialect, Model, ModelRequest, PromptMessage, Reply
+from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, Order, call, say
+
+
+class KnownOrders:
+    """Knows what each customer of the desk wants, and no house's ways but those that it is told: as the embedded model does,
+    at once and for certain. Implements `Model`."""
+
+    name = "known-orders"
+    dialect: Dialect = "terse"
+    deterministic = True
+
+    def __init__(self, each: int = 400) -> None:
+        self._orders: dict[str, Order] = {}
+        for shop in SHOPS:
+            chance = random.Random(f"0 {shop} {Split.TRAIN}")
+            for _ in range(each):
+                said = say(chance, Split.TRAIN)
+                self._orders.setdefault(said.sentence, said.order)
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        rules = {line.removeprefix("- ") for line in request.messages[0].content.splitlines()[1:]}
+        house = {
+            convention.about: next((at for at, value in enumerate(convention.values) if rules & set(value.rules)), 0)
+            for convention in CONVENTIONS
+        }
+        return Reply(text=json.dumps(call(self._orders[request.messages[1].content], house)), model=self.name)
+
+    async def close(self) -> None:
+        pass
+
 
 _RULE = re.compile(r"^\[b-[0-9a-f]+\] (?:avoid: )?(.*)$", re.MULTILINE)
 ACCEPTED, SORRY = "Your order is placed.", "I am sorry, I could not place it."
@@ -142,10 +175,15 @@ def app(model: Model) -> Starlette:
 
 
 @contextmanager
-def clerk(model: str = "embedded") -> Iterator[str]:
-    """The base URL of a clerk in a process of its own, to which `/v1` is still to be added."""
+def clerk(model: str = "known") -> Iterator[str]:
+    """The base URL of a clerk in a process of its own, to which `/v1` is still to be added.
+
+    Args:
+        model: `known` for `KnownOrders`, else as after `--model`.
+    """
     command = [sys.executable, "-m", "tests.support.clerk", model]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
@@ -162,7 +200,7 @@ def _main(name: str) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
     sys.stdout.flush()
-    config = uvicorn.Config(app(models.load(name)), log_level="warning", lifespan="off")
+    config = uvicorn.Config(app(KnownOrders() if name == "known" else models.load(name)), log_level="warning", lifespan="off")
     uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -83,7 +83,9 @@ def messages(url: str, task: Task, labels: Mapping[str, str], customer: str, ans
             return False
         result = answers(task, use.name, use.input)
         refused = not result.startswith("OK")
-        said.append({"role": "assistant", "content": [{"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}]})
+        said.append(
+            {"role": "assistant", "content": [{"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}]}
+        )
         part = {"type": "tool_result", "tool_use_id": use.id, "content": result.removeprefix("Error: "), "is_error": refused}
         said.append({"role": "user", "content": [part]})
         client.messages.create(messages=said, **told)
@@ -139,5 +141,3 @@ def _in_order(one: Callable[[int], bool], count: int, together: int) -> Iterator
     with ThreadPoolExecutor(together) as pool:
         for start in range(0, count, together):
             yield from pool.map(one, range(start, min(start + together, count)))
-
-

@@ -64,7 +64,9 @@ def command(as_json: bool, dry_run: bool, resume: str | None, initial_playbook: 
     if typed.pop("source", None):
         if resume is not None or initial_playbook is not None:
             what = "--resume" if resume is not None else "--initial-playbook"
-            raise InputError(f"{what} is not for --from traces: run it again, and nothing is paid for twice; it goes on from --output")
+            raise InputError(
+                f"{what} is not for --from traces: run it again, and nothing is paid for twice; it goes on from --output"
+            )
         with options_named():
             found = train_traces.train_from_traces(typed, dry_run=dry_run, quiet=as_json)
         emit(found, as_json=as_json)

@@ -124,7 +124,11 @@ def _show_plan(prepared: "Prepared", told: Mapping[str, Any]) -> None:
         for group in prepared.groups[:20]
     ]
     if rows:
-        table(columns, rows, title=f"{told['groups_worded']} of {counted(told['groups'], 'group')} of evidence would be put into words")
+        table(
+            columns,
+            rows,
+            title=f"{told['groups_worded']} of {counted(told['groups'], 'group')} of evidence would be put into words",
+        )
     else:
         write("There is no evidence in them: no tool refused a call, and no person corrected an answer.")
     calls = told["calls"]
@@ -177,5 +181,3 @@ def _next(result: "SlotResult") -> Iterator[str]:
         slot = result.prepared.gathered.slot
         agent = f" --agent {slot.agent}" if slot.agent else ""
         yield f"Show it to a share of new sessions: journeyman releases start {result.candidate}{agent} --domain {slot.domain}"
-
-

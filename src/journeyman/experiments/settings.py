@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 Api = Literal["openai", "anthropic"]
 OFFICIAL: dict[Api, str] = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 """The servers that are meant when none is named."""
-KEY_OWNERS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
+OWNERS = {"OPENAI_API_KEY": "api.openai.com", "ANTHROPIC_API_KEY": "api.anthropic.com"}
 """Variables that hold a key for one server, whatever else the file says."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -117,7 +117,7 @@ class UpstreamSettings(Config):
 
 def _sent_abroad(key_env: str, base_url: str) -> str | None:
     """What is wrong where a key goes to a server that is not its owner's; the file may have come with somebody's data."""
-    host, owner = urlsplit(base_url).hostname or "", KEY_OWNERS.get(key_env)
+    host, owner = urlsplit(base_url).hostname or "", OWNERS.get(key_env)
     if not owner or host == owner or is_loopback(host):
         return None
     return f"sends {key_env}, the key of {owner}, to {host}: put that server's key into a variable of its own"

@@ -2,26 +2,23 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from journeyman import models
 from journeyman.core import extension, registry
 from journeyman.core.errors import InputError, MissingExtra, ModelError, ModelRefused
 from journeyman.core.task import Split
 from journeyman.experiments.playbook.config import TrainingConfig
-from journeyman.experiments.settings import BARE, KEY_OWNERS, UpstreamSettings, bare
+from journeyman.experiments.settings import BARE, bare
 from journeyman.io.http_client import Unreachable, probe
 from journeyman.models.base import Around, Model
 from journeyman.tasks import answers
 from journeyman.tasks.base import Dataset
 
 if TYPE_CHECKING:
-    from journeyman.agents.replay import RecordedRequest
     from journeyman.models.pricing import PerMillion
     from journeyman.sandbox.base import Sandbox
 
@@ -187,18 +184,3 @@ async def _begun_and_ended(walls: "Sandbox") -> None:
         await walls.start()
     finally:
         await walls.close()
-
-
-def keys_of_recorded(upstreams: Mapping[str, UpstreamSettings]) -> "Callable[[RecordedRequest], str]":
-    """What the server of a recorded request is sent as its key when it is asked again: as its upstream's settings say, else
-    the usual one where that server is the key's owner. A key goes nowhere else unasked."""
-
-    def key(request: "RecordedRequest") -> str:
-        if (upstream := upstreams.get(request.upstream)) is not None and upstream.base_url == request.base_url:
-            return os.environ.get(upstream.key_env, "") if upstream.key_env else ""
-        parts = urlsplit(request.base_url)
-        owners = KEY_OWNERS.items() if parts.scheme == "https" else ()
-        owned = next((variable for variable, owner in owners if owner == parts.hostname), "")
-        return os.environ.get(owned, "") if owned else ""
-
-    return key

@@ -178,11 +178,6 @@ class OpenAI:
         return f"{self.kind}:{self.model}" + ("" if self.base_url == self._home else f"@{_shown(self.base_url)}")
 
     @property
-    def key(self) -> str:
-        """What the server is sent as the key; empty for none."""
-        return self._key
-
-    @property
     def _home(self) -> str:
         return HOME
 

@@ -5,13 +5,16 @@ can tell. Whether it is better only live sessions can say.
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
+from journeyman import models
 from journeyman.agents.attempt import Attempt, attempt_all, refusal
-from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, Replayer, ServedModel
+from journeyman.agents.replay import AskAgain, CallBudget, NamedModel, RecordedRequest, Replayer, ServedModel
 from journeyman.core.candidate import BASE
 from journeyman.core.errors import InputError, ModelRefused
 from journeyman.core.evaluation import Decision, Evaluation, Result, pair
@@ -20,13 +23,11 @@ from journeyman.core.gate import BetterOnHeldOut, interval_of
 from journeyman.core.playbook import Batch, Bullet, Playbook, Retire
 from journeyman.core.task import Task
 from journeyman.core.trace import average
-from journeyman.experiments import wiring
 from journeyman.experiments.agents import candidate_of
 from journeyman.experiments.compare import results
 from journeyman.experiments.evaluator import HeldOutEvaluator, Look, Subject
 from journeyman.experiments.playbook.recorded_tasks import EXAMINED, DrawnTasks, RecordedTask
-from journeyman.experiments.settings import Settings
-from journeyman.models.base import Around, Model
+from journeyman.experiments.settings import OWNERS, Settings, UpstreamSettings
 from journeyman.stores.registry import GateVerdict
 from journeyman.tasks.recorded import RecordedVerifier, TaskKind, is_well_formed, not_rejected
 
@@ -322,9 +323,9 @@ class Examination:
         if self.config.leave_one_out and tasks:
             half, other = halves(tasks)
             bullets, spared = await self._left_out(half, playbook, baseline, answers, reserved=2 * len(tasks))
-            if harmful := [each for each in bullets if each.dropped]:
+            if any(each.dropped for each in bullets):
                 # What chose the bullets cannot also judge those that are left.
-                rest, tasks = retired(playbook, harmful), other
+                rest, tasks = retired(playbook, [each for each in bullets if each.dropped]), other
         candidate, against = candidate_of(rest), candidate_of(baseline)
         subject = Subject(
             candidate=candidate.id if candidate else BASE,
@@ -495,25 +496,45 @@ def _asked(tasks: Sequence[RecordedTask]) -> list[str]:
     return sorted(told)
 
 
-# Who is asked.
+# Who is asked, by names.
 
 
-def asker(settings: Settings, *, model: Model | None = None, budget: CallBudget | None = None) -> AskAgain:
+def asker(
+    settings: Settings, *, model: str = "", budget: CallBudget | None = None, environment: Mapping[str, str] | None = None
+) -> AskAgain:
     """Who answers recorded requests anew: the server that answered then, or a model that somebody names.
 
+    A server is sent the key that the settings say for its address, and the makers of the two APIs their own; no other server is
+    sent any.
+
     Args:
-        model: One over HTTP is asked in chat completions, with the tools of the request.
+        model: As a user types it. One over HTTP is asked in chat completions, with the tools of the request.
+        environment: Where keys stand; that of the process without one.
     """
+    env = os.environ if environment is None else environment
     place, budget = settings.context.place, budget or CallBudget()
-    if model is None:
-        return ServedModel(key=wiring.keys_of_recorded(settings.upstreams), place=place, budget=budget)
-    client = model
-    while isinstance(client, Around):
-        client = client.model
-    url, key = str(getattr(client, "base_url", "")), str(getattr(client, "key", ""))
-    if not url:
-        return NamedModel(model, budget=budget)
-    asked = str(getattr(client, "model", ""))
+    parsed = models.parse(model) if model else None
+    if parsed is None or parsed.kind not in models.OVER_HTTP:
+        if parsed is not None:
+            return NamedModel(models.load(model), budget=budget)
+        return ServedModel(key=lambda request: _key(request, settings.upstreams, env), place=place, budget=budget)
+    client = models.load(model)
+    url = str(getattr(client, "base_url", models.HOME))
+    key = env.get(models.KEY, "") if parsed.kind == "openai" else ""
     return ServedModel(
-        key=lambda _: key, aim=lambda request: request.of_model(asked, url), name=model.name, place=place, budget=budget
+        key=lambda _: key,
+        aim=lambda request: request.of_model(parsed.rest, url),
+        name=client.name,
+        place=place,
+        budget=budget,
     )
+
+
+def _key(request: RecordedRequest, upstreams: Mapping[str, UpstreamSettings], env: Mapping[str, str]) -> str:
+    """The key of the server that answered. What a trace says of an address is nobody's word on where a key may go."""
+    known = upstreams.get(request.upstream)
+    if known is not None and known.base_url.rstrip("/") == request.base_url.rstrip("/"):
+        return env.get(known.key_env, "").strip() if known.key_env else ""
+    parts = urlsplit(request.base_url)
+    owned = (name for name, host in OWNERS.items() if parts.scheme == "https" and parts.hostname == host)
+    return env.get(next(owned, ""), "").strip()

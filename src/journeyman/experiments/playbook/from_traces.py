@@ -11,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from journeyman.agents.replay import AskAgain, CallBudget, WithinBudget
+from journeyman.agents.replay import CallBudget, WithinBudget
 from journeyman.core.candidate import BASE, Candidate, Kind
 from journeyman.core.errors import InputError
 from journeyman.core.playbook import Batch, Playbook, Retire
@@ -36,6 +37,7 @@ from journeyman.models.base import Model
 from journeyman.models.embedders import Cached
 from journeyman.optimizers.playbook import edit, files
 from journeyman.optimizers.playbook.curator import Curator
+from journeyman.optimizers.playbook.decay import Decay, decayed
 from journeyman.optimizers.playbook.evidence import EvidenceGroup, evidence_groups
 from journeyman.optimizers.playbook.from_traces import (
     GroupOutcome,
@@ -337,7 +339,14 @@ class _SlotTraining:
                 name=run.id,
                 stamp=self.stamp,
             )
-            self.learned = await learn(self.prepared.groups, self.playbook, tools)
+            gone = decayed(
+                self.playbook,
+                self.prepared.groups,
+                self.gathered.attempts,
+                datetime.fromisoformat(self.stamp),
+                Decay(least=self.config.min_principals, days=self.config.bullet_days),
+            )
+            self.learned = await learn(self.prepared.groups, self.playbook, tools, decay=gone)
         finally:
             if reflector is not None:
                 await reflector.close()
@@ -357,7 +366,7 @@ class _SlotTraining:
             self.verdict = word.verdict.value
             return Unproven(f"nothing is new since {word.evaluation_id}: {word.reason}")
         self.watcher.stage("asking later requests again, as they were and with what was learned")
-        ask = self._asked()
+        ask = examination.asker(settings.load().settings, model=self.config.generator_model, budget=self.budget)
         try:
             looking = examination.Examination(
                 evaluator=HeldOutEvaluator(store=self.store),
@@ -377,13 +386,6 @@ class _SlotTraining:
         if self.report.dropped:
             self._without(self.report)
         return self.report
-
-    def _asked(self) -> AskAgain:
-        """Who answers the requests anew: whom --model names, else whoever answered then."""
-        name, connected = self.config.generator_model, None
-        if name:
-            connected = wiring.connect(name, base_url=self.config.base_url, key_env=self.config.key_env)
-        return examination.asker(settings.load().settings, model=connected, budget=self.budget)
 
     def _without(self, report: examination.ExaminationReport) -> None:
         """Retire what the examination found to do harm."""

@@ -195,9 +195,7 @@ def evidence_groups(
     return sorted(groups, key=lambda group: (-len(group.principals), -len(group.members), group.id))
 
 
-def _group(
-    key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], named: Mapping[str, int]
-) -> EvidenceGroup:
+def _group(key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], named: Mapping[str, int]) -> EvidenceGroup:
     kind, domain, tool, said = key
     argument = min(named, key=lambda name: (-named[name], name), default="")
     ordered = sorted(members, key=lambda member: (member.trace_id, member.call.place if member.call else 0, member.said))

@@ -150,7 +150,11 @@ class ReflectionCache:
 def asked_about(group: EvidenceGroup, least: int) -> str:
     """Why a group is not put into words; empty where it is."""
     if group.is_flake:
-        again = f"{group.flakes} of {len(group.members)} were taken when they were made again" if group.flakes else "a service was down"
+        again = (
+            f"{group.flakes} of {len(group.members)} were taken when they were made again"
+            if group.flakes
+            else "a service was down"
+        )
         return f"a flake, and no rule: {again}"
     if group.kind is GroupKind.SAID:
         return ""
@@ -160,17 +164,20 @@ def asked_about(group: EvidenceGroup, least: int) -> str:
     return ""
 
 
-async def learn(groups: Sequence[EvidenceGroup], playbook: Playbook, tools: LearnTools) -> LearnedFromTraces:
+async def learn(
+    groups: Sequence[EvidenceGroup], playbook: Playbook, tools: LearnTools, *, decay: Sequence[Delta] = ()
+) -> LearnedFromTraces:
     """Put groups into words, and into deltas on a playbook.
 
     Args:
         groups: Those that most people met first: where a limit ends the asking, they were asked about.
+        decay: What becomes of bullets that are there, beside it.
     """
     outcomes = [await _outcome(group, tools) for group in groups]
     drafts = _settled([draft for outcome in outcomes for draft in outcome.drafts])
     if tools.approve_all:
         drafts = [replace(draft, held=draft.held or "every rule is to be seen by a person") for draft in drafts]
-    batch, rejected = _merged(drafts, playbook, groups, tools)
+    batch, rejected = _merged(drafts, playbook, groups, tools, decay)
     refused = Counter(reason for outcome in outcomes for reason in outcome.refused)
     refused.update(rejected)
     return LearnedFromTraces(batch=batch, outcomes=tuple(outcomes), refused=refused)
@@ -259,7 +266,11 @@ def _settled(drafts: Sequence[DraftRule]) -> list[DraftRule]:
 
 
 def _merged(
-    drafts: Sequence[DraftRule], playbook: Playbook, groups: Sequence[EvidenceGroup], tools: LearnTools
+    drafts: Sequence[DraftRule],
+    playbook: Playbook,
+    groups: Sequence[EvidenceGroup],
+    tools: LearnTools,
+    decay: Sequence[Delta],
 ) -> tuple[Batch, Sequence[str]]:
     """The deltas, and why the curator would not take others."""
     model = tools.reflector.name if tools.reflector else BulletOrigin.TEMPLATE.value
@@ -274,7 +285,7 @@ def _merged(
         Add(bullet=_born(each.bullet, behind[each.bullet.id], tools)) for each in batch.deltas if isinstance(each, Add)
     ]
     deltas += _counted_anew(playbook, groups, tools)
-    deltas += _outvoted(playbook, drafts, tools.least)
+    deltas += [*_outvoted(playbook, drafts, tools.least), *decay]
     said = json.dumps([repr(delta) for delta in deltas])
     id = f"{tools.name}/{blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
     return replace(batch, id=id, deltas=tuple(deltas)), [each.reason for each in report.rejected]
@@ -334,5 +345,3 @@ def _outvoted(playbook: Playbook, drafts: Sequence[DraftRule], least: int) -> It
             if old.domain == draft.insight.domain and len(people) >= least:
                 reason = f"{len(people)} people who were shown it met a refusal that says otherwise: {draft.insight.content}"
                 yield Retire(bullet_id=id, reason=reason)
-
-

@@ -215,7 +215,9 @@ def _told(member: EvidenceMember) -> list[str]:
     schemas = member.call.definition.arguments if member.call.definition else {}
     lines = [f"refused: {_arguments(member.call.arguments, schemas)}", f"the tool said: {_short(member.said)!r}"]
     if member.accepted is not None and member.changed:
-        lines.append(f"taken afterwards: {_arguments(member.accepted.arguments, schemas)}; changed: {', '.join(member.changed)}")
+        lines.append(
+            f"taken afterwards: {_arguments(member.accepted.arguments, schemas)}; changed: {', '.join(member.changed)}"
+        )
     return lines
 
 
@@ -233,5 +235,3 @@ def _declared(schema: Mapping[str, Any]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} […]"
-
-

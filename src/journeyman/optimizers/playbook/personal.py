@@ -7,7 +7,10 @@ enumeration) is nobody's.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from journeyman.optimizers.playbook.folding import Folded, Span, fold, word_set
@@ -92,7 +95,7 @@ def _standing(folded: Folded, values: Collection[str], *, parts: bool = False) -
     wanted: dict[str, set[tuple[str, ...]]] = {}
     single: set[str] = set()
     for value in values:
-        words = tuple(word for word, _, _ in fold(value).words)
+        words = _in_words(value)
         if words and (not parts or _tells(words)):
             wanted.setdefault(words[0], set()).add(words)
         if parts and 2 <= len(words) <= 4 and all(word.isalpha() for word in words):
@@ -104,6 +107,11 @@ def _standing(folded: Folded, values: Collection[str], *, parts: bool = False) -
                 yield start, there[at + len(words) - 1][2]
         if word in single and folded.text[start].isupper():
             yield start, end
+
+
+@lru_cache(maxsize=4096)
+def _in_words(value: str) -> tuple[str, ...]:
+    return tuple(word for word, _, _ in fold(value).words)
 
 
 def _tells(words: tuple[str, ...]) -> bool:
@@ -227,11 +235,11 @@ _DATES = (
 
 _FORMS: tuple[_Form, ...] = (
     _form("URL", r"\b(?:https?|hxxps?|ftp|wss?|file)\s?:\s?//\s?[^\s\"'<>]+|\bwww\.[^\s\"'<>]+"),
-    _form("mail", r"[\w.+-]+\s?(?:@|\(at\)|\[at\]|\{at\})\s?[\w-]+(?:\s?(?:\.|\(dot\)|\[dot\])\s?[a-z]\w+)+"),
-    _form("mail", r"\b[\w.+-]+ (?:at|ät) [\w-]+ (?:dot|punkt) [a-z]{2,}\b"),
+    _form("mail", r"[\w.+-]{1,64}\s?(?:@|\(at\)|\[at\]|\{at\})\s?[\w-]{1,63}(?:\s?(?:\.|\(dot\)|\[dot\])\s?[a-z]\w+)+"),
+    _form("mail", r"\b[\w.+-]{1,64} (?:at|ät) [\w-]{1,63} (?:dot|punkt) [a-z]{2,}\b"),
     _form(
         "URL",
-        r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|info|biz|example|test|xyz|shop|online|site|me|de|uk|fr"
+        r"\b(?:[a-z0-9-]{1,63}\.){1,8}(?:com|org|net|io|dev|app|info|biz|example|test|xyz|shop|online|site|me|de|uk|fr"
         r"|eu|ru|cn)\b(?:/\S*)?",
     ),
     _form("URL", r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])"),
@@ -241,12 +249,14 @@ _FORMS: tuple[_Form, ...] = (
     *(_form("birth date", pattern, _birth) for pattern in _DATES),
     # What is left of dates are examples.
     *(_form("", pattern) for pattern in _DATES),
-    _form("street address", rf"\b\d{{1,5}}[a-z]?,?\s+(?:[\w'.-]+\s+){{1,3}}(?:{_STREETS})(?!\w)"),
+    _form("street address", rf"\b\d{{1,5}}[a-z]?,?\s+(?:[\w'.-]{{1,40}}\s{{1,3}}){{1,3}}(?:{_STREETS})(?!\w)"),
     _form(
-        "street address", r"\b\d{1,5},?\s+(?:[A-Z][\w'.-]+\s+){1,3}(?:Way|Place|Pl|Row|Walk|Close|Hill|Park|Plaza)\b", flags=0
+        "street address",
+        r"\b\d{1,5},?\s+(?:[A-Z][\w'.-]{1,40}\s{1,3}){1,3}(?:Way|Place|Pl|Row|Walk|Close|Hill|Park|Plaza)\b",
+        flags=0,
     ),
-    _form("street address", r"\b[\w-]{2,}(?:stra(?:ß|ss)e|str\.|gasse|weg|platz|allee|ufer|damm|ring)\s*\d{1,4}\s?[a-z]?\b"),
-    _form("street address", r"\b[\w-]{2,} (?:Stra(?:ß|ss)e|Weg|Platz|Allee|Ring|Gasse) \d{1,4}[a-z]?\b"),
+    _form("street address", r"\b[\w-]{2,40}(?:stra(?:ß|ss)e|str\.|gasse|weg|platz|allee|ufer|damm|ring)\s*\d{1,4}[a-z]?\b"),
+    _form("street address", r"\b[\w-]{2,40} (?:Stra(?:ß|ss)e|Weg|Platz|Allee|Ring|Gasse) \d{1,4}[a-z]?\b"),
     _form(
         "street address",
         r"\b(?:rue|calle|via|avenida|plaza|piazza|ulica|rua|corso|viale|an der|auf der)\s+(?:(?:de|del|della"
@@ -259,8 +269,10 @@ _FORMS: tuple[_Form, ...] = (
     _form("phone", rf"\b{_SPELT}(?:[\s,-]+{_SPELT}){{6,}}\b"),
     _form("order id", r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
     _form("order id", r"#\s?[a-z]{0,4}-?\d{3,}\w*"),
-    _form("user id", r"\b[a-z]+(?:[_-][a-z]+)*[_-]\d[\w-]*|\b(?:user|customer|account|member|kunde)[_-]?\d+\b", _id),
-    _form("order id", r"(?<![\w#.,])[\w-]*\d[\w-]*(?!\w)", _id),
+    _form(
+        "user id", r"\b[a-z]{1,40}(?:[_-][a-z]{1,40}){0,8}[_-]\d[\w-]*|\b(?:user|customer|account|member|kunde)[_-]?\d+\b", _id
+    ),
+    _form("order id", r"(?<![\w#.,-])[\w-]{0,80}\d[\w-]*(?!\w)", _id),
     _form(
         "order id",
         r"\b(?:(?i:order|booking|reservation|confirmation|ticket|invoice|code|id|nummer|buchung"
@@ -280,29 +292,55 @@ _SOMEBODY = word_set("customer client passenger patient guest user")
 
 
 def _names(text: str, known: Collection[str]) -> Iterator[Span]:
-    words = [
-        (found[0].rstrip("."), found.start(), found.start() + len(found[0].rstrip("."))) for found in _LETTERS.finditer(text)
-    ]
-    own = _WORDS | {part for term in known for part in _PARTS.findall(term.casefold())}
-    large = [_large(word) and _stem(word) not in own and word.casefold() not in own for word, _, _ in words]
-    for at, (word, start, end) in enumerate(words):
-        before = at > 0 and _next_to(text[words[at - 1][2] : start])
-        after = at + 1 < len(words) and _next_to(text[end : words[at + 1][1]])
-        lower = word.casefold()
-        if lower in _FIRST_NAMES and lower not in own:
-            yield start, words[at + 1][2] if after and large[at + 1] else end
-        elif after and large[at + 1] and (large[at] or (lower in _WORDS_TOO and word[0].isupper())):
-            yield start, words[at + 1][2]
-        elif large[at] and before and words[at - 1][0].casefold() in _TITLES | _SOMEBODY:
-            yield start, end
+    own = {part for term in known for part in _PARTS.findall(term.casefold())}
+    words = [_NameWord.of(found, own) for found in _LETTERS.finditer(text)]
+    for at, word in enumerate(words):
+        before = words[at - 1] if at and words[at - 1].meets(word, text) else None
+        after = _following(words, at, text)
+        if word.lower in _FIRST_NAMES and word.lower not in own:
+            yield word.start, after.end if after and after.large else word.end
+        elif after and after.large and (word.large or (word.lower in _WORDS_TOO and text[word.start].isupper())):
+            yield word.start, after.end
+        elif word.large and before and before.lower in _TITLES | _SOMEBODY:
+            yield word.start, word.end
+
+
+@dataclass(frozen=True, slots=True)
+class _NameWord:
+    """A word that may be part of a name."""
+
+    lower: str
+    start: int
+    end: int
+    large: bool
+    """Whether it is written as names are, and is no word that others than names are written so."""
+
+    @classmethod
+    def of(cls, found: re.Match[str], own: AbstractSet[str]) -> "_NameWord":
+        lower = found[0].casefold()
+        return cls(
+            lower,
+            found.start(),
+            found.end(),
+            _large(found[0]) and _WORDS.isdisjoint((lower, _stem(lower))) and own.isdisjoint((lower, _stem(lower))),
+        )
+
+    def meets(self, other: "_NameWord", text: str) -> bool:
+        """Whether only what parts the words of a name stands between the two: a space, and the dot of a title or an initial."""
+        return text[self.end : other.start] in (" ", ". ", "  ")
+
+
+def _following(words: Sequence[_NameWord], at: int, text: str) -> _NameWord | None:
+    """The next word of what may be a name; initials are passed over."""
+    for here, there in pairwise(words[at : at + 4]):
+        if not here.meets(there, text):
+            return None
+        if there.end - there.start > 1:
+            return there
+    return None
 
 
 _PARTS = re.compile(r"[^\W_]+")
-
-
-def _next_to(between: str) -> bool:
-    """Whether two words belong together by what stands between them; an initial's dot may."""
-    return between in (" ", ". ", "  ")
 
 
 def _large(word: str) -> bool:
@@ -311,8 +349,7 @@ def _large(word: str) -> bool:
     return all(part[:1].isupper() and part[1:] == part[1:].lower() for part in parts if part) and len(word) > 1
 
 
-def _stem(word: str) -> str:
-    lower = word.casefold()
+def _stem(lower: str) -> str:
     return lower[:-1] if lower.endswith("s") and len(lower) > 3 else lower
 
 

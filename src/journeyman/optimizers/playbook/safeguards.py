@@ -20,6 +20,7 @@ from journeyman.tracing.evidence import CallEvidence, ToolDefinition
 from journeyman.tracing.fields import mapping
 
 __all__ = [
+    "LONGEST",
     "Found",
     "Verdict",
     "cut_echoes",
@@ -32,6 +33,10 @@ __all__ = [
     "tools_of",
     "typed",
 ]
+
+
+LONGEST = 1000
+"""Characters of a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +66,8 @@ def judge(
         known: Beyond what the tools declare, terms that are nobody's, as the values of an argument that a tool's error lists.
         known_persons: Values that belong to somebody, as `persons_of` finds them.
     """
+    if len(text) > LONGEST:
+        return Verdict(refused=f"it has {len(text):,} characters, and a rule has at most {LONGEST:,}")
     terms = declared(tools) | frozenset(known)
     found = personal_data(text, known=terms, known_persons=known_persons)
     if found:
@@ -93,15 +100,17 @@ def tools_of(calls: Iterable[CallEvidence]) -> tuple[ToolDefinition, ...]:
 
 def declared(tools: Iterable[ToolDefinition]) -> frozenset[str]:
     """What tools declare: their names, those of their arguments, and the values of enumerations."""
-    tools = tuple(tools)
-    values = (value for tool in tools for value in _values(tool.parameters))
-    return frozenset((*_names(tools), *values))
+    return frozenset(term for tool in tools for term in (*_names(tool), *_listed(tool)))
 
 
-def _names(tools: Iterable[ToolDefinition]) -> Iterator[str]:
-    for tool in tools:
-        yield tool.name
-        yield from _arguments(tool.parameters)
+@lru_cache(maxsize=512)
+def _names(tool: ToolDefinition) -> frozenset[str]:
+    return frozenset((tool.name, *_arguments(tool.parameters)))
+
+
+@lru_cache(maxsize=512)
+def _listed(tool: ToolDefinition) -> frozenset[str]:
+    return frozenset(_values(tool.parameters))
 
 
 def _arguments(schema: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
@@ -135,7 +144,7 @@ def names_declared(text: str, tools: Collection[ToolDefinition]) -> bool:
     """Whether a text speaks of a declared tool or argument: by its name, or by its words, as "payment methods" does."""
     words = [_stem(word) for word in _parts(fold(text).text)]
     runs = {tuple(words[at : at + size]) for size in range(1, 7) for at in range(len(words) - size + 1)}
-    return any(not runs.isdisjoint(_ways(name)) for name in frozenset(_names(tools)))
+    return any(not runs.isdisjoint(_ways(name)) for tool in tools for name in _names(tool))
 
 
 @lru_cache(maxsize=4096)
@@ -339,7 +348,7 @@ def _readings(plain: str) -> Iterator[str]:
             yield spelt
 
 
-_SPREAD = re.compile(r"\b\w(?:[\s.*_-]{1,3}\w){3,}\b")
+_SPREAD = re.compile(r"\b[^\W_](?:[\s.*_-]{1,3}[^\W_]){3,}\b")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\s?(?=[^\W\d_])")
 _TOKENS = re.compile(r"([^\w@$!]+)")
 _LEET = re.compile(r"[\w@$!]*[a-zäöü][\w@$!]*")
