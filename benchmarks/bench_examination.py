@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from journeyman.agents.answer import terse_rules
 from journeyman.agents.attempt import Attempt
 from journeyman.agents.replay import NamedModel, RecordedRequest
+from journeyman.core.evaluation import Evaluation
 from journeyman.core.playbook import Bullet, Playbook
 from journeyman.core.score import Reward, Score
 from journeyman.core.task import Split, Task
@@ -40,14 +40,14 @@ from journeyman.experiments.playbook.examination import (
 )
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks, RecordedTask, draw
 from journeyman.models import load
-from journeyman.models.base import CachedModel, Model, ModelRequest, PromptMessage, Reply
+from journeyman.models.base import CachedModel, Dialect, Model, ModelRequest, PromptMessage, Reply
 from journeyman.stores import open_store
 from journeyman.stores.registry import GateVerdict
 from journeyman.tasks import desk
 from journeyman.tasks.desk.world import CONVENTIONS, SHOPS, call, faults, rules
 from journeyman.tasks.recorded import RecordedAnswer, TaskKind
 from journeyman.tracing.evidence import evidence_of
-from journeyman.tracing.wire.dialects import Dialect
+from journeyman.tracing.wire.dialects import Dialect as WireDialect
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NONSENSE = (
@@ -66,9 +66,11 @@ _LOOKUP = re.compile(r'asked "([^"]*)", write (\{.*\})')
 class Clerk:
     """Obeys the rules that it is told, to the letter. Implements `Model`."""
 
-    name, dialect, deterministic = "clerk", "terse", True
+    name = "clerk"
+    dialect: Dialect = "terse"
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
+    def __init__(self, tasks: Iterable[Task], *, deterministic: bool = True) -> None:
+        self.deterministic = deterministic
         shops = {task.question: desk.read({"shop": "", **json.loads(task.answer)}) for task in tasks}
         self.orders = shops
         self.values = {
@@ -231,7 +233,7 @@ async def placebos(models: Callable[[Sequence[Task]], Model], shops: Sequence[st
     return fine
 
 
-def _share(examined: float | None, tasks: int, accepted: Any) -> float:
+def _share(examined: float | None, tasks: int, accepted: Evaluation) -> float:
     right = (examined or 0) * tasks + (accepted.candidate or 0) * accepted.tasks
     return right / max(1, tasks + accepted.tasks)
 
@@ -299,10 +301,11 @@ class EqualWorld:
 
 def equal_attempts(world: EqualWorld, seed: int) -> tuple[list[RecordedTask], list[Attempt], list[Attempt]]:
     chance = random.Random(seed)
-    request = RecordedRequest(dialect=Dialect.CHAT, base_url="")
+    request = RecordedRequest(dialect=WireDialect.CHAT, base_url="")
     answer = RecordedAnswer(kind=TaskKind.CALL, tool="order", arguments={}).dumps()
     trace = Trace(id="t", task_id="t", candidate_id="base", started_at=START)
-    tasks, before, after = [], [], []
+    tasks = list[RecordedTask]()
+    before, after = list[Attempt](), list[Attempt]()
     for group in range(world.groups):
         of_group = [chance.random() < world.right for _ in range(2)]
         for number in range(world.of_each):

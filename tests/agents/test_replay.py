@@ -36,7 +36,7 @@ def _chat(**more: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Two requests and their answers: a question and a call, the tool's refusal and an apology."""
     asked = {"id": "call_1", "type": "function", "function": {"name": "order", "arguments": json.dumps(ARGUMENTS)}}
     call = {"role": "assistant", "content": None, "tool_calls": [asked]}
-    first = {
+    first: dict[str, Any] = {
         "model": "clerk",
         "messages": [{"role": "system", "content": "You are a clerk."}, {"role": "user", "content": "A mug to Oslo"}],
         "tools": [CHAT_TOOL],
@@ -55,7 +55,7 @@ def _chat(**more: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def _messages() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     call = {"type": "tool_use", "id": "toolu_1", "name": "order", "input": ARGUMENTS}
-    first = {
+    first: dict[str, Any] = {
         "model": "clerk",
         "max_tokens": 300,
         "system": "You are a clerk.",
@@ -75,7 +75,7 @@ def _messages() -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def _responses() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     call = {"type": "function_call", "call_id": "fc_1", "id": "x", "name": "order", "arguments": json.dumps(ARGUMENTS)}
-    first = {
+    first: dict[str, Any] = {
         "model": "clerk",
         "instructions": "You are a clerk.",
         "input": "A mug to Oslo",

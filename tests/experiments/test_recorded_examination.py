@@ -23,7 +23,7 @@ from benchmarks.bench_examination import (
 from journeyman.agents.replay import CallBudget, NamedModel, ServedModel
 from journeyman.core.errors import InputError, ModelError, ModelRefused
 from journeyman.core.playbook import Bullet, Playbook
-from journeyman.core.task import Split, Task
+from journeyman.core.task import Split, Task, fingerprints
 from journeyman.experiments.evaluator import HeldOutEvaluator
 from journeyman.experiments.playbook.examination import (
     Examination,
@@ -36,7 +36,7 @@ from journeyman.experiments.playbook.examination import (
 )
 from journeyman.experiments.playbook.recorded_tasks import DrawnTasks
 from journeyman.experiments.settings import Settings, UpstreamSettings
-from journeyman.models.base import Model, ModelRequest, Reply
+from journeyman.models.base import Dialect, Model, ModelRequest, Reply
 from journeyman.models.scripted import Scripted
 from journeyman.stores import Store, open_store
 from journeyman.stores.registry import GateVerdict, Registry
@@ -80,8 +80,7 @@ def test_a_playbook_that_mends_what_was_refused_is_checked_and_never_passed() ->
 def test_a_look_is_counted_where_the_answers_may_differ_and_free_where_they_cannot() -> None:
     with open_store("memory:") as store:
         assert [examined(GOOD, store=store).conclusion.evaluation.looks for _ in range(3)] == [0, 0, 0]
-        clerk = Clerk(orders())
-        clerk.deterministic = False  # type: ignore[misc]
+        clerk = Clerk(orders(), deterministic=False)
         looks = [examined(GOOD, store=store, model=clerk).conclusion.evaluation.looks for _ in range(3)]
         assert looks == [1, 2, 3]
 
@@ -168,7 +167,9 @@ def test_an_equal_candidate_is_seldom_checked() -> None:
 class Away:
     """A model that answers nobody, or only the first few."""
 
-    name, dialect, deterministic = "away", "terse", False
+    name = "away"
+    dialect: Dialect = "terse"
+    deterministic = False
 
     def __init__(self, clerk: Clerk, answers: int) -> None:
         self.clerk, self.answers = clerk, answers
@@ -208,8 +209,6 @@ def test_at_most_two_hundred_requests_are_answered_by_both_sides() -> None:
 
 
 def test_what_the_playbook_was_learned_from_is_left_out() -> None:
-    from journeyman.core.task import fingerprints
-
     known = fingerprints([each.task.question for each in drawn().tasks[:5]])
     told = replace(playbook(GOOD, "oslo"), trained_on=known)
     examination = Examination(
@@ -255,12 +254,14 @@ def test_a_key_goes_to_the_server_that_the_settings_name_and_to_no_other() -> No
 
 def test_a_model_that_somebody_names_is_asked_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    over_http = asker(Settings(), model="openai:big@http://127.0.0.1:9/v1", environment={})
+    over_http = asker(Settings(), model="openai:big@http://127.0.0.1:9/v1", environment={"OPENAI_API_KEY": "k"})
     assert isinstance(over_http, ServedModel)
-    assert over_http.aim(drawn().tasks[0].request).base_url == "http://127.0.0.1:9/v1"
+    request = drawn().tasks[0].request
+    aimed = over_http.aim(request)
+    assert (aimed.model, aimed.base_url, over_http.key(aimed)) == ("big", "http://127.0.0.1:9/v1", "k")
     assert isinstance(asker(Settings(), model="scripted:hello"), NamedModel)
 
 
 def test_a_model_that_refuses_for_good_is_no_verdict() -> None:
     with pytest.raises(ModelRefused, match="Nothing could be examined"):
-        examined(GOOD, model=Scripted(lambda _: ModelRefused("no key"), dialect="terse"))  # type: ignore[arg-type, return-value]
+        examined(GOOD, model=Scripted(lambda _: ModelRefused("no key"), dialect="terse"))

@@ -58,7 +58,7 @@ def _said(text: str) -> list[tuple[str, str, object]]:
         ('{"errors": {"place": ["This field is required."]}}', [("place", "missing", ())]),
         ('[{"code": "unrecognized_keys", "path": ["city"], "message": "Unrecognized key"}]', [("city", "unknown", ())]),
         (
-            "2 validation errors for order\ndate\n  Input should be '1', '2' or '3' [type=enum]\nplace\n  Field required [type=m]",
+            "2 validation errors\ndate\n  Input should be '1', '2' or '3' [type=enum]\nplace\n  Field required [type=m]",
             [("date", "value", ("1", "2", "3")), ("place", "missing", ())],
         ),
         ('name: expected "quote", got "order"', [("name", "tool", "quote")]),
