@@ -1,11 +1,10 @@
 """`journeyman playbook`: look at what was learned, carry it in and out, and keep it tidy."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,12 +14,9 @@ from journeyman.cli.lazy import LazyGroup
 from journeyman.cli.shared import emit, json_option
 from journeyman.core.errors import InputError
 from journeyman.core.format import counted
-from journeyman.core.playbook import Batch, Bullet, Delta, Hold, Lock, Playbook, Retire, normalised
+from journeyman.core.playbook import Bullet, Delta, Lock, Playbook, Retire, normalised
 from journeyman.io.atomic import write_text
 from journeyman.io.files import read_text
-
-if TYPE_CHECKING:
-    from journeyman.optimizers.playbook.journal import Entry
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _WRITABLE = ("ace", "appworld", "ace-framework-v0", "ace-framework-v1", "ace-framework-v1.5", "ace-framework-v2", "skill")
@@ -316,7 +312,7 @@ def log(file: Path, as_json: bool) -> None:
     Example:
       journeyman playbook log playbooks/oslo.json
     """
-    from journeyman.optimizers.playbook.edit import revisions
+    from journeyman.optimizers.playbook.edit import change_of, revisions, time_of
 
     entries = revisions(file)
     changes = [(entry.revision, time_of(entry), change_of(entry), entry.hash) for entry in entries]
@@ -340,7 +336,7 @@ def restore(file: Path, revision: int, as_json: bool) -> None:
     """
     from journeyman.optimizers.playbook import edit
 
-    edited = edit.restore(file, revision, now())
+    edited = edit.restore(file, revision, _now())
     say(f"{file} is as it was in revision {revision}; this is revision {edited.revision}")
     emit({"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}, as_json=as_json)
 
@@ -375,7 +371,7 @@ def _write(file: Path, playbook: Playbook, verb: str, deltas: Sequence[Delta], w
     """Merge the deltas and put the result where it goes; what is to be told of it."""
     from journeyman.optimizers.playbook import edit, files
 
-    batch = edit.batch(playbook, verb, deltas, now())
+    batch = edit.batch(playbook, verb, deltas, _now())
     if where.in_place:
         edited = edit.change(file, batch)
         if edited.moved:
@@ -391,7 +387,7 @@ def _write(file: Path, playbook: Playbook, verb: str, deltas: Sequence[Delta], w
     return {"output": str(where.output) if where.output else None, "revision": None, "bullets": len(after.active)}
 
 
-def now() -> str:
+def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -423,27 +419,3 @@ def _show_bullets(bullets: Sequence[Bullet], rivals: Mapping[str, Sequence[str]]
     console.table(columns, rows, title=title, styles=styles)
     same = [next(iter(values)) for values in (domains, stages) if len(values) == 1]
     click.echo(", ".join(["votes: helpful, harmful and confidence", *same]))
-
-
-def _kind_of(delta: Delta) -> str:
-    if isinstance(delta, Hold):
-        return "held" if delta.reason else "approved"
-    return type(delta).__name__.casefold()
-
-
-def time_of(entry: "Entry") -> str | None:
-    return None if isinstance(entry.change, Playbook) else entry.change.at or None
-
-
-def change_of(entry: "Entry") -> str:
-    """An entry of a journal in a few words."""
-    change = entry.change
-    if isinstance(change, Playbook):
-        return f"begun with {counted(len(change.bullets), 'bullet')}"
-    if isinstance(change, Batch):
-        kinds = Counter(map(_kind_of, change.deltas))
-        said = dict.fromkeys(f"{delta.by}: {delta.why}" for delta in change.deltas if isinstance(delta, Hold) and delta.by)
-        said |= dict.fromkeys(d.reason for d in change.deltas if isinstance(d, Retire) and change.id.startswith("reject "))
-        done = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
-        return f"{change.id}: {done}" + (f" ({'; '.join(said)})" if said else "")
-    return f"revision {change.revision} brought back"

@@ -4,7 +4,7 @@ What stands in a bullet was written by a model, and in its evidence by anybody: 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.console import head, minute, say, short
-from journeyman.cli.playbook import change_of, now, time_of
 from journeyman.cli.shared import emit, json_option, person, read_store_url, store_option, together
 from journeyman.core.candidate import Kind
 from journeyman.core.errors import InputError
@@ -114,15 +113,24 @@ def _decide(
         raise InputError("--reason says nothing; write why, for those who come later")
     playbook = edit.editable(file)
     chosen = list(dict.fromkeys(edit.waiting(playbook, bullet, file).id for bullet in bullets))
-    edited = act(file, chosen, by=name, why=why, at=now())
+    edited = act(file, chosen, by=name, why=why, at=datetime.now(UTC).isoformat(timespec="seconds"))
     if edited.moved:
         say(f"the journal did not know {file} as it is now; a new one begins, and the old one is {edited.moved}")
-    for id in chosen:
-        say(f"{id} is {done} by {name}")
+    for bullet in edited.playbook.bullets:
+        if bullet.id in chosen:
+            say(f"{bullet.id} is {done} by {name}{_warning(bullet)}")
     left = len(edited.playbook.held)
     say(f"{file} is written; {counted(left, 'bullet')} still {'waits' if left == 1 else 'wait'} for a person")
     result = {"output": str(file), "revision": edited.revision, "bullets": len(edited.playbook.active)}
     emit({**result, "ids": chosen, "held": left, "by": name, "reason": why}, as_json=as_json)
+
+
+def _warning(bullet: Bullet) -> str:
+    """What a person may have overlooked in a bullet that is shown from now on."""
+    from journeyman.optimizers.playbook.personal import personal_data
+
+    kinds = [] if bullet.retired else dict.fromkeys(found.kind for found in personal_data(bullet.content))
+    return f"; it holds what may be personal data ({', '.join(kinds)}), and whoever reads a prompt reads it" if kinds else ""
 
 
 # What is told of one bullet.
@@ -211,7 +219,7 @@ def _changes(id: str, file: str) -> Iterator[dict[str, Any]]:
     if edit.journal_of(path).exists():
         for entry in edit.revisions(path):
             if isinstance(entry.change, Batch) and any(id in _about(delta) for delta in entry.change.deltas):
-                yield {"revision": entry.revision, "at": time_of(entry), "what": change_of(entry)}
+                yield {"revision": entry.revision, "at": edit.time_of(entry), "what": edit.change_of(entry)}
 
 
 def _about(delta: Any) -> tuple[str, ...]:
