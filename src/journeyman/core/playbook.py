@@ -12,13 +12,18 @@ from enum import StrEnum
 from importlib import import_module
 from itertools import groupby
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from journeyman.core.errors import PlaybookError
 from journeyman.core.release import Stage
 
 if TYPE_CHECKING:
     from journeyman.core.task import Task
+
+
+Place = Literal["system_end", "system_start", "user_first"]
+"""Where in a request a playbook's text stands: behind or before what the client tells the model, or before what the user says
+first."""
 
 
 class InsightVerdict(StrEnum):
