@@ -65,6 +65,8 @@ class SignalFinding:
     fail_if_fires: IntervalEstimate | None = None
     """The share of failures where it fires; `None` where it never does."""
     fail_if_not: IntervalEstimate | None = None
+    examined: bool = False
+    """Whether there were labels and firings enough to confirm or refuse its vote."""
     votes: bool = False
     reason: str = ""
     """Why it has a vote, or none, in one sentence."""
@@ -81,6 +83,7 @@ class SignalFinding:
             **{name: each.json() if each else None for name, each in estimates.items()},
             "within": self.within,
             "pairs": self.pairs,
+            "examined": self.examined,
             "votes": self.votes,
             "reason": self.reason,
         }
@@ -269,25 +272,27 @@ def _highest_tenth(told: Floats) -> float:
 
 
 def _judged(found: SignalFinding, *, failed: int, fired: int = 0) -> SignalFinding:
-    votes, reason = _verdict(found, failed, fired)
-    return replace(found, votes=votes, reason=reason)
+    rarest = min(failed, found.labelled - failed, fired, found.labelled - fired)
+    enough = found.labelled >= MIN_LABELS and rarest >= MIN_OF_A_KIND and found.signal.granularity is Granularity.SESSION
+    known = replace(found, examined=enough)
+    votes, reason = _verdict(known)
+    return replace(known, votes=votes, reason=reason)
 
 
-def _verdict(found: SignalFinding, failed: int, fired: int) -> tuple[bool, str]:
+def _verdict(found: SignalFinding) -> tuple[bool, str]:
     signal = found.signal
     if signal.weight == 0:
         return False, signal.why
-    if not found.fires and signal.granularity is Granularity.SESSION:
-        return False, f"it never fires in {counted(found.known, 'attempt')}"
+    if not found.fires:
+        return False, f"it fires in none of {counted(found.known, 'attempt')}"
     if signal.granularity is not Granularity.SESSION:
         return True, f"of its {signal.granularity}, and not of the session: {signal.why}"
-    few = min(failed, found.labelled - failed, fired, found.labelled - fired) < MIN_OF_A_KIND
-    if found.labelled < MIN_LABELS or few or found.auc is None or found.fail_if_fires is None:
+    if not found.examined or found.auc is None or found.fail_if_fires is None:
         return (
             True,
-            f"{signal.why}; not examined here, as it takes {MIN_LABELS} labelled attempts and {MIN_OF_A_KIND} of each kind",
+            f"{signal.why}; not examined here: that takes {MIN_LABELS} labels, and {MIN_OF_A_KIND} attempts of each kind",
         )
-    if found.auc.low > 0.5 and found.fail_if_fires.low > 0.5:
+    if found.auc.low > HALF and found.fail_if_fires.low > HALF:
         return True, f"where it fires {found.fail_if_fires.value:.0%} failed here"
     return False, f"it does not hold here: AUC {found.auc}, and {found.fail_if_fires} of those where it fires failed"
 
