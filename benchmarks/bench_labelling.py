@@ -3,7 +3,7 @@
     JOURNEYMAN_DATA=data python benchmarks/bench_labelling.py [--runs 20] [--seconds 30] [--json]
 
 A contrast is a failed attempt beside a right one at the same request, both judged. The recorded rewards of 200 airline runs of
-tau-bench (50 tasks, 4 attempts each) and of 344 of tau2-bench (50 tasks, seven agents) are the person. Traces come in any order;
+tau-bench (50 tasks, 4 attempts each) and of 344 of tau2-bench (50 tasks, 7 agents) are the person. Traces come in any order;
 orders that depend on what was labelled are made anew every 20 labels. Beside it stands how well a labeler that was taught with
 these labels tells the others apart: an order must not buy contrasts with that.
 """

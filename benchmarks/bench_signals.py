@@ -4,8 +4,8 @@
 
 1. The AUC for failure of each signal on tau-bench (airline, and a shop of a fork) and tau2-bench (airline, shop), read by the
    project's own importers, beside those that another program found on the raw files (`EXPECTED`). A trace holds what a model
-   was sent: what a user says after the model's last reply ("No, thanks. ###STOP###") is in no trace. The second figure of a signal
-   of words is with that last word; the first is what live traces show.
+   was sent: what a user says after the model's last reply ("No, thanks. ###STOP###") is in no trace. The second figure of a
+   signal of words is with that last word; the first is what live traces show.
 2. The signals whose side of one half is not the same over the sets.
 3. tau2-bench's four judge prompts on 50 airline runs: which of them may vote.
 4. Rewards of the first set dealt out anew: how often a signal's vote passes its examination then.

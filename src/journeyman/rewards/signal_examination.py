@@ -58,7 +58,7 @@ class SignalFinding:
     """Of those that it could be read from."""
     auc: IntervalEstimate | None = None
     """The chance that it is higher in a failure than in a success: .5 says nothing, below it has the wrong sign. `None` where
-    there is no failure or no success."""
+    there is no failure or no success, or it is everywhere the same."""
     within: float | None = None
     """The same over pairs of a failed and a right attempt at one request: what remains where hard requests explain nothing."""
     pairs: int = 0
@@ -324,7 +324,7 @@ class _Draws:
 
 def _auc(scores: Floats, failed: NDArray[np.bool_], draws: _Draws) -> IntervalEstimate | None:
     value = auc(scores, failed.astype(np.float64))
-    if np.isnan(value):
+    if np.isnan(value) or scores.min() == scores.max():
         return None
     ranks = rankdata(scores, "dense").astype(np.int64) - 1
     if (kinds := int(ranks.max()) + 1) > _LEVELS:

@@ -53,7 +53,7 @@ SCHEMA = Signal(
     name="schema_faults",
     granularity=_CALL,
     weight=1.0,
-    why="of 152 calls that broke the request's own schema 152 were wrong",
+    why="an API refuses what its own schema forbids, which 6 in 1,000 right calls of a leaderboard do",
 )
 REJECTED = Signal(
     name="repaired",
@@ -336,7 +336,8 @@ def _whole(value: object) -> bool:
 
 def schema_faults(call: CallEvidence) -> list[str]:
     """What is wrong with a call's arguments by the schema that its own request declared; empty where nothing is, or none was
-    recorded. What a schema says in words that are not read here (`oneOf`, `pattern`, …) counts for the call."""
+    recorded. What a schema says in words that are not read here (`oneOf`, `pattern`, …) counts for the call, and so does a null
+    in place of an argument that may be left out."""
     if call.definition is None:
         return []
     if call.arguments is None:
@@ -357,7 +358,7 @@ def _faults(value: Any, schema: Mapping[str, Any], where: str, *, strict: bool =
     if types and not any(_IS[each](value) for each in types):
         yield f"{at}: expected {' or '.join(types)}, got {_kind(value)}"
         return
-    if isinstance(options := schema.get("enum"), list) and not any(_same(value, each) for each in options):
+    if isinstance(options := schema.get("enum"), list) and not _one_of(value, options):
         yield f"{at}: not one of the {len(options)} values that are allowed"
     if isinstance(value, Mapping):
         yield from _object_faults(value, schema, where, strict=strict, depth=depth)
@@ -372,14 +373,13 @@ def _object_faults(
     declared = mapping(schema.get("properties"))
     required = schema.get("required")
     begin = f"{where}." if where else ""
-    for name in required if isinstance(required, list) else ():
-        if isinstance(name, str) and name not in value:
-            yield f"{begin}{name}: required, and missing"
+    needed = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
+    yield from (f"{begin}{name}: required, and missing" for name in sorted(needed - value.keys()))
     others = schema.get("additionalProperties", not (strict and declared))
     for name, each in value.items():
-        if name in declared:
+        if name in declared and (each is not None or name in needed):
             yield from _faults(each, mapping(declared[name]), f"{begin}{name}", depth=depth + 1)
-        elif others is False and "patternProperties" not in schema:
+        elif name not in declared and others is False and "patternProperties" not in schema:
             yield f"{begin}{name}: not declared"
 
 
@@ -397,6 +397,8 @@ def _kind(value: object) -> str:
     return next((name for name in ("boolean", "integer", "number", *_IS) if _IS[name](value)), type(value).__name__)
 
 
-def _same(value: object, option: object) -> bool:
-    """Equal as JSON: `true` is not 1."""
-    return value == option and isinstance(value, bool) == isinstance(option, bool)
+def _one_of(value: object, options: Sequence[object]) -> bool:
+    """Equal as JSON, where `true` is not 1. Many write beside an array what its items may be."""
+    if isinstance(value, list) and not any(isinstance(each, list) for each in options):
+        return all(_one_of(each, options) for each in value)
+    return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in options)
