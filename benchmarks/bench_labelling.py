@@ -28,6 +28,7 @@ from journeyman.rewards.train_learned import AutoLabeler, LabelledAttempt, conte
 SETS = ("tau airline", "tau2 airline")
 LABELS = (20, 40, 60, 100, 160)
 BATCH = 20
+SLOWER = 5
 
 Labelled = Sequence[Trace]
 Order = Callable[[Labelled, Sequence[Trace]], Sequence[Trace]]
@@ -107,12 +108,14 @@ def main() -> int:
         traces = [replace(trace, label=signals.truth_of(trace), rewards=()) for trace, _ in every[name]]
         print(f"{name}: {len(traces)} attempts, {contrasts(traces)} contrasts in all")
         for order, chosen in ORDERS.items():
-            runs = [list(labelled(traces, chosen, random.Random(seed))) for seed in range(options.runs)]
+            # Teaching a labeler before every batch is dear.
+            often = max(1, options.runs // SLOWER) if chosen is telling else options.runs
+            runs = [list(labelled(traces, chosen, random.Random(seed))) for seed in range(often)]
             found = {many: [contrasts(run[many // BATCH - 1]) for run in runs] for many in LABELS}
-            told = [generalises(run[2], traces) for run in runs]
+            told = [generalises(run[2], traces) for run in runs[: max(1, options.runs // SLOWER)]]
             row = {"order": order, "contrasts": {many: round(mean(each), 1) for many, each in found.items()},
                    "auc_after_60": None if np.isnan(told).all() else round(float(np.nanmean(told)), 3)}  # fmt: skip
-            print(json.dumps({"set": name, **row}) if options.json else line(row, options.seconds))
+            print(json.dumps({"set": name, **row}) if options.json else line(row, options.seconds), flush=True)
     return 0
 
 

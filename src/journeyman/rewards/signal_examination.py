@@ -237,6 +237,14 @@ class _Labels:
     groups: Sequence[str]
     requests: Sequence[Hashable | None]
     seed: int
+    _draws: dict[tuple[int, ...], "_Draws"] = field(default_factory=dict)
+
+    def draws(self, places: Sequence[int]) -> "_Draws":
+        """Resamplings of the groups of some attempts. Most signals can be read from all."""
+        key = tuple(places)
+        if key not in self._draws:
+            self._draws[key] = _Draws([self.groups[place] for place in places], self.seed)
+        return self._draws[key]
 
 
 def _finding(signal: Signal, values: Sequence[float | None], labels: _Labels) -> SignalFinding:
@@ -249,7 +257,7 @@ def _finding(signal: Signal, values: Sequence[float | None], labels: _Labels) ->
         return _judged(found, failed=0)
     scores = np.array([values[place] for place in places], np.float64)
     failed = np.array([labels.truth[place] is False for place in places])
-    draws = _Draws([labels.groups[place] for place in places], labels.seed)
+    draws = labels.draws(places)
     within, pairs = _within(scores, failed, [labels.requests[place] for place in places])
     fires = scores >= least
     examined = SignalFinding(
@@ -307,13 +315,16 @@ class _Draws:
         names = {name: place for place, name in enumerate(sorted(set(groups)))}
         self.of = np.array([names[group] for group in groups])
         self.groups = len(names)
-        self._seed = seed
+        chance = np.random.default_rng(seed)
+        self._drawn = [self._counts(chance) for _ in range(_RESAMPLES // _AT_ONCE)]
+
+    def _counts(self, chance: np.random.Generator) -> NDArray[np.uint8]:
+        drawn = chance.integers(self.groups, size=(_AT_ONCE, self.groups)) + np.arange(_AT_ONCE)[:, None] * self.groups
+        # A group is drawn once in the mean, and never 256 times.
+        return np.bincount(drawn.ravel(), minlength=_AT_ONCE * self.groups).reshape(_AT_ONCE, -1).astype(np.uint8)
 
     def __iter__(self) -> Iterator[Floats]:
-        chance = np.random.default_rng(self._seed)
-        even = np.full(self.groups, 1 / self.groups)
-        for _ in range(_RESAMPLES // _AT_ONCE):
-            yield chance.multinomial(self.groups, even, size=_AT_ONCE).astype(np.float64)
+        return (drawn.astype(np.float64) for drawn in self._drawn)
 
     def sums(self, values: NDArray[Any], by: NDArray[np.int64] | None = None, kinds: int = 1) -> Floats:
         """Sums of values, a row for each group and a column for each kind."""

@@ -53,7 +53,7 @@ SCHEMA = Signal(
     name="schema_faults",
     granularity=_CALL,
     weight=1.0,
-    why="an API refuses what its own schema forbids, which 6 in 1,000 right calls of a leaderboard do",
+    why="an API refuses what its schema forbids; 3 % of a leaderboard's right calls do, where its schemas are wrong",
 )
 REJECTED = Signal(
     name="repaired",
