@@ -4,8 +4,8 @@
 
 A contrast is a failed attempt beside a right one at the same request, both judged. The recorded rewards of 200 airline runs of
 tau-bench (50 tasks, 4 attempts each) and of 344 of tau2-bench (50 tasks, 7 agents) are the person. Traces come in any order;
-orders that depend on what was labelled are made anew every 20 labels. Beside it stands what an auto-labeler learns from 60 labels,
-by its AUC on a third of the tasks that nobody is asked about: an order should not buy contrasts with that.
+orders that depend on what was labelled are made anew every 20 labels. Beside it stands what an auto-labeler learns from 60
+labels, by its AUC on a third of the tasks that nobody is asked about: an order should not buy contrasts with that.
 """
 
 import argparse

@@ -17,8 +17,9 @@ from benchmarks import bench_signals
 from journeyman.core.reward import Reward, Source
 from journeyman.core.trace import Message, ModelCall, ToolCall, Trace
 from journeyman.rewards import signals
-from journeyman.rewards.signal_examination import MIN_LABELS, SignalReport, Vote, may_vote, measure, refusal, votes
+from journeyman.rewards.signal_examination import MIN_LABELS, SignalReport, SignalVote, may_vote, measure, refusal, votes
 from journeyman.rewards.signals import SIGNALS, schema_faults
+from journeyman.stores.traces.base import Label
 from journeyman.tracing.base import NO_TIME
 from journeyman.tracing.evidence import CallEvidence, ToolDefinition, evidence_of
 from journeyman.tracing.importers import Problem, read
@@ -168,7 +169,7 @@ def test_every_signal_is_said_once_and_only_those_that_kept_their_sign_have_a_vo
     }  # fmt: skip
 
 
-def voted(trace: Trace, *others: Trace) -> list[Vote]:
+def voted(trace: Trace, *others: Trace) -> list[SignalVote]:
     return list(votes(evidence_of(trace), measured([trace, *others])))
 
 
@@ -261,6 +262,18 @@ def test_a_judge_that_earned_its_vote_has_its_own_weight_and_only_on_that_agent(
     assert (vote.good, vote.source, vote.signal) == (False, Source.JUDGE, "strict")
     assert vote.weight == pytest.approx(0.9, abs=0.07)
     assert list(votes(evidence_of(replace(asked, agent="other")), report)) == []
+
+
+def test_where_two_people_disagree_nobody_knows() -> None:
+    def word(trace_id: str, good: bool, who: str) -> Label:
+        return Label(trace_id=trace_id, good=good, who=who, at=NO_TIME)
+
+    traces = [attempt(id, good=True) for id in "abc"]
+    truth = replace(attempt("d"), label=True, labelled_by="ground-truth")
+    labels = [word("a", True, "ada"), word("a", False, "bob"), word("b", True, "ada"), word("b", False, "end-user"),
+              word("d", False, "ada"), word("d", True, "bob")]  # fmt: skip
+    known = list(signals.without_disputed([*traces, truth], labels))
+    assert [(trace.id, trace.label) for trace in known] == [("a", None), ("b", True), ("c", True), ("d", True)]
 
 
 # -- what a tool changes, and what its schema forbids

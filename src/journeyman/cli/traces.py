@@ -238,10 +238,12 @@ def signals(*, store: str | None, quiet: bool, **wanted: Any) -> dict[str, Any]:
       journeyman traces signals --agent desk --domain oslo --json
     """
     from journeyman.rewards.signal_examination import measure
+    from journeyman.rewards.signals import without_disputed
     from journeyman.tracing.evidence import evidence_of
 
     with opened(store) as traces:
-        report = measure(map(evidence_of, traces.traces(query(wanted))))
+        known = without_disputed(traces.traces(query(wanted)), traces.labels())
+        report = measure(map(evidence_of, known))
     if not quiet and report.attempts:
         show_signals(report)
     if report.attempts and report.silence is not None:

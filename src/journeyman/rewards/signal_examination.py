@@ -41,6 +41,8 @@ _PEOPLE = frozenset({Source.TRUTH, Source.PERSON})
 _RESAMPLES = 1000
 _AT_ONCE = 100
 """Resamplings made together: 10,000 groups of attempts then take a few megabytes."""
+_MANY = 10_000
+"""Groups from which fewer resamplings do: an interval is narrow then."""
 _LEVELS = 200
 """Values of a signal that an interval tells apart."""
 
@@ -296,10 +298,7 @@ def _verdict(found: SignalFinding) -> tuple[bool, str]:
     if signal.granularity is not Granularity.SESSION:
         return True, f"of its {signal.granularity}, and not of the session: {signal.why}"
     if not found.examined or found.auc is None or found.fail_if_fires is None:
-        return (
-            True,
-            f"{signal.why}; not examined here: that takes {MIN_LABELS} labels, and {MIN_OF_A_KIND} attempts of each kind",
-        )
+        return True, f"{signal.why}; not examined here, as that takes {MIN_LABELS} labels and {MIN_OF_A_KIND} of each kind"
     if found.auc.low > HALF and found.fail_if_fires.low > HALF:
         return True, f"where it fires {found.fail_if_fires.value:.0%} failed here"
     return False, f"it does not hold here: AUC {found.auc}, and {found.fail_if_fires} of those where it fires failed"
@@ -316,7 +315,8 @@ class _Draws:
         self.of = np.array([names[group] for group in groups])
         self.groups = len(names)
         chance = np.random.default_rng(seed)
-        self._drawn = [self._counts(chance) for _ in range(_RESAMPLES // _AT_ONCE)]
+        times = _RESAMPLES if self.groups <= _MANY else _RESAMPLES // 5
+        self._drawn = [self._counts(chance) for _ in range(times // _AT_ONCE)]
 
     def _counts(self, chance: np.random.Generator) -> NDArray[np.uint8]:
         drawn = chance.integers(self.groups, size=(_AT_ONCE, self.groups)) + np.arange(_AT_ONCE)[:, None] * self.groups
@@ -445,7 +445,7 @@ def may_vote(judge: JudgeFinding) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vote:
+class SignalVote:
     """One word that counts on whether an attempt, or one call of it, was right."""
 
     good: bool
@@ -461,7 +461,7 @@ class Vote:
     why: str = ""
 
 
-def votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf = request_of) -> Sequence[Vote]:
+def votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf = request_of) -> Sequence[SignalVote]:
     """All that may vote on an attempt and its calls. Whoever asks what counts asks here.
 
     Ground truth told later decides a session alone, and else people, of whom two that disagree say nothing. Of calls it is the
@@ -470,7 +470,7 @@ def votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf =
     return (*_session_votes(attempt, examined, request), *_call_votes(attempt))
 
 
-def _session_votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf) -> Iterator[Vote]:
+def _session_votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf) -> Iterator[SignalVote]:
     said = [reward for reward in attempt.trace.said if reward.decides and reward.value is not None]
     for source, signal in ((Source.TRUTH, signals.TRUTH), (Source.PERSON, signals.PERSON)):
         words = [reward for reward in said if reward.told_by is source]
@@ -494,17 +494,19 @@ def _passed(reward: Reward) -> bool:
     return reward.value is not None and reward.value >= (1.0 if reward.is_told else HALF)
 
 
-def _judge_vote(reward: Reward, agent: str | None, examined: SignalReport) -> Vote | None:
+def _judge_vote(reward: Reward, agent: str | None, examined: SignalReport) -> SignalVote | None:
     judge = next((each for each in examined.judges if (each.agent, each.name) == (agent, reward.name)), None)
     if judge is None or not may_vote(judge):
         return None
     good = (reward.value or 0.0) >= HALF
     weight = (judge.right_if_good if good else judge.wrong_if_bad) or 0.0
     why = f"of {judge.sessions} labelled sessions: AUC {judge.standing.auc}"
-    return Vote(good=good, weight=weight, granularity=Granularity.SESSION, source=Source.JUDGE, signal=reward.name, why=why)
+    return SignalVote(
+        good=good, weight=weight, granularity=Granularity.SESSION, source=Source.JUDGE, signal=reward.name, why=why
+    )
 
 
-def _read_votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf) -> Iterator[Vote]:
+def _read_votes(attempt: AttemptEvidence, examined: SignalReport, request: RequestOf) -> Iterator[SignalVote]:
     """What the trace itself shows of the session, unless it was examined here and did not hold."""
     if stopped(attempt.trace) and _holds(signals.STOPPED, examined):
         yield _vote(signals.STOPPED, Source.HEURISTIC, good=False, why=attempt.trace.error or "there is no whole answer")
@@ -520,7 +522,7 @@ def _holds(signal: Signal, examined: SignalReport) -> bool:
     return found is None or found.votes or not found.fires
 
 
-def _call_votes(attempt: AttemptEvidence) -> Iterator[Vote]:
+def _call_votes(attempt: AttemptEvidence) -> Iterator[SignalVote]:
     for call in attempt.calls:
         if faults := schema_faults(call):
             yield _vote(signals.SCHEMA, Source.CHECK, good=False, why="; ".join(faults), place=call.place)
@@ -531,8 +533,8 @@ def _call_votes(attempt: AttemptEvidence) -> Iterator[Vote]:
             yield _vote(signals.REJECTED, Source.CHECK, good=True, why=why, place=repair.accepted.place)
 
 
-def _vote(signal: Signal, source: Source, *, good: bool, why: str, place: int | None = None) -> Vote:
-    return Vote(
+def _vote(signal: Signal, source: Source, *, good: bool, why: str, place: int | None = None) -> SignalVote:
+    return SignalVote(
         good=good,
         weight=signal.weight,
         granularity=signal.granularity,

@@ -6,13 +6,14 @@ four recorded sets no signal of words kept its sign, so none of them has a vote 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from journeyman.core.reward import Source, decide
+from journeyman.core.reward import Source, decide, source_of
 from journeyman.core.trace import Trace
+from journeyman.stores.traces.base import Label
 from journeyman.tracing.evidence import AttemptEvidence, CallEvidence
 from journeyman.tracing.fields import mapping
 
@@ -145,6 +146,25 @@ def truth_of(trace: Trace, by: frozenset[Source] = _KNOW) -> bool | None:
     return decide(reward for reward in trace.said if reward.told_by in by).good
 
 
+def without_disputed(traces: Iterable[Trace], labels: Iterable[Label]) -> Iterator[Trace]:
+    """The traces, without the label where two people disagree on it: then nobody knows.
+
+    Args:
+        labels: Every word that was given, oldest first, as a store keeps them.
+    """
+    # Whoever only reads signals need not wait for a database's library.
+    from journeyman.stores.traces.labels import said
+
+    words: dict[str, set[bool]] = defaultdict(set)
+    for who, word in said(labels).items():
+        for trace_id, good in word.items() if source_of(who) is Source.PERSON else ():
+            words[trace_id].add(good)
+    for trace in traces:
+        by_person = trace.labelled_by is not None and source_of(trace.labelled_by) is Source.PERSON
+        disputed = by_person and len(words.get(trace.id, ())) > 1
+        yield replace(trace, label=None, labelled_by=None) if disputed else trace
+
+
 def request_of(attempt: AttemptEvidence) -> str | None:
     """What attempts at the same request share: the task. `None` where the trace names no task but itself."""
     trace = attempt.trace
@@ -202,6 +222,8 @@ _REFUSES = re.compile(
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens"})
 _FEW_WORDS = 4
 """A message of no more words repeats nothing: "yes, please" is said often."""
+_COMPARED = 100
+"""Messages of a user, the latest, among which repetitions are looked for."""
 
 
 def values(attempt: AttemptEvidence) -> Mapping[str, float]:
@@ -246,9 +268,9 @@ def stopped(trace: Trace) -> bool:
     return last.finish in _CUT or not (trace.reply.strip() or asks)
 
 
-def _repeated(said: Sequence[str]) -> float:
+def _repeated(messages: Sequence[str]) -> float:
     """The largest overlap of a message with an earlier one (Jaccard, of words)."""
-    words = [frozenset(re.findall(r"[a-z0-9]+", each.lower())) for each in said]
+    words = [frozenset(re.findall(r"[a-z0-9]+", each.lower())) for each in messages[-_COMPARED:]]
     pairs = ((one, other) for place, one in enumerate(words) if len(one) > _FEW_WORDS for other in words[:place])
     return max((len(one & other) / len(one | other) for one, other in pairs), default=0.0)
 
