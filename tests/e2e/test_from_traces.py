@@ -54,9 +54,7 @@ def test_what_an_api_refused_becomes_rules_that_are_checked_and_served(tmp_path:
         assert (slot["agent"], slot["domain"], slot["traces"]) == ("desk", "oslo", 110)
         assert slot["examined"]["attempts"] >= 30
 
-        learned = run(
-            tmp_path, "train", "playbook", "--from", "traces", "--reflector-model", "embedded", "--no-leave-one-out"
-        )
+        learned = run(tmp_path, "train", "playbook", "--from", "traces", "--reflector-model", "embedded", "--no-leave-one-out")
         (slot,) = learned["slots"]
         assert slot["verdict"] == "checked", slot["reason"]
         assert slot["examination"]["candidate"] >= 0.95
