@@ -180,6 +180,16 @@ def test_approved_bullets_are_shown_from_then_on_and_the_journal_says_who_and_wh
     assert len(files.load("oslo.json").held) == 3
 
 
+def test_whoever_approves_is_told_what_may_be_personal_data(run: Told) -> None:
+    waits = Bullet(id="b-1", content="Ask mia@li.example first.", held="it names checks")
+    files.save(Playbook(bullets=(waits, replace(waits, id="b-2"))), Path("mia.json"))
+    run("approve", "mia.json", "b-1", "--reason", "she agreed")
+    assert "b-1 is approved by ada; it holds what may be personal data (mail)" in run.err
+    run("reject", "mia.json", "b-2", "--reason", "she did not")
+    assert "personal" not in run.err
+    assert "0 bullets still wait for a person" in run.err
+
+
 @pytest.mark.parametrize("verb", ["approve", "reject"])
 @pytest.mark.parametrize(
     ("bullet", "complaint"),
