@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
@@ -64,6 +63,8 @@ class CallEvidence:
     """All that the customer had said up to then."""
     model_call: str | None = None
     """The id of the model call that asked for it."""
+    shown: frozenset[str] = frozenset()
+    """Ids of the bullets that stood in that call's prompt."""
 
     @property
     def written(self) -> str:
@@ -85,6 +86,11 @@ class AttemptEvidence:
     tools: Mapping[str, ToolDefinition]
     """As the last request declared them."""
 
+    def accepted_after(self, call: CallEvidence) -> CallEvidence | None:
+        """The next call of the same tool that was taken: where it is the same call, the refusal was a flake."""
+        later = (each for each in self.calls if each.place > call.place and each.tool == call.tool and each.ok)
+        return next(later, None)
+
     @property
     def effects(self) -> frozenset[tuple[str, str]]:
         """The set of accepted calls: what attempts at the same request are compared by, as their order differs."""
@@ -97,16 +103,16 @@ def evidence_of(trace: Trace) -> AttemptEvidence:
     words: list[str] = []
     calls: list[CallEvidence] = []
     tools: Mapping[str, ToolDefinition] = tool_definitions(trace.raw)
-    by_call: dict[str, Mapping[str, ToolDefinition]] = {}
+    by_call: dict[str, tuple[Mapping[str, ToolDefinition], tuple[str, ...]]] = {}
     if trace.input is not None and not any(message.role == "user" for call in trace.calls for message in call.messages):
         words.append(trace.input)
     for place, step in enumerate(trace.steps):
         if isinstance(step, ModelCall):
             words += [message.text for message in step.messages if message.role == "user"]
             tools = tool_definitions(step.raw) or tools
-            by_call[step.id] = tools
+            by_call[step.id] = tools, step.shown
         elif isinstance(step, ToolCall):
-            declared = by_call.get(step.parent or "", tools)
+            declared, shown = by_call.get(step.parent or "", (tools, ()))
             calls.append(
                 CallEvidence(
                     id=step.id,
@@ -121,6 +127,7 @@ def evidence_of(trace: Trace) -> AttemptEvidence:
                     definition=declared.get(step.tool),
                     words=tuple(words),
                     model_call=step.parent,
+                    shown=frozenset(shown),
                 )
             )
     return AttemptEvidence(
@@ -154,11 +161,12 @@ def _digest(kind: str, of: str) -> str:
 
 def tool_definitions(raw: Mapping[str, Any]) -> Mapping[str, ToolDefinition]:
     """The tools that a request declared, by name; empty where their definitions were not recorded."""
-    found = (_definition(each) for each in recorded_tools(raw))
+    found = (tool_definition(each) for each in recorded_tools(raw))
     return {each.name: each for each in found if each is not None}
 
 
-def _definition(told: Mapping[str, Any]) -> ToolDefinition | None:
+def tool_definition(told: Mapping[str, Any]) -> ToolDefinition | None:
+    """A tool, in whichever dialect it is declared; `None` where that declares no arguments."""
     inner = mapping(told.get("function")) or told
     schema = next((inner[name] for name in ("parameters", "input_schema", "inputSchema") if name in inner), None)
     name = string(inner.get("name"))

@@ -24,9 +24,14 @@ TRACES = 50
 """Ids of traces that are kept with a bullet; of more the count tells."""
 
 _TRANSIENT = re.compile(
-    r"\b(?:5\d\d|429|time[ds]?[ -]?out|temporar\w*|unavailable|overloaded|rate limit\w*|try again|connection (?:reset|refused))\b",
+    r"\b(?:5\d\d|429|time[ds]?[ -]?out|temporar\w*|unavailable|overloaded|rate limit\w*|try again"
+    r"|connection (?:reset|refused))\b",
     re.IGNORECASE,
 )
+
+
+_QUOTED = re.compile(r"""["'`]([^"'`\n]{1,60})["'`]""")
+_NEARLY = 0.8
 
 
 class GroupKind(StrEnum):
@@ -136,6 +141,17 @@ class EvidenceGroup:
         told = [(member.trace_id, member.call.id if member.call else "", member.said) for member in self.members]
         return blake2b(repr((self.id, sorted(told))).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
+    def constants(self, least: int) -> tuple[str, ...]:
+        """What stands in quotation marks in nearly all of what was said, to several people: the environment's own words."""
+        behind: defaultdict[str, set[str]] = defaultdict(set)
+        times: Counter[str] = Counter()
+        for member in self.members:
+            for text in set(_QUOTED.findall(member.said)):
+                behind[text].add(member.principal)
+                times[text] += 1
+        nearly = _NEARLY * len(self.members)
+        return tuple(sorted(text for text, people in behind.items() if len(people) >= least and times[text] >= nearly))
+
     def shown(self, most: int = MEMBERS) -> tuple[EvidenceMember, ...]:
         """Members for a reflector, each of another principal, in an order that nobody who wrote one of them could foresee."""
 
@@ -180,9 +196,7 @@ def evidence_groups(
     return sorted(groups, key=lambda group: (-len(group.principals), -len(group.members), group.id))
 
 
-def _group(
-    key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], named: Mapping[str, int]
-) -> EvidenceGroup:
+def _group(key: tuple[GroupKind, str, str, str], members: list[EvidenceMember], named: Mapping[str, int]) -> EvidenceGroup:
     kind, domain, tool, said = key
     argument = min(named, key=lambda name: (-named[name], name), default="")
     ordered = sorted(members, key=lambda member: (member.trace_id, member.call.place if member.call else 0, member.said))
@@ -191,11 +205,10 @@ def _group(
 
 def _rejections(attempt: AttemptEvidence, cut: Cut) -> Iterator[tuple[EvidenceMember, str]]:
     """Each fault that a tool found, and the argument that it names."""
-    for place, call in enumerate(attempt.calls):
+    for call in attempt.calls:
         if call.ok is not False or not call.answer.strip():
             continue
-        later = (each for each in attempt.calls[place + 1 :] if each.tool == call.tool and each.ok)
-        accepted = next(later, None)
+        accepted = attempt.accepted_after(call)
         for said, argument in faults_of(replace(call, answer=cut(call.answer, call.words))):
             yield (
                 EvidenceMember(
@@ -223,7 +236,8 @@ _JUDGES_OF_CONTRAST = frozenset({Source.TRUTH, Source.PERSON, Source.CHECK})
 
 
 def _contrasts(attempts: Sequence[AttemptEvidence], twins: Sequence[int]) -> Iterator[tuple[str, str, EvidenceMember]]:
-    """For each wrong attempt with a right twin, what it did that no right one did, and what all right ones did and it did not."""
+    """For each wrong attempt with a right twin, what it did that no right one did, and what all right ones did and it did not
+    do."""
     together: defaultdict[int, list[AttemptEvidence]] = defaultdict(list)
     for attempt, twin in zip(attempts, twins, strict=True):
         together[twin].append(attempt)
